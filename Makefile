@@ -1,0 +1,61 @@
+# Bare `make` lists the targets.
+#
+#   make test PYTHON=python3.13 VENV=build/venv313     another Python, in a virtual environment of its own
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= build/demo
+
+PINS := requirements/pins.txt
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable
+PYTEST := $(BIN)/python -m pytest
+PROFILE := configs/resnet18.yaml
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test test-slow test-gpu lint clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed-demo $(DEMO)/resnet18.onnx ## build a TensorRT engine from a PyTorch ResNet-18, inspect and compare it
+	$(BIN)/trtnorm build $(DEMO)/resnet18.onnx --profile $(PROFILE) -o $(DEMO)/resnet18.engine
+	$(BIN)/trtnorm inspect $(DEMO)/resnet18.onnx
+	$(BIN)/trtnorm inspect $(DEMO)/resnet18.engine
+	$(BIN)/trtnorm compare $(DEMO)/resnet18.onnx --profile $(PROFILE)
+
+test: $(VENV)/.installed-dev ## run the tests; what is skipped is listed with its reason
+	$(PYTEST) --extras-required
+
+test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
+	SLOW=1 $(PYTEST) --extras-required
+
+test-gpu: $(VENV)/.installed-dev ## run the tests that need an NVIDIA GPU; fails where there is none
+	$(PYTEST) --gpu-required -m gpu
+
+lint: $(VENV)/.installed-dev ## ruff (rules and formatting) and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove what the other targets made, the virtual environment too
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find trtnorm_cli tests samples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps make a second run start at once; they age when the dependencies or their pins change.
+$(VENV)/.installed-demo: pyproject.toml $(PINS)
+	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) '.[rtx,torch]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(PINS)
+	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) '.[dev,rtx,torch]'
+	@touch $@
+
+$(DEMO)/resnet18.onnx: samples/resnet18_batchnorm/export.py $(PINS) | $(VENV)/.installed-demo
+	$(BIN)/python $< -o $@

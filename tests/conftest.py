@@ -1,0 +1,51 @@
+"""Which tests run where: slow ones on demand, and those that need an extra or a GPU where there is one."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+
+import pytest
+
+EXTRAS = {"rtx": "tensorrt_rtx", "torch": "torch"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("trtnorm")
+    group.addoption("--extras-required", action="store_true", help="fail instead of skipping where an extra is missing")
+    group.addoption("--gpu-required", action="store_true", help="fail instead of skipping where there is no GPU")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    missing = [extra for extra, module in EXTRAS.items() if not _has(module)]
+    if missing and config.getoption("--extras-required"):
+        raise pytest.UsageError(f"not installed: pip install -e '.[{','.join(missing)}]'")
+    if config.getoption("--gpu-required") and not _has_gpu():
+        raise pytest.UsageError("there is no NVIDIA GPU with a working driver here")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reasons = {extra: f"{module} is not installed" for extra, module in EXTRAS.items() if not _has(module)}
+    if os.environ.get("SLOW") != "1":
+        reasons["slow"] = "slow; run with SLOW=1 or `make test-slow`"
+    if not _has_gpu():
+        reasons["gpu"] = "there is no NVIDIA GPU here"
+    for item in items:
+        for marker, reason in reasons.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _has_gpu() -> bool:
+    """True where the CUDA driver starts and knows a device."""
+    count = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0

@@ -1,0 +1,51 @@
+"""Names of outputs and rules in a build profile, and near misses in general."""
+
+from __future__ import annotations
+
+import pytest
+
+from trtnorm_cli.errors import ProfileError
+from trtnorm_cli.profile.load import parse_profile
+from trtnorm_cli.profile.names import refuse_unknown_names
+from trtnorm_cli.profile.suggest import did_you_mean, listing, nearest
+
+PROFILE = parse_profile("tolerances: {default: {atol: 1}, logit: {atol: 1}}\nrules: {skip: [fold-batchnorm-cnov]}", "cfg.yaml")
+
+
+def test_unknown_outputs_and_rules_are_refused_together() -> None:
+    with pytest.raises(ProfileError) as caught:
+        refuse_unknown_names(PROFILE, outputs=["logits"], rules=["fold-batchnorm-conv"])
+    assert f"{caught.value.where}: {caught.value.summary}".splitlines() == [
+        "cfg.yaml:1: tolerances.logit: the model has no output 'logit'; did you mean 'logits'?",
+        "cfg.yaml:2: rules.skip[0]: there is no rule 'fold-batchnorm-cnov'; did you mean 'fold-batchnorm-conv'?",
+    ]
+
+
+def test_known_names_and_unchecked_kinds_pass() -> None:
+    refuse_unknown_names(PROFILE)
+    refuse_unknown_names(PROFILE, outputs=["logit"])
+    refuse_unknown_names(PROFILE, rules=["fold-batchnorm-cnov"])
+
+
+@pytest.mark.parametrize(
+    ("name", "candidates", "meant"),
+    [
+        ("optimisation_profiles", ["optimization_profiles", "dims"], "optimization_profiles"),
+        ("profiling-verbosity", ["profiling_verbosity"], "profiling_verbosity"),
+        ("IMAGE", ["image", "mask"], "image"),
+        ("input_1", ["input.1"], "input.1"),
+        ("fp16", ["dims", "builder"], None),
+        ("x", [], None),
+    ],
+)
+def test_the_nearest_name(name: str, candidates: list[str], meant: str | None) -> None:
+    assert nearest(name, candidates) == meant
+
+
+def test_suggestions_are_part_of_a_sentence() -> None:
+    assert did_you_mean("mask", ["masks"]) == "; did you mean 'masks'?"
+    assert did_you_mean("zzz", ["masks"]) == ""
+
+
+def test_a_long_listing_is_cut_with_its_count() -> None:
+    assert listing(map(str, range(14))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more"

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import pytest
+
+from trtnorm_cli.compare.runner import OrtRunner
+from trtnorm_cli.onnx_model.shapes import declared_types
+from trtnorm_cli.onnx_model.surgery import Surgery, open_model
+from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.check import Judge
+from trtnorm_cli.rewrite.rewriting import check_types
+from trtnorm_cli.rewrite.rule import Rule
+from trtnorm_cli.rewrite.rules import RULES
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model before and after the rules, with the driver's record."""
+
+    source: onnx.ModelProto
+    model: onnx.ModelProto
+    outcome: driver.Outcome
+    surgery: Surgery
+
+    @property
+    def rules(self) -> list[str]:
+        return [change.rule for change in self.outcome.changes]
+
+    @property
+    def operators(self) -> list[str]:
+        return [node.op_type for node in self.model.graph.node]
+
+    def reason(self, rule: str) -> str:
+        """The one reason for which ``rule`` refused."""
+        reasons = [rejection.reason for rejection in self.outcome.rejections if rejection.rule == rule]
+        assert len(reasons) == 1, reasons
+        return reasons[0]
+
+
+Rewrite = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[OrtRunner]:
+    with OrtRunner(threads=1) as running:
+        yield running
+
+
+@pytest.fixture
+def rewrite(runner: OrtRunner) -> Rewrite:
+    """Apply rules to a model that needs no cleaning, with the real check."""
+
+    def apply(
+        model: onnx.ModelProto,
+        rules: tuple[Rule, ...] = RULES,
+        pins: dict[str, tuple[int, ...]] | None = None,
+        folder: Path | None = None,
+    ) -> Result:
+        typed = onnx.shape_inference.infer_shapes(model)
+        surgery = open_model(typed, folder)
+        judge = Judge(runner, check_types(typed, pins))
+        outcome = driver.apply(surgery, rules, declared_types(typed), judge)
+        result = surgery.close() if outcome.changes else typed
+        return Result(model, result, outcome, surgery)
+
+    return apply

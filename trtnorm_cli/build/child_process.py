@@ -1,0 +1,35 @@
+"""What every child process of trtnorm that runs native code does first."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1
+_STACK_BYTES = 256 << 20
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies. Does nothing outside Linux."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os._exit(1)
+
+
+def run_with_large_stack(work: Callable[[], int]) -> int:
+    """Run ``work`` in a thread with 256 MiB of stack and return its exit code.
+
+    TensorRT walks graphs recursively: 4000 nodes in a row overflow the usual 8 MiB.
+    """
+    codes: list[int] = []
+    threading.stack_size(_STACK_BYTES)
+    thread = threading.Thread(target=lambda: codes.append(work()))
+    thread.start()
+    thread.join()
+    return codes[0] if codes else 1

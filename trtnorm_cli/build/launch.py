@@ -1,0 +1,146 @@
+"""Start the build process, follow it, and decode how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli.build.request import LOG_FILE, STDERR_FILE, BuildRequest, BuildResult
+from trtnorm_cli.errors import BuilderDied
+
+WORKER = (sys.executable, "-m", "trtnorm_cli.build.worker")
+EventHandler = Callable[[dict[str, Any]], None]
+
+
+def launch(
+    request: BuildRequest,
+    folder: Path,
+    on_event: EventHandler,
+    timeout_s: float | None = None,
+    worker: tuple[str, ...] = WORKER,
+) -> BuildResult:
+    """Run the build process on ``request`` in ``folder`` and return its result, good or bad.
+
+    Raises ``BuilderDied`` when the process crashed, was killed, ran longer than ``timeout_s`` seconds, or ended without a
+    result. An interrupt kills the child at once and is raised again. ``folder`` is kept in every case: it belongs to the
+    caller.
+    """
+    request.save(folder)
+    reader, writer = os.pipe()
+    command = [*worker, str(folder), str(writer)]
+    with (folder / STDERR_FILE).open("wb") as stderr:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            pass_fds=(writer,),
+            start_new_session=True,
+            env=_environment(),
+        )
+    os.close(writer)
+    follower = threading.Thread(target=_follow, args=(reader, on_event), daemon=True)
+    follower.start()
+    with _killed_on_exit(child):
+        code = _wait(child, timeout_s, folder)
+    follower.join(timeout=5)
+    return _decode(code, folder)
+
+
+def repeat_command(folder: Path) -> str:
+    """The shell command that runs the same build again."""
+    return f"{Path(sys.executable).name} -m trtnorm_cli.build.worker {folder}"
+
+
+def _environment() -> dict[str, str]:
+    """The child must import the same trtnorm as the parent, wherever the parent was started."""
+    package_root = str(Path(__file__).resolve().parents[2])
+    paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def _killed_on_exit(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _wait(child: subprocess.Popen[bytes], timeout_s: float | None, folder: Path) -> int:
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        try:
+            return child.wait(timeout=0.1)
+        except subprocess.TimeoutExpired:
+            if deadline is not None and time.monotonic() > deadline:
+                raise BuilderDied(
+                    f"the build took longer than {timeout_s:g} s and was stopped",
+                    where=_evidence(folder),
+                    hint=f"allow more time with --timeout, or repeat the build by hand:\n{repeat_command(folder)}",
+                ) from None
+
+
+def _follow(reader: int, on_event: EventHandler) -> None:
+    """Hand each event line to ``on_event``; a line cut short by the child's death is left out."""
+    with os.fdopen(reader, "r", encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            on_event(event)
+
+
+def _decode(code: int, folder: Path) -> BuildResult:
+    result = BuildResult.load(folder)
+    if code == 0 and result is not None and result.ok:
+        return result
+    if code > 0 and result is not None and not result.ok:
+        return result
+    raise BuilderDied(_death(code), where=_evidence(folder), hint=_advice(code, folder))
+
+
+def _death(code: int) -> str:
+    if code >= 0:
+        return f"the build process ended with exit code {code} and without a result"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"the build process was ended by {name}"
+
+
+def _advice(code: int, folder: Path) -> str:
+    reasons = {
+        -signal.SIGKILL: "it was killed from outside, most often by the kernel for want of memory: free memory, or give "
+        "the machine more; a build needs about three times the size of the model",
+        -signal.SIGSEGV: "TensorRT itself crashed; a graph thousands of nodes deep or a function that calls itself does it",
+        -signal.SIGABRT: "TensorRT itself gave up; a plugin written in Python, or a failed allocation, does it",
+    }
+    reason = reasons.get(code, "the log says how far it came")
+    return f"{reason}\nrepeat the build by hand: {repeat_command(folder)}"
+
+
+def _evidence(folder: Path) -> str:
+    """The work folder, with the last lines of the child's own error output."""
+    lines = [f"work folder {folder} (log: {LOG_FILE})"]
+    path = folder / STDERR_FILE
+    if path.exists():
+        tail = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+        lines += [f"  {line}" for line in tail]
+    return "\n".join(lines)
+
+
+def discard(folder: Path) -> None:
+    """Remove a work folder whose result has been read."""
+    shutil.rmtree(folder, ignore_errors=True)

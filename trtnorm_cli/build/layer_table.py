@@ -1,0 +1,71 @@
+"""Read the list of compiled layers out of TensorRT's log.
+
+A VERBOSE logger with detailed profiling verbosity receives one message that starts with ``Layers:`` and lists every layer
+of the compiled engine, also on a machine where the engine cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# These launch nothing on the device: stream synchronisation and the computation of shapes.
+NOT_LAUNCHED = frozenset({"signal", "wait", "shape_call"})
+
+_LAYER = re.compile(
+    r"^Name: (?P<name>.*?), LayerType: (?P<type>\w+), Inputs: \[(?P<inputs>.*?)\], Constants: \[(?P<constants>.*?)\], "
+    r"Outputs: \[(?P<outputs>.*?)\], TacticName: (?P<tactic>.*?), StreamId: (?P<stream>\d+)(?:, EventId: \d+)?"
+    r"(?:, Metadata: (?P<metadata>.*))?$"
+)
+_TENSOR = re.compile(
+    r"\{ Name: (?P<name>.*?), Dimensions: \[(?P<shape>[-\d,]*)\].*?Datatype: (?P<dtype>\w+), Format: (?P<format>.*?) \}"
+)
+_ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\]")
+_FORMAT = re.compile(r"^\(([^)]*)\)")
+
+
+def is_layer_table(message: str) -> bool:
+    """True for the one log message that lists the compiled layers."""
+    return message.startswith("Layers:\n")
+
+
+def read_layer_table(message: str) -> tuple[dict[str, Any], ...]:
+    """The compiled layers: name, type, tactic, inputs and outputs (shape, type, format) and the ONNX nodes they came from.
+
+    A line that does not have the known form is kept as ``{"unread": line}`` rather than dropped.
+    """
+    body = message.split("Layers:\n", 1)[1].split("\n\n", 1)[0]
+    return tuple(_read_layer(line) for line in body.splitlines() if line.startswith("Name: "))
+
+
+def launched(kernels: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """The compiled layers that launch work on the device."""
+    return tuple(kernel for kernel in kernels if kernel.get("type") not in NOT_LAUNCHED)
+
+
+def _read_layer(line: str) -> dict[str, Any]:
+    found = _LAYER.match(line)
+    if found is None:
+        return {"unread": line}
+    return {
+        "name": found["name"],
+        "type": found["type"],
+        "tactic": found["tactic"],
+        "inputs": _read_tensors(found["inputs"]),
+        "outputs": _read_tensors(found["outputs"]),
+        "onnx_nodes": _ONNX_LAYER.findall(found["metadata"] or ""),
+    }
+
+
+def _read_tensors(text: str) -> list[dict[str, Any]]:
+    return [_read_tensor(found) for found in _TENSOR.finditer(text)]
+
+
+def _read_tensor(found: re.Match[str]) -> dict[str, Any]:
+    layout = _FORMAT.match(found["format"])
+    return {
+        "name": found["name"],
+        "shape": [int(size) for size in found["shape"].split(",") if size],
+        "dtype": found["dtype"],
+        "format": layout[1] if layout else found["format"],
+    }

@@ -1,0 +1,265 @@
+"""The child process that builds one engine; the only module that drives a TensorRT builder.
+
+    python -m trtnorm_cli.build.worker WORK_FOLDER [EVENTS_FD]
+
+It reads ``request.json``, reports progress as JSON lines on EVENTS_FD (if given), writes the engine, and writes
+``result.json`` last. TensorRT's whole VERBOSE log goes to ``build.log``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from trtnorm_cli.build.backend import Backend, load_backend
+from trtnorm_cli.build.child_process import die_with_parent, run_with_large_stack
+from trtnorm_cli.build.layer_table import is_layer_table, read_layer_table
+from trtnorm_cli.build.request import LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
+from trtnorm_cli.errors import TrtnormError
+
+
+class Refused(Exception):
+    """TensorRT said no at ``stage``; the reasons are in ``messages``."""
+
+    def __init__(self, stage: str, messages: list[TensorRTMessage]) -> None:
+        super().__init__(stage)
+        self.stage = stage
+        self.messages = messages
+
+
+class Events:
+    """Progress as JSON lines on a file descriptor; silent without one."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._stream: TextIO | None = os.fdopen(descriptor, "w", buffering=1) if descriptor is not None else None
+
+    def send(self, **event: Any) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(json.dumps(event) + "\n")
+        except BrokenPipeError:
+            self._stream = None
+
+
+def make_logger(trt: Any, log: TextIO) -> Any:
+    """A VERBOSE ``trt.ILogger`` that writes to ``log`` and keeps errors, warnings and the compiled-layer table."""
+
+    class Logger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+            self.warnings: list[str] = []
+            self.kernels: tuple[dict[str, Any], ...] = ()
+
+        def log(self, severity: Any, message: str) -> None:
+            log.write(f"[{severity.name}] {message}\n")
+            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                self.errors.append(message)
+            elif severity == trt.ILogger.Severity.WARNING:
+                self.warnings.append(message)
+            elif is_layer_table(message):
+                self.kernels = read_layer_table(message)
+
+    return Logger()
+
+
+def make_monitor(trt: Any, events: Events) -> Any:
+    """A ``trt.IProgressMonitor`` that forwards each phase and step as an event."""
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            events.send(event="phase", phase=phase_name, parent=parent_phase or "", steps=num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            events.send(event="step", phase=phase_name, step=step)
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            events.send(event="finish", phase=phase_name)
+
+    return Monitor()
+
+
+class Build:
+    """One build from request to result. Every step either returns or raises ``Refused``."""
+
+    def __init__(self, folder: Path, request: BuildRequest, backend: Backend, events: Events, log: TextIO) -> None:
+        self.folder, self.request, self.backend, self.events = folder, request, backend, events
+        self.trt = backend.trt
+        self.logger = make_logger(self.trt, log)
+        self.seconds: dict[str, float] = {}
+
+    def run(self) -> BuildResult:
+        self.builder = self.trt.Builder(self.logger)
+        network = self._timed("parse", self._parse)
+        described = describe_network(network, self.trt)
+        config = self._configure(network)
+        plan = self._timed("build", lambda: self._build(network, config))
+        size = self._write(plan)
+        return BuildResult(
+            ok=True,
+            stage="done",
+            backend=self.backend.name,
+            version=self.backend.version,
+            warnings=(*self.backend.skipped, *unique(self.logger.warnings)),
+            kernels=self.logger.kernels,
+            engine_bytes=size,
+            seconds=self.seconds,
+            **described,
+        )
+
+    def _timed(self, name: str, step: Any) -> Any:
+        self.events.send(event="stage", stage=name)
+        start = time.perf_counter()
+        value = step()
+        self.seconds[name] = round(time.perf_counter() - start, 3)
+        return value
+
+    def _parse(self) -> Any:
+        network = self.builder.create_network(self.backend.network_flags())
+        self.parser = self.trt.OnnxParser(network, self.logger)
+        if not self.parser.parse_from_file(str(self.folder / self.request.model)):
+            raise Refused("parse", parser_errors(self.parser) or self._logged_errors())
+        if network.num_layers == 0 and network.num_outputs == 0:
+            text = "the parser reported success, but the network it made has no layers and no outputs"
+            raise Refused("parse", [TensorRTMessage(text)])
+        return network
+
+    def _configure(self, network: Any) -> Any:
+        config = self.builder.create_builder_config()
+        config.progress_monitor = make_monitor(self.trt, self.events)
+        apply_settings(config, self.request.settings, self.trt)
+        for index, shapes in enumerate(self.request.profiles):
+            profile = self.builder.create_optimization_profile()
+            for name, (low, opt, high) in shapes.items():
+                self._set_shape(profile, name, low, opt, high, index)
+            if config.add_optimization_profile(profile) < 0:
+                raise Refused("profile", [TensorRTMessage(f"TensorRT does not accept optimization profile {index}")])
+        return config
+
+    def _set_shape(self, profile: Any, name: str, low: Any, opt: Any, high: Any, index: int) -> None:
+        try:
+            profile.set_shape(name, tuple(low), tuple(opt), tuple(high))
+        except (ValueError, TypeError, RuntimeError) as error:
+            text = f"optimization profile {index}, input {name}: {error}"
+            raise Refused("profile", [TensorRTMessage(text)]) from error
+
+    def _build(self, network: Any, config: Any) -> Any:
+        plan = self.builder.build_serialized_network(network, config)
+        if plan is None:
+            raise Refused("build", self._logged_errors())
+        return plan
+
+    def _logged_errors(self) -> list[TensorRTMessage]:
+        texts = unique(message for message in self.logger.errors if not is_missing_driver_noise(message))
+        return [TensorRTMessage(text) for text in texts] or [TensorRTMessage("TensorRT gave no reason")]
+
+    def _write(self, plan: Any) -> int:
+        path = Path(self.request.engine)
+        with path.open("wb") as stream:
+            stream.write(memoryview(plan))
+            stream.flush()
+            os.fsync(stream.fileno())
+        return path.stat().st_size
+
+
+def apply_settings(config: Any, settings: dict[str, Any], trt: Any) -> None:
+    """Carry the profile's ``builder:`` settings over; the compiled-layer table needs detailed verbosity."""
+    verbosity = settings.get("profiling_verbosity", "detailed").upper()
+    config.profiling_verbosity = getattr(trt.ProfilingVerbosity, verbosity)
+    if (level := settings.get("optimization_level")) is not None:
+        config.builder_optimization_level = level
+    if (workspace := settings.get("workspace")) is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace)
+
+
+def describe_network(network: Any, trt: Any) -> dict[str, Any]:
+    """Inputs, outputs and layers of a parsed network as JSON values. Unknown shapes are None."""
+    layers = [network.get_layer(index) for index in range(network.num_layers)]
+    return {
+        "inputs": tuple(describe_tensor(network.get_input(i)) for i in range(network.num_inputs)),
+        "outputs": tuple(describe_tensor(network.get_output(i)) for i in range(network.num_outputs)),
+        "layers": tuple(describe_layer(layer) for layer in layers),
+    }
+
+
+def describe_layer(layer: Any) -> dict[str, Any]:
+    outputs = [layer.get_output(index) for index in range(layer.num_outputs)]
+    return {
+        "name": layer.name,
+        "type": layer.type.name,
+        "outputs": [describe_tensor(tensor) for tensor in outputs if tensor is not None],
+    }
+
+
+def describe_tensor(tensor: Any) -> dict[str, Any]:
+    try:
+        shape: list[int] | None = [int(size) for size in tensor.shape]
+    except ValueError:  # TensorRT reports a rank of -1 for a shape that it cannot compute
+        shape = None
+    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": shape}
+
+
+def parser_errors(parser: Any) -> list[TensorRTMessage]:
+    errors = [parser.get_error(index) for index in range(parser.num_errors)]
+    return [TensorRTMessage(e.desc(), e.node_name(), e.node_operator(), e.code().name) for e in errors]
+
+
+def is_missing_driver_noise(message: str) -> bool:
+    """True for what TensorRT logs after any error on a machine without a driver."""
+    return "cudaError 35" in message or "CUDA initialization failure with error: 35" in message
+
+
+def unique(messages: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(messages))
+
+
+def work(folder: Path, events: Events) -> int:
+    """Build what the request in ``folder`` asks for; returns the exit code."""
+    request = BuildRequest.load(folder)
+    events.send(event="stage", stage="load")
+    try:
+        backend = load_backend(request.backend)
+    except TrtnormError as error:
+        parts = [error.summary, error.where, error.hint]
+        text = "\n".join(part for part in parts if part)
+        BuildResult(ok=False, stage="load", errors=(TensorRTMessage(text),)).save(folder)
+        return 1
+    with (folder / LOG_FILE).open("w", encoding="utf-8", buffering=1) as log:
+        build = Build(folder, request, backend, events, log)
+        try:
+            build.run().save(folder)
+        except Refused as refusal:
+            BuildResult(
+                ok=False,
+                stage=refusal.stage,
+                backend=backend.name,
+                version=backend.version,
+                errors=tuple(refusal.messages),
+                warnings=(*backend.skipped, *unique(build.logger.warnings)),
+                seconds=build.seconds,
+            ).save(folder)
+            return 1
+    return 0
+
+
+def main() -> None:
+    die_with_parent()
+    folder = Path(sys.argv[1])
+    events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    code = run_with_large_stack(lambda: work(folder, events))
+    sys.stdout.flush()
+    # TensorRT's objects are freed in an order of Python's choosing at exit; everything is on disk, so leave at once.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

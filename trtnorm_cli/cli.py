@@ -1,0 +1,122 @@
+"""The command group, the one error boundary, and the exit codes. Commands are imported only when they run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from trtnorm_cli import __version__
+from trtnorm_cli.errors import TrtnormError
+
+# One line for each command; the module is imported when the command runs, so that --help stays quick.
+COMMANDS = {
+    "build": "Rewrite a model, prove each change, and build a TensorRT engine.",
+    "rewrite": "Rewrite the normalization layers of a model and save it.",
+    "inspect": "Show what is in a model or an engine.",
+    "compare": "Compare a model with its rewriting or with another model.",
+    "rules": "List the rewrite rules, or show one.",
+}
+
+EXIT_DEFECT = 70
+EXIT_INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in ``trtnorm_cli.commands.<name>`` as ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"trtnorm_cli.commands.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="trtnorm")
+def cli() -> None:
+    """Turn PyTorch and ONNX models into TensorRT engines and get every normalization layer right.
+
+    \b
+    Example:
+      trtnorm build model.onnx --profile cfg.yaml
+
+    Exit codes: 0 done, 1 out of tolerance, 2 usage or build profile, 3 model cannot be read, 4 a rewrite was refused,
+    5 TensorRT refused the model, 6 the builder died, 70 a defect in trtnorm, 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit; every error becomes one message and an exit code here."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    try:
+        # Without standalone mode, a command returns its exit code.
+        code = cli.main(arguments, prog_name="trtnorm", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except TrtnormError as error:
+        print(render(error), file=sys.stderr)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:
+        print(_report_defect(), file=sys.stderr)
+        return EXIT_DEFECT
+
+
+def render(error: TrtnormError) -> str:
+    """The error as text: where and what on the first line, the hint below."""
+    where = error.where or ""
+    lines = [f"error: {where}: {error.summary}" if where and "\n" not in where else f"error: {error.summary}"]
+    if "\n" in where:
+        lines += [f"  {line}" for line in where.splitlines()]
+    if error.hint:
+        first, *rest = error.hint.splitlines()
+        lines += [f"  fix: {first}", *(f"       {line}" for line in rest)]
+    return "\n".join(lines)
+
+
+def _report_defect() -> str:
+    """Write the traceback with versions to a log and return the message that names it."""
+    import platform
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="trtnorm-defect-", suffix=".log", delete=False) as log:
+        log.write(f"trtnorm {__version__}, Python {platform.python_version()}, {platform.platform()}\n{_versions()}\n")
+        log.write(f"command: {sys.argv[1:]}\n\n{traceback.format_exc()}")
+    last = traceback.format_exc().strip().splitlines()[-1]
+    return f"error: this is a defect in trtnorm: {last}\n  fix: report it together with {log.name}"
+
+
+def _versions() -> str:
+    from importlib import metadata
+
+    found = []
+    for name in ("onnx", "onnx-graphsurgeon", "onnxruntime", "numpy", "tensorrt", "tensorrt-rtx", "torch"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)

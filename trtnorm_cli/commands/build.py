@@ -1,0 +1,55 @@
+"""``trtnorm build``: rewrite a model, prove each change, and build an engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from trtnorm_cli.commands.options import backend_option, json_option, model_argument, profile_option
+
+
+@click.command("build")
+@model_argument
+@profile_option
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine", help="Default: MODEL's stem here.")
+@backend_option
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop the builder after.")
+@click.option("--no-compare", is_flag=True, help="Do not compare what TensorRT made of the model with the model.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the comparison's inputs.")
+@json_option
+def command(
+    model: Path,
+    profile: Path | None,
+    output: Path | None,
+    backend: str | None,
+    timeout: float | None,
+    no_compare: bool,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Rewrite MODEL, prove each change numerically, and build a TensorRT engine from it.
+
+    Writes OUT.engine and its manifest OUT.engine.json, after what TensorRT made of the model was compared with the model.
+    --profile may be left out when every input is static.
+
+    \b
+    Example:
+      trtnorm build resnet18.onnx --profile configs/resnet18.yaml -o resnet18.engine
+    """
+    from trtnorm_cli import pipeline
+    from trtnorm_cli.build.backend import require_backend
+    from trtnorm_cli.prepare import prepare
+    from trtnorm_cli.report.build import print_summary
+    from trtnorm_cli.report.progress import BuildProgress
+
+    prepared = prepare(model, profile)
+    require_backend(backend)
+    engine = output or Path(model.stem + ".engine")
+    with BuildProgress() as progress:
+        options = pipeline.BuildOptions(backend, timeout, not no_compare, seed)
+        manifest = pipeline.build(prepared, engine, options, progress)
+    if as_json:
+        click.echo(json.dumps(manifest, indent=2))
+    print_summary(manifest, engine, stderr=as_json)

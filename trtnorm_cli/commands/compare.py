@@ -1,0 +1,97 @@
+"""``trtnorm compare``: does a candidate compute what the reference computes?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from trtnorm_cli.commands.options import backend_option, json_option, profile_option
+
+_EXIT_OUT_OF_TOLERANCE = 1
+
+
+@click.command("compare")
+@click.argument("reference", metavar="REFERENCE")
+@click.argument("candidates", metavar="[CANDIDATE]...", nargs=-1)
+@profile_option
+@click.option("--data", type=click.Path(path_type=Path), help="Inputs: .npz, folder of .npy, or polygraphy's JSON.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option(
+    "--in-between", type=click.IntRange(min=0), default=2, show_default=True, metavar="N",
+    help="Random shapes for each optimization profile, besides min, opt and max.",
+)  # fmt: skip
+@click.option("--atol", type=click.FloatRange(min=0), help="Allowed absolute error, instead of the calibrated bound.")
+@click.option("--rtol", type=click.FloatRange(min=0), help="Allowed error relative to each reference value.")
+@click.option("--by-position", is_flag=True, help="Match inputs and outputs by position where the names differ.")
+@click.option("--no-blame", is_flag=True, help="Do not look for the first node where a failing candidate differs.")
+@click.option(
+    "--save", type=click.Path(path_type=Path), metavar="STEM",
+    help="Where to save the sub-models of a difference.  [default: REFERENCE's stem + .difference]",
+)  # fmt: skip
+@click.option(
+    "--budget", type=click.FloatRange(min=0), default=60.0, show_default=True, metavar="SECONDS",
+    help="For each float64 run; a larger input goes without.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, metavar="SECONDS",
+    help="For each run in ONNX Runtime or TensorRT.",
+)  # fmt: skip
+@click.option("--memory", type=click.IntRange(min=1), metavar="MIB", help="Memory limit of ONNX Runtime's process.")
+@backend_option
+@json_option
+def command(
+    reference: str,
+    candidates: tuple[str, ...],
+    profile: Path | None,
+    data: Path | None,
+    seed: int,
+    in_between: int,
+    atol: float | None,
+    rtol: float | None,
+    by_position: bool,
+    no_blame: bool,
+    save: Path | None,
+    budget: float,
+    timeout: float,
+    memory: int | None,
+    backend: str | None,
+    as_json: bool,
+) -> int:
+    """Compare candidates with a reference on the same inputs; exit 1 when one is out of tolerance.
+
+    A participant is an ONNX file, network:MODEL.onnx (what TensorRT's parser makes of that file), or an engine, which needs a
+    GPU. Without a candidate, the model is compared with its rewriting and with the TensorRT network of that.
+
+    \b
+    Example:
+      trtnorm compare resnet18.onnx --profile configs/resnet18.yaml
+      trtnorm compare model.onnx network:model.onnx --data inputs.npz
+    """
+    from trtnorm_cli.compare.participants import parse_spec
+    from trtnorm_cli.compare.session import Settings, run_session
+    from trtnorm_cli.report.compare import comparison_json, print_comparison
+    from trtnorm_cli.report.console import console
+
+    spec = parse_spec(reference)
+    settings = Settings(
+        seed=seed,
+        in_between=in_between,
+        data=data,
+        by_position=by_position,
+        atol=atol,
+        rtol=rtol,
+        budget_s=budget,
+        timeout_s=timeout,
+        memory_bytes=None if memory is None else memory << 20,
+        backend=backend,
+        find_blame=not no_blame,
+        save_to=save or Path(f"{spec.path.stem}.difference"),
+    )
+    comparison = run_session(spec, [parse_spec(text) for text in candidates], profile, settings)
+    shown_seed = None if data else seed
+    if as_json:
+        click.echo(json.dumps(comparison_json(comparison, shown_seed), indent=2))
+    print_comparison(console(stderr=as_json), comparison, shown_seed)
+    return 0 if comparison.passed else _EXIT_OUT_OF_TOLERANCE

@@ -1,0 +1,87 @@
+"""A model as a file that the child can load: with inner tensors as outputs, and with external data above 2 GiB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import onnx
+
+EXTERNAL_DATA_FROM_BYTES = 1 << 30
+"""Initializers larger than this in sum leave the file: protobuf writes no message above 2 GiB."""
+EXTERNAL_TENSOR_BYTES = 1024
+
+
+def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, folder: Path) -> tuple[Path, str | None]:
+    """A file that ONNX Runtime can load and that has ``outputs``, and the folder of its external data if another.
+
+    ``model`` is not changed; what has to be written goes to ``folder``.
+    """
+    if isinstance(model, onnx.ModelProto):
+        return _write(model, outputs, folder), None
+    path = Path(model).absolute()
+    if outputs is None:
+        return path, None
+    graph_model = onnx.load(str(path), load_external_data=False)
+    if not _inner(graph_model, outputs):
+        return path, None
+    return _write(graph_model, outputs, folder), str(path.parent)
+
+
+def _inner(model: onnx.ModelProto, outputs: Sequence[str] | None) -> list[str]:
+    """Those of ``outputs`` that are no graph output; ONNX Runtime infers their types."""
+    known = {output.name for output in model.graph.output}
+    return list(dict.fromkeys(name for name in outputs or () if name not in known))
+
+
+def _write(model: onnx.ModelProto, outputs: Sequence[str] | None, folder: Path) -> Path:
+    extra = onnx.ModelProto(graph=onnx.GraphProto(output=[onnx.ValueInfoProto(name=n) for n in _inner(model, outputs)]))
+    file = folder / "model.onnx"
+    if sum(_raw_size(tensor) for tensor in model.graph.initializer) > EXTERNAL_DATA_FROM_BYTES:
+        model = _with_external_data(model, folder / "model.data")
+    with file.open("wb") as stream:
+        stream.write(model.SerializeToString())
+        stream.write(extra.SerializeToString())  # protobuf merges concatenated messages: the outputs are appended
+    return file
+
+
+def _raw_size(tensor: onnx.TensorProto) -> int:
+    return len(tensor.raw_data) if tensor.HasField("raw_data") else 0
+
+
+def _with_external_data(model: onnx.ModelProto, data_file: Path) -> onnx.ModelProto:
+    """A copy of ``model`` whose large initializers' data are in ``data_file``; ``model`` is not changed."""
+    slim = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _assign(slim, field.name, value)
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            _assign(slim.graph, field.name, value)
+    with data_file.open("wb") as stream:
+        for tensor in model.graph.initializer:
+            slim.graph.initializer.append(_externalised(tensor, stream, data_file.name))
+    return slim
+
+
+def _assign(message: Any, name: str, value: Any) -> None:
+    if isinstance(value, (str, bytes, int, float)):
+        setattr(message, name, value)
+    elif hasattr(value, "ListFields"):
+        getattr(message, name).CopyFrom(value)
+    else:
+        getattr(message, name).extend(value)
+
+
+def _externalised(tensor: onnx.TensorProto, stream: BinaryIO, location: str) -> onnx.TensorProto:
+    if _raw_size(tensor) < EXTERNAL_TENSOR_BYTES:
+        return tensor
+    offset = -(-stream.tell() // 4096) * 4096
+    stream.seek(offset)
+    stream.write(tensor.raw_data)
+    moved = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    moved.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": location, "offset": offset, "length": len(tensor.raw_data)}.items():
+        moved.external_data.add(key=key, value=str(value))
+    return moved

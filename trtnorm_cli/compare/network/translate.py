@@ -1,0 +1,219 @@
+"""Translate a parsed TensorRT network into an ONNX model with the same meaning.
+
+Every layer becomes standard ONNX operators whose last node carries the layer's name, tensors keep TensorRT's names where
+these are unique, and inputs keep their symbolic dimensions. A layer without a translation is an error, never left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+from onnx import ModelProto, ValueInfoProto, helper
+
+from . import (
+    attention,
+    convolution,
+    detection,
+    elementwise,
+    fill,
+    indexing,
+    matrix,
+    normalization,
+    pooling,
+    quantization,
+    reduce,
+    resampling,
+    shape,
+    slicing,
+)
+from .context import LayerContext, Scope
+from .control import conditional, loop
+from .graph import Constants, GraphWriter, Names
+from .problems import UntranslatableLayer
+from .reading import Layer, Network, Tensor, read_network
+from .structure import Region, Structure
+
+#: The operator set that is written: the newest that ONNX Runtime 1.20 and onnx 1.18 both know in full.
+OPSET = 21
+IR_VERSION = 10
+
+Result = str | list[str]
+
+#: How each layer type is written. Loops and conditionals are more than a layer: see ``control``.
+TRANSLATIONS: dict[str, Callable[[LayerContext], Result]] = {
+    "ACTIVATION": elementwise.activation,
+    "ASSERTION": fill.assertion,
+    "ATTENTION_INPUT": attention.attention_input,
+    "ATTENTION_OUTPUT": attention.attention_output,
+    "CAST": elementwise.cast,
+    "CONCATENATION": shape.concatenation,
+    "CONDITIONAL_INPUT": elementwise.cast,
+    "CONSTANT": elementwise.constant,
+    "CONVOLUTION": convolution.convolution,
+    "CUMULATIVE": reduce.cumulative,
+    "DECONVOLUTION": convolution.deconvolution,
+    "DEQUANTIZE": quantization.dequantize,
+    "EINSUM": matrix.einsum,
+    "ELEMENTWISE": elementwise.elementwise,
+    "FILL": fill.fill,
+    "GATHER": indexing.gather,
+    "GRID_SAMPLE": resampling.grid_sample,
+    "IDENTITY": elementwise.cast,
+    "KV_CACHE_UPDATE": attention.key_value_cache_update,
+    "LRN": normalization.local_response_normalization,
+    "MATRIX_MULTIPLY": matrix.matrix_multiply,
+    "NMS": detection.non_maximum_suppression,
+    "NON_ZERO": reduce.non_zero,
+    "NORMALIZATION": normalization.normalization,
+    "ONE_HOT": indexing.one_hot,
+    "PADDING": shape.padding,
+    "PARAMETRIC_RELU": elementwise.parametric_relu,
+    "POOLING": pooling.pooling,
+    "QUANTIZE": quantization.quantize,
+    "RAGGED_SOFTMAX": matrix.ragged_softmax,
+    "REDUCE": reduce.reduce,
+    "RESIZE": resampling.resize,
+    "REVERSE_SEQUENCE": indexing.reverse_sequence,
+    "ROTARY_EMBEDDING": attention.rotary_embedding,
+    "SCALE": normalization.scale,
+    "SCATTER": indexing.scatter,
+    "SELECT": elementwise.select,
+    "SHAPE": shape.shape,
+    "SHUFFLE": shape.shuffle,
+    "SLICE": slicing.slice_layer,
+    "SOFTMAX": matrix.softmax,
+    "SQUEEZE": shape.squeeze,
+    "TOPK": reduce.top_k,
+    "UNARY": elementwise.unary,
+    "UNSQUEEZE": shape.unsqueeze,
+}
+
+#: Boundary layers of loops and conditionals, which ``control`` writes together.
+CONTROL = frozenset({"CONDITION", "CONDITIONAL_OUTPUT", "ITERATOR", "LOOP_OUTPUT", "RECURRENCE", "TRIP_LIMIT"})
+
+#: Layer types that standard ONNX cannot state, and why.
+UNTRANSLATABLE = {
+    "DIST_COLLECTIVE": "it exchanges data between devices",
+    "DYNAMIC_QUANTIZE": "it quantizes in blocks to float4 or with float8 scales, for which ONNX opset 21 has no operator",
+    "MOE": "TensorRT does not hand out the weights and routing of its mixture-of-experts layer",
+    "PLUGIN": "a plugin's code cannot be read",
+    "PLUGIN_V2": "a plugin's code cannot be read",
+    "PLUGIN_V3": "a plugin's code cannot be read",
+}
+
+
+def translate(network: Any, trt: Any) -> ModelProto:
+    """The ONNX model of ``network``, an ``INetworkDefinition``; ``trt`` is the module that made it.
+
+    Raises ``UntranslatableLayer`` for the first layer without a translation, which names the others too.
+    """
+    return Translator(read_network(network, trt), trt).model()
+
+
+class Translator:
+    """Writes one network; ``control`` calls back into it for the bodies of loops and conditionals."""
+
+    def __init__(self, network: Network, trt: Any) -> None:
+        self.network = network
+        self._trt = trt
+        self._structure = Structure(network)
+        self._names = Names()
+        self.constants = Constants(self._names)
+        self._refusals: list[UntranslatableLayer] = []
+        self._reserved = self._reserve_names()
+        self._claimed: set[str] = set()
+
+    def _reserve_names(self) -> dict[Tensor, str]:
+        """The ends of the network first: their names are the interface and must not change."""
+        inner = [tensor for layer in self.network.layers for tensor in layer.outputs]
+        ordered = dict.fromkeys([*self.network.inputs, *self.network.outputs, *inner])
+        return {tensor: self._names.unique(tensor.name or "tensor") for tensor in ordered}
+
+    def model(self) -> ModelProto:
+        """The whole network as a model."""
+        writer, scope = GraphWriter(self._names, Names(), self.constants), Scope()
+        for tensor in self.network.inputs:
+            scope.bind(tensor, self._reserved[tensor])
+        self.emit(self.network.layers, writer, scope)
+        if self._refusals:
+            first = self._refusals[0]
+            raise UntranslatableLayer(first.layer, first.type, first.reason, tuple(self._refusals[1:]))
+        ends = set(self.network.inputs) | set(self.network.outputs)
+        inputs, outputs = ([self._info(t, self._reserved[t]) for t in ts] for ts in (self.network.inputs, self.network.outputs))
+        end_names = {self._reserved[tensor] for tensor in ends}
+        value_info = [info for info in writer.value_info if info.name not in end_names]
+        graph = helper.make_graph(
+            writer.nodes, self.network.name or "network", inputs, outputs, self.constants.tensors, value_info=value_info
+        )
+        opset = [helper.make_opsetid("", OPSET)]
+        return helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="trtnorm")
+
+    def emit(self, layers: Collection[Layer], writer: GraphWriter, scope: Scope) -> None:
+        """Write layers, and the loops and conditionals among them, into a graph."""
+        for unit in self._structure.schedule(layers):
+            mark = len(writer.nodes)
+            try:
+                if isinstance(unit, Region):
+                    (loop if unit.is_loop else conditional)(self, unit, writer, scope)
+                else:
+                    self.bind(unit, self._translated(unit, writer, scope), writer, scope, mark)
+            except UntranslatableLayer as refusal:
+                self._refusals.append(refusal)
+                self._stand_in(unit, scope)
+
+    def _translated(self, layer: Layer, writer: GraphWriter, scope: Scope) -> list[str]:
+        if layer.kind not in TRANSLATIONS:
+            known = "a boundary of no loop or conditional" if layer.kind in CONTROL else "this layer type is not known"
+            raise layer.refused(UNTRANSLATABLE.get(layer.kind, known))
+        result = TRANSLATIONS[layer.kind](self.context(layer, writer, scope))
+        return [result] if isinstance(result, str) else result
+
+    def _stand_in(self, unit: Layer | Region, scope: Scope) -> None:
+        """Let the translation go on past a refusal, to name every layer that is refused."""
+        for layer in unit.exits if isinstance(unit, Region) else (unit,):
+            for tensor in layer.outputs:
+                scope.bind(tensor, self._reserved[tensor])
+
+    def context(self, layer: Layer, writer: GraphWriter, scope: Scope) -> LayerContext:
+        """What the translation of a layer works with."""
+        return LayerContext(layer, writer, scope, self._trt)
+
+    def bind(self, layer: Layer, results: list[str], writer: GraphWriter, scope: Scope, mark: int) -> None:
+        """Make the results the layer's outputs: under TensorRT's names, for the layers that follow."""
+        names = []
+        for tensor, result in zip(layer.outputs, results, strict=False):
+            name = self._claim(tensor)
+            is_end = tensor in self.network.outputs
+            if not writer.rename_since(mark, result, name) and (is_end or not self.constants.rename(result, name)):
+                writer.rename_since(mark, writer.node("Identity", [result], layer.name)[0], name)
+            scope.bind(tensor, name)
+            writer.value_info.append(self._info(tensor, name))
+            names.append(name)
+        writer.label_since(mark, layer.name, names, self.origin(layer))
+
+    def _claim(self, tensor: Tensor) -> str:
+        """The tensor's own name the first time; a layer in two branches or two iterations needs others."""
+        name = self._reserved[tensor]
+        if name in self._claimed:
+            return self._names.unique(name)
+        self._claimed.add(name)
+        return name
+
+    @staticmethod
+    def origin(layer: Layer) -> dict[str, str]:
+        """Where a node comes from: TensorRT's layer, its type, and the ONNX nodes that its metadata names."""
+        properties = {"trt.layer": layer.name, "trt.type": layer.kind}
+        nodes = re.findall(r"\[ONNX Layer: (.*?)\]", getattr(layer.handle, "metadata", None) or "")
+        return {**properties, "onnx.node": "\n".join(nodes)} if nodes else properties
+
+    @staticmethod
+    def _info(tensor: Tensor, name: str) -> ValueInfoProto:
+        return helper.make_tensor_value_info(name, tensor.onnx_type, _symbolic_shape(tensor))
+
+
+def _symbolic_shape(tensor: Tensor) -> list[int | str | None] | None:
+    if tensor.shape is None:
+        return None
+    return [d if d >= 0 else (tensor.handle.get_dimension_name(i) or None) for i, d in enumerate(tensor.shape)]

@@ -1,0 +1,117 @@
+"""What can be compared: an ONNX file, the TensorRT network that the parser makes of one, or an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from trtnorm_cli.compare.network import network_of
+from trtnorm_cli.engine import looks_like_engine
+from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
+
+NETWORK_PREFIX = "network:"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A participant as the user names it: ``model.onnx``, ``network:model.onnx`` or ``model.engine``."""
+
+    kind: str
+    path: Path
+
+    @property
+    def label(self) -> str:
+        return f"{NETWORK_PREFIX}{self.path}" if self.kind == "network" else str(self.path)
+
+
+@dataclass(frozen=True)
+class Participant:
+    """Something that runs. ``model`` is the ONNX file that stands for it; an engine has none and is run by TensorRT."""
+
+    label: str
+    kind: str
+    path: Path
+    model: onnx.ModelProto | None
+    model_path: Path | None
+    notes: tuple[str, ...] = ()
+
+    def inputs(self) -> dict[str, TensorType]:
+        return model_inputs(self.model) if self.model is not None else {}
+
+    def outputs(self) -> dict[str, TensorType | None]:
+        return {value.name: tensor_type(value) for value in self.model.graph.output} if self.model is not None else {}
+
+
+def parse_spec(text: str) -> Spec:
+    """Read what the user wrote; raises ``UsageProblem`` for an unknown prefix."""
+    if text.startswith(NETWORK_PREFIX):
+        return Spec("network", Path(text.removeprefix(NETWORK_PREFIX)))
+    path = Path(text)
+    return Spec("engine" if looks_like_engine(path) else "onnx", path)
+
+
+def onnx_participant(path: Path, label: str | None = None) -> Participant:
+    """An ONNX file, read and validated."""
+    loaded = load_model(path)
+    return Participant(label or str(path), "onnx", path, loaded.proto, path, loaded.warnings)
+
+
+def network_participant(path: Path, scratch: Path, backend: str | None, label: str | None = None) -> Participant:
+    """What TensorRT's parser makes of ``path``, translated back to ONNX in ``scratch``.
+
+    Raises ``TensorRTRefusal`` when the parser refuses the model or a layer has no translation.
+    """
+    load_model(path)
+    target = scratch / f"network-{len(list(scratch.iterdir()))}.onnx"
+    translation = network_of(path, target, backend)
+    proto = onnx.load(str(target), load_external_data=False)
+    return Participant(
+        label or f"{NETWORK_PREFIX}{path}", "network", path, proto, target, tuple(getattr(translation, "notes", ()))
+    )
+
+
+def engine_participant(path: Path) -> Participant:
+    """An engine; it runs only on a machine with a GPU."""
+    if not path.is_file():
+        raise UsageProblem("there is no such engine", str(path), "check the path")
+    return Participant(str(path), "engine", path, None, None)
+
+
+def pair_names(
+    reference: Mapping[str, object], candidate: Mapping[str, object], what: str, label: str, by_position: bool
+) -> dict[str, str]:
+    """Reference name -> candidate name for inputs or outputs.
+
+    Raises ``UsageProblem`` with both sides when the names differ and ``by_position`` is not set, or the counts differ.
+    """
+    ours, theirs = list(reference), list(candidate)
+    if set(ours) == set(theirs):
+        return {name: name for name in ours}
+    sides = f"the reference has {', '.join(ours) or 'none'}; {label} has {', '.join(theirs) or 'none'}"
+    if len(ours) != len(theirs):
+        raise UsageProblem(f"the {what} differ in number: {sides}", hint="compare models of one interface")
+    if not by_position:
+        raise UsageProblem(f"the {what} have different names: {sides}", hint="match them in order with --by-position")
+    return dict(zip(ours, theirs, strict=True))
+
+
+def require_same_types(
+    reference: Mapping[str, TensorType], candidate: Mapping[str, TensorType], pairs: Mapping[str, str], label: str
+) -> None:
+    """Raise ``UsageProblem`` when paired inputs differ in rank, or in element type other than float64 against float32.
+
+    TensorRT computes in float32 what a model declares as double.
+    """
+    for ours, theirs in pairs.items():
+        a, b = reference[ours], candidate[theirs]
+        if a.shape is not None and b.shape is not None and len(a.shape) != len(b.shape):
+            raise UsageProblem(f"input {ours} has rank {len(a.shape)} in the reference and {len(b.shape)} in {label}")
+        demoted = {a.dtype, b.dtype} == {onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT}
+        if a.dtype != b.dtype and not demoted:
+            types = " and ".join(onnx.TensorProto.DataType.Name(kind.dtype).lower() for kind in (a, b))
+            raise UsageProblem(f"input {ours} has the types {types} in the reference and in {label}")

@@ -1,0 +1,248 @@
+"""A whole comparison from what the user named: participants, inputs, verdicts, and who is to blame."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trtnorm_cli.compare.blame import Blame, Side, blamed_rule, find_blame, save_regions
+from trtnorm_cli.compare.comparison import CandidateReport, Comparison, Options, Trial, compare
+from trtnorm_cli.compare.data import feeds_at
+from trtnorm_cli.compare.data_files import read_data
+from trtnorm_cli.compare.participants import (
+    NETWORK_PREFIX,
+    Participant,
+    Spec,
+    engine_participant,
+    network_participant,
+    onnx_participant,
+    pair_names,
+)
+from trtnorm_cli.compare.runner import OrtRunner
+from trtnorm_cli.compare.shape_points import shape_points
+from trtnorm_cli.errors import TrtnormError, UsageProblem
+from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.prepare import Prepared, inputs_of, rewrite_alone
+from trtnorm_cli.profile.fit import fit
+from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.profile.model import BuildProfile, Tolerance
+from trtnorm_cli.rewrite.rewriting import Rewriting
+
+# At the end of a build the comparison should cost seconds, not minutes.
+_BUILD_FLOAT64_S = 20.0
+_BUILD_TRIAL_S = 5.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says about a comparison. ``save_to`` is the stem of the files that show a difference."""
+
+    seed: int = 0
+    in_between: int = 2
+    data: Path | None = None
+    by_position: bool = False
+    atol: float | None = None
+    rtol: float | None = None
+    budget_s: float = 60.0
+    timeout_s: float = 300.0
+    memory_bytes: int | None = None
+    backend: str | None = None
+    find_blame: bool = True
+    save_to: Path | None = None
+    trial_budget_s: float | None = None
+
+
+@dataclass
+class Session:
+    """The participants of a comparison while it is prepared. ``changes`` are those of the rewriting, if there is one."""
+
+    reference: Participant
+    candidates: list[Participant] = field(default_factory=list)
+    refused: list[CandidateReport] = field(default_factory=list)
+    changes: Sequence[Mapping[str, object]] = ()
+
+
+def run_session(reference: Spec, candidates: Sequence[Spec], profile_path: Path | None, settings: Settings) -> Comparison:
+    """Compare what the user named. With a model alone, its rewriting and the TensorRT network of that are compared.
+
+    Raises the errors of reading, fitting and pairing; a candidate that TensorRT refuses is reported, not raised.
+    """
+    if reference.kind == "engine":
+        raise UsageProblem("an engine cannot be the reference", str(reference.path), "name the model first")
+    profile = None if profile_path is None else load_profile(profile_path)
+    with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
+        scratch = Path(name)
+        first = _participant(reference, scratch, settings.backend)
+        session = Session(first)
+        if candidates:
+            for spec in candidates:
+                _admit(session, spec, scratch, settings.backend)
+        else:
+            _admit_rewriting(session, reference, profile_path, scratch, settings.backend)
+        return judge_session(session, profile, settings)
+
+
+def compare_rewriting(
+    prepared: Prepared, rewriting: Rewriting, fixed: Path, scratch: Path, seed: int, backend: str
+) -> Comparison:
+    """The comparison at the end of a build: the source with its rewriting ``fixed`` and the TensorRT network of that.
+
+    Shapes at which a run would take long are left out; the result names them.
+    """
+    session = Session(onnx_participant(prepared.loaded.path, prepared.loaded.path.name))
+    session.changes = [asdict(change) for change in rewriting.changes]
+    admit_file(session, fixed, "rewriting", backend, scratch)
+    settings = Settings(seed=seed, in_between=0, budget_s=_BUILD_FLOAT64_S, trial_budget_s=_BUILD_TRIAL_S)
+    return judge_session(session, prepared.profile, settings)
+
+
+def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
+    """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
+    trials = _trials(session.reference, profile, settings)
+    options = _options(profile, settings)
+    comparison = compare(session.reference, session.candidates, trials, options)
+    comparison.candidates += session.refused
+    if settings.find_blame:
+        _blame_all(session, comparison, trials, options, settings)
+    return comparison
+
+
+def _participant(spec: Spec, scratch: Path, backend: str | None) -> Participant:
+    if spec.kind == "network":
+        return network_participant(spec.path, scratch, backend)
+    return engine_participant(spec.path) if spec.kind == "engine" else onnx_participant(spec.path)
+
+
+def _admit(session: Session, spec: Spec, scratch: Path, backend: str | None) -> None:
+    """Add a candidate; what TensorRT refuses, or what kills its parser, is reported with the others."""
+    try:
+        session.candidates.append(_participant(spec, scratch, backend))
+    except TrtnormError as error:
+        if error.exit_code not in (5, 6):
+            raise
+        session.refused.append(_refused(spec.label, spec.kind, error))
+
+
+def _refused(label: str, kind: str, error: TrtnormError) -> CandidateReport:
+    where = "; ".join((error.where or "").splitlines())
+    return CandidateReport(label, kind, error=f"{error.summary}: {where}" if where else error.summary)
+
+
+def _admit_rewriting(session: Session, reference: Spec, profile_path: Path | None, scratch: Path, backend: str | None) -> None:
+    _, rewriting = rewrite_alone(reference.path, profile_path)
+    rewriting.require_all_checks_passed()
+    fixed = scratch / "rewritten.onnx"
+    save_model(rewriting.model, fixed, rewriting.folder)
+    session.changes = [asdict(change) for change in rewriting.changes]
+    admit_file(session, fixed, f"rewriting of {reference.path}", backend, scratch)
+
+
+def admit_file(session: Session, fixed: Path, label: str, backend: str | None, scratch: Path) -> None:
+    """Add a rewritten model and the TensorRT network of it."""
+    session.candidates.append(onnx_participant(fixed, label))
+    network_label = f"{NETWORK_PREFIX}{label}"
+    try:
+        session.candidates.append(network_participant(fixed, scratch, backend, network_label))
+    except TrtnormError as error:
+        if error.exit_code not in (5, 6):
+            raise
+        session.refused.append(_refused(network_label, "network", error))
+
+
+def _trials(reference: Participant, profile: BuildProfile | None, settings: Settings) -> list[Trial]:
+    inputs = reference.inputs()
+    if settings.data is not None:
+        sets = read_data(settings.data, inputs)
+        return [Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)]
+    assert reference.model is not None
+    fitted = fit(profile, inputs_of(reference.model))
+    points = shape_points(fitted, inputs, settings.in_between, np.random.default_rng(settings.seed))
+    data = {} if profile is None else profile.data
+    return [Trial(p.label, feeds_at(p, inputs, data, settings.seed), optional=" random " in f" {p.label} ") for p in points]
+
+
+def _options(profile: BuildProfile | None, settings: Settings) -> Options:
+    tolerances = {} if profile is None else {("" if n == "default" else n): t for n, t in profile.tolerances.items()}
+    if settings.atol is not None or settings.rtol is not None:
+        tolerances = {"": Tolerance(atol=settings.atol, rtol=settings.rtol)}
+    return Options(
+        settings.by_position,
+        settings.budget_s,
+        settings.timeout_s,
+        settings.memory_bytes,
+        settings.trial_budget_s,
+        tolerances,
+    )
+
+
+def _blame_all(session: Session, comparison: Comparison, trials: Sequence[Trial], options: Options, settings: Settings) -> None:
+    by_label = {trial.label: trial for trial in trials}
+    with ExitStack() as stack:
+        runner = stack.enter_context(OrtRunner(options.run_timeout_s, options.memory_bytes))
+        for candidate, report in zip(session.candidates, comparison.candidates, strict=False):
+            bad = [verdict for verdict in report.verdicts if not verdict.passed]
+            if bad and candidate.model is not None:
+                report.blame = _blame(session, candidate, by_label[bad[0].trial], runner, options, settings)
+
+
+def _blame(
+    session: Session, candidate: Participant, trial: Trial, runner: OrtRunner, options: Options, settings: Settings
+) -> dict[str, Any] | None:
+    reference = session.reference
+    assert reference.model is not None
+    assert candidate.model is not None
+    assert reference.model_path is not None
+    assert candidate.model_path is not None
+    inputs = pair_names(reference.inputs(), candidate.inputs(), "inputs", candidate.label, options.by_position)
+    outputs = pair_names(reference.outputs(), candidate.outputs(), "outputs", candidate.label, options.by_position)
+    ours = Side(reference.model, reference.model_path, trial.feeds)
+    theirs = Side(candidate.model, candidate.model_path, {inputs[n]: a for n, a in trial.feeds.items()})
+    found = find_blame(ours, theirs, outputs, _BLAME_BOUND, runner, options.budget_s)
+    if found is None:
+        return {"text": ["the first difference could not be found: no tensor has a partner that differs"]}
+    files: list[str] = []
+    if settings.save_to is not None:
+        files = [str(path) for path in save_regions(found, ours, theirs, settings.save_to)]
+    culprit = _culprit(found, candidate, session.changes)
+    return {
+        "tensor": found.tensor,
+        "node": found.node,
+        "error_before": found.before,
+        "error_after": found.after,
+        "reference_computes": found.reference.text(),
+        "candidate_computes": found.candidate.text(),
+        "culprit": culprit,
+        "files": files,
+        "text": _blame_text(found, culprit, files),
+    }
+
+
+# Any tensor further off than this is a difference even where no float64 run tells how much rounding there is.
+_BLAME_BOUND = 1e-4
+
+
+def _culprit(found: Blame, candidate: Participant, changes: Sequence[Mapping[str, object]]) -> str:
+    rule = blamed_rule(found, changes)
+    if candidate.kind == "network":
+        made_by = f" (the node comes from the rule {rule})" if rule else ""
+        return f"TensorRT's parser, with what it made of {found.node}{made_by}"
+    return f"the rule {rule}" if rule else f"the model itself, at {found.node}"
+
+
+def _blame_text(found: Blame, culprit: str, files: Sequence[str]) -> list[str]:
+    lines = [
+        f"first difference: tensor {found.tensor}, computed by {found.node}; "
+        f"error {found.before:.1e} before, {found.after:.1e} after",
+        f"  reference: {found.reference.text()}",
+        f"  candidate: {found.candidate.text()}",
+        f"to blame: {culprit}",
+    ]
+    if files:
+        lines.append(f"to see it alone: trtnorm compare {files[0]} {files[1]} --data {files[2]}")
+    return lines

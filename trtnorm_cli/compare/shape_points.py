@@ -1,0 +1,74 @@
+"""At which input shapes models are compared: the corners of every optimization profile, and shapes in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.profile.dims import CORNERS
+from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class ShapePoint:
+    """One set of input shapes; ``label`` says where in which profile it lies."""
+
+    label: str
+    shapes: Shapes
+
+    @property
+    def elements(self) -> int:
+        """How many values the inputs hold together."""
+        return sum(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes.values())
+
+
+def shape_points(
+    fitted: FittedProfiles, inputs: Mapping[str, TensorType], in_between: int, rng: np.random.Generator
+) -> list[ShapePoint]:
+    """min, opt and max of each profile, then ``in_between`` random shapes of each; no shape twice.
+
+    A size of zero is raised to one: without elements there is nothing to compare.
+    """
+    found: dict[tuple[tuple[str, tuple[int, ...]], ...], ShapePoint] = {}
+    for profile in fitted.profiles:
+        points = [ShapePoint(f"{profile.name} {corner}", _at_least_one(profile.at(corner))) for corner in CORNERS]
+        points += [
+            ShapePoint(f"{profile.name} random {number + 1}", _random_shapes(profile, inputs, rng))
+            for number in range(in_between)
+        ]
+        for point in points:
+            found.setdefault(tuple(sorted(point.shapes.items())), point)
+    return list(found.values())
+
+
+def _at_least_one(shapes: Shapes) -> Shapes:
+    return {name: tuple(max(size, 1) for size in shape) for name, shape in shapes.items()}
+
+
+def _random_shapes(profile: FittedProfile, inputs: Mapping[str, TensorType], rng: np.random.Generator) -> Shapes:
+    """Sizes between min and max; dimensions of one name get one size, and multiples are kept."""
+    low, high = profile.at("min"), profile.at("max")
+    drawn: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in low:
+        symbols = inputs[name].shape or ()
+        sizes = []
+        for axis, (least, most) in enumerate(zip(low[name], high[name], strict=True)):
+            symbol = symbols[axis] if axis < len(symbols) else None
+            key = symbol if isinstance(symbol, str) and symbol else f"{name}[{axis}]"
+            if key not in drawn:
+                step = profile.dims[key].multiple_of if key in profile.dims else None
+                drawn[key] = _draw_size(max(least, 1), max(most, 1), step or 1, rng)
+            sizes.append(drawn[key])
+        shapes[name] = tuple(sizes)
+    return shapes
+
+
+def _draw_size(least: int, most: int, step: int, rng: np.random.Generator) -> int:
+    first, last = -(-least // step), most // step
+    return least if last < first else int(rng.integers(first, last + 1)) * step

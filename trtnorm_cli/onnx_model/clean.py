@@ -1,0 +1,145 @@
+"""Clean a model before its normalizations are looked at: functions inlined, constants folded, dead nodes removed.
+
+onnx-ir carries the graph and inlines the functions, onnxscript folds the constants under the policy of ``fold.py``, and
+ONNX infers the shapes. ``docs/cleaning.md`` has the measurements that chose these libraries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model.infer import add_inferred_shapes, checker_objection
+from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """A cleaned model, how often each thing was done, and what was left alone and why.
+
+    Tensors that were in external files and were not folded are still references relative to the same folder.
+    """
+
+    model: onnx.ModelProto
+    counts: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def clean(model: onnx.ModelProto, base_dir: Path | None = None) -> Cleaning:
+    """Inline functions, fold constants and remove dead nodes, so that parameters are constants wherever they can be.
+
+    ``model`` is not changed; ``base_dir`` is the folder that its external tensors are relative to. The graph keeps its
+    inputs and outputs: names, order, types and symbolic dimensions. Normalizations are neither evaluated nor altered.
+    Shapes and types of inner tensors are inferred again; what the file says fills the gaps unless it contradicts them.
+    Cleaning a cleaned model changes nothing.
+
+    Raises ``ModelError`` when external data is missing, when a function cannot be inlined, and for sparse tensors.
+    """
+    _refuse_what_would_be_lost(model)
+    try:
+        return _clean(model, base_dir, folding=True)
+    except _FoldingFailed as failure:
+        unfolded = _clean(model, base_dir, folding=False)
+        note = f"constants were not folded: {failure}"
+        return Cleaning(unfolded.model, unfolded.counts, (note, *unfolded.notes))
+
+
+class _FoldingFailed(Exception):
+    """The folded model cannot be used; the message says why."""
+
+
+def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
+    for graph in all_graphs(model.graph):
+        if graph.sparse_initializer:
+            raise ModelError(
+                "the model has sparse initializers, which TensorRT does not take",
+                f"graph {graph.name}",
+                "export the model with dense weights",
+            )
+    for node in all_nodes(model):
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                raise ModelError(
+                    "the model has sparse constants, which TensorRT does not take",
+                    f"node {node.name or node.op_type}",
+                    "export the model with dense weights",
+                )
+
+
+def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
+    # onnx-ir and onnxscript take most of a second to import, which no other command should pay.
+    from trtnorm_cli.onnx_model.ir_model import close_model, open_model
+    from trtnorm_cli.onnx_model.tidy import inline_functions, lift_constants, pinned_outputs, remove_dead_nodes
+
+    counts: Counter[str] = Counter()
+    notes: list[str] = list(_notes_on_inputs(model))
+    opened = open_model(model, base_dir)
+    with pinned_outputs(opened.model, counts):
+        inline_functions(opened.model, counts, notes)
+        lift_constants(opened.model, counts)
+        if folding:
+            _fold(opened.model, counts, notes)
+            lift_constants(opened.model, counts)
+    remove_dead_nodes(opened.model, counts)
+    result = close_model(opened)
+    notes += add_inferred_shapes(result)
+    _require_no_new_objection(model, result, folding)
+    counts.update(_counts_of_inputs(model))
+    return Cleaning(opened.filled(result), {what: n for what, n in counts.items() if n}, tuple(notes))
+
+
+def _fold(model: ir.Model, counts: Counter[str], notes: list[str]) -> None:
+    from trtnorm_cli.onnx_model.fold import fold_constants
+
+    try:
+        folding = fold_constants(model)
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # whatever a defect in the library raises; the model can do without folding
+        raise _FoldingFailed(f"{_root(error)} (from {type(error).__name__} in the folding library)") from error
+    counts.update(folding.counts)
+    notes += folding.notes
+
+
+def _root(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
+
+
+def _require_no_new_objection(source: onnx.ModelProto, result: onnx.ModelProto, folding: bool) -> None:
+    """Refuse a result that the ONNX checker objects to when it had nothing against the source."""
+    objection = checker_objection(result)
+    if objection is None or checker_objection(source) is not None:
+        return
+    if folding:
+        raise _FoldingFailed(f"the folded model is not valid ONNX: {objection}")
+    raise ModelError(f"cleaning the model gave an invalid one: {objection}", None, "please report this model")
+
+
+def _inputs_with_values(model: onnx.ModelProto) -> list[str]:
+    values = {tensor.name for tensor in model.graph.initializer}
+    return [entry.name for entry in model.graph.input if entry.name in values]
+
+
+def _counts_of_inputs(model: onnx.ModelProto) -> dict[str, int]:
+    return {"initializers taken off the input list": len(_inputs_with_values(model))}
+
+
+def _notes_on_inputs(model: onnx.ModelProto) -> Iterator[str]:
+    names = _inputs_with_values(model)
+    if names and model.ir_version >= 4:
+        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+        yield (
+            f"{len(names)} inputs have a default value ({shown}); they are constants now, as TensorRT takes them, "
+            "and can no longer be fed"
+        )

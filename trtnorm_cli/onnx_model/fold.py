@@ -1,0 +1,272 @@
+"""Fold constants with onnxscript, under a policy: what may be evaluated, what must not, and what is left to ONNX Runtime.
+
+onnxscript's folder was measured on the ONNX backend tests and on exported models (``docs/cleaning.md``). It evaluates with
+the ONNX reference implementation and also simplifies nodes that are not constant. The guards here are for what it gets wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxscript.optimizer
+
+from trtnorm_cli.onnx_model.infer import sound_types
+from trtnorm_cli.onnx_model.normalization import PARAMETERS
+from trtnorm_cli.onnx_model.static_dimensions import static_dimensions
+from trtnorm_cli.onnx_model.tidy import lift_constants, remove_identities
+
+_ROUNDS = 16
+# A result up to this size is always kept; up to the second size, when it is no larger than the constants it replaces.
+_SMALL_BYTES = 1 << 20
+_LARGE_BYTES = 1 << 27
+_NO_LIMIT = 1 << 62
+_SHIELD = "trtnorm.shielded"
+
+_NORMALIZATIONS = frozenset(PARAMETERS)
+_RANDOM = frozenset(
+    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+# Folding these would take the quantization of weights out of the model.
+_QUANTIZATION = frozenset(("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"))
+# The reference implementation differs from ONNX Runtime: it ignores that these flattened to 2-D before opset 13, …
+_FLATTENED_BEFORE_13 = frozenset(("Hardmax", "LogSoftmax", "Softmax"))
+# … gives int64 for int32 sums of squares, and other pixels for fractional scales.
+_REFERENCE_DIFFERS = frozenset(("ReduceSumSquare", "Resize", "Upsample"))
+_FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
+
+
+@dataclass
+class Folding:
+    """How often each thing was done, and what was left alone and why."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+
+def fold_constants(model: ir.Model) -> Folding:
+    """Fold what is constant in ``model``, in place, until nothing changes any more.
+
+    Only dimensions that follow from the inputs are taken for facts: the shapes that the file states for inner tensors, and
+    equal names of symbolic dimensions, are not, because either may be wrong.
+    """
+    folding = Folding()
+    policy = _Policy(model)
+    for _ in range(_ROUNDS):
+        _state_facts(model)
+        before = _census(model)
+        with _shielded(model):
+            _library_pass(model, policy)
+        lift_constants(model, Counter())
+        _evaluate_the_rest(model, policy)
+        folding.counts["constants folded"] += len(before - _census(model)) + static_dimensions(model)
+        remove_identities(model, folding.counts, keep_outputs=True)
+        if before == _census(model):
+            break
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            value.metadata_props.pop(_FOLDED_FROM, None)
+    folding.notes += policy.notes()
+    return folding
+
+
+def _census(model: ir.Model) -> set[ir.Node]:
+    return {node for node in model.graph.all_nodes() if node.op_type not in ("Constant", "Identity") or node.domain}
+
+
+def _library_pass(model: ir.Model, policy: _Policy) -> None:
+    logger = logging.getLogger("onnxscript.optimizer._constant_folding")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of every node it leaves; the policy's notes say what matters
+    try:
+        onnxscript.optimizer.fold_constants(
+            model,
+            onnx_shape_inference=True,
+            input_size_limit=_NO_LIMIT,
+            output_size_limit=_NO_LIMIT,
+            should_fold=policy.library_may_fold,
+        )
+    finally:
+        logger.setLevel(level)
+
+
+def _state_facts(model: ir.Model) -> None:
+    """Set every tensor's shape to the dimensions that are certain; all others become unknown."""
+    tables = sound_types(ir.serde.serialize_model(model))
+    for index, graph in enumerate((model.graph, *model.graph.subgraphs())):
+        types = tables[index] if tables is not None else {}
+        for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
+            known = types.get(value.name or "")
+            value.shape = None if known is None or known.shape is None else _integers(known.shape)
+            if known is not None and known.dtype and value.type is None:
+                value.type = ir.TensorType(ir.DataType(known.dtype))
+
+
+def _integers(shape: tuple[int | str | None, ...]) -> ir.Shape:
+    return ir.Shape([size if isinstance(size, int) else None for size in shape])
+
+
+@contextmanager
+def _shielded(model: ir.Model) -> Iterator[None]:
+    """Keep the library off nodes that it would break, by an operator domain that it does not know."""
+    opset = model.opset_imports.get("", 0)
+    nodes = [node for node in model.graph.all_nodes() if node.domain == "" and _library_breaks(node, opset)]
+    for node in nodes:
+        node.domain = _SHIELD
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.domain = ""
+
+
+def _library_breaks(node: ir.Node, opset: int) -> bool:
+    if node.op_type == "SplitToSequence":
+        return not _split_is_expressible(node, opset)
+    if node.op_type in ("ConcatFromSequence", "SequenceAt"):
+        return opset < 13  # their replacements take axes as an input
+    if node.op_type == "CastLike":
+        saturate = node.attributes.get("saturate")
+        return saturate is not None and saturate.as_int() == 0  # it would drop the attribute
+    return False
+
+
+def _split_is_expressible(node: ir.Node, opset: int) -> bool:
+    """True when the library can turn SplitToSequence into a Split that the opset has."""
+    split = node.inputs[1] if len(node.inputs) > 1 else None
+    if split is None:
+        return True  # left alone by the library
+    constant = split.const_value
+    if constant is not None:
+        return opset >= (18 if len(constant.shape) == 0 else 13)
+    return opset >= 13 and split.shape is not None and len(split.shape) == 1 and split.shape.is_static()
+
+
+class _Policy:
+    """What may be evaluated. Remembers what was refused and is worth a note."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._opset = model.opset_imports.get("", 0)
+        self._ir_version = model.ir_version
+        self._notes: dict[str, list[str]] = {}
+        self._failed: set[ir.Node] = set()
+
+    def library_may_fold(self, node: ir.Node) -> bool:
+        if node.op_type == "Identity":  # removed without a second copy of the value
+            return False
+        if node.op_type in _REFERENCE_DIFFERS or (node.op_type in _FLATTENED_BEFORE_13 and self._opset < 13):
+            return False
+        return self.may_evaluate(node)
+
+    def may_evaluate(self, node: ir.Node) -> bool:
+        """Whether ``node``, whose inputs are all constants, may be replaced by its value."""
+        if node.domain != "" or node.op_type in _RANDOM | _QUANTIZATION or node in self._failed:
+            return False
+        if node.op_type in _NORMALIZATIONS:
+            self._note("computed from constants only, and left to the rules", node)
+            return False
+        if not _is_affordable(node):
+            self._note("constant, but its value is too large to store", node)
+            return False
+        return True
+
+    def evaluation_failed(self, node: ir.Node) -> None:
+        self._failed.add(node)
+        self._note("constant, but ONNX Runtime cannot evaluate it", node)
+
+    def evaluate(self, node: ir.Node) -> list[np.ndarray] | None:
+        """The outputs of ``node`` by ONNX Runtime without graph optimization; None when it cannot run the node."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        feeds = {value.name: value.const_value.numpy() for value in node.inputs if value is not None and value.const_value}
+        try:
+            session = onnxruntime.InferenceSession(
+                self._alone(node).SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            results = session.run(None, feeds)
+        except Exception:  # onnxruntime has an exception type for each status, and TypeError for types numpy lacks
+            return None
+        return results if all(isinstance(result, np.ndarray) for result in results) else None
+
+    def _alone(self, node: ir.Node) -> onnx.ModelProto:
+        """A model of ``node`` alone, its constants as inputs."""
+        values = {value.name: value.const_value for value in node.inputs if value is not None and value.const_value}
+        graph = onnx.helper.make_graph(
+            [ir.serde.serialize_node(node)],
+            "constant",
+            [onnx.helper.make_tensor_value_info(name, v.dtype.value, v.shape.numpy()) for name, v in values.items()],
+            [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name],
+        )
+        opset = onnx.helper.make_opsetid("", self._opset)
+        return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=min(self._ir_version, 10))
+
+    def _note(self, reason: str, node: ir.Node) -> None:
+        names = self._notes.setdefault(reason, [])
+        text = f"{node.op_type} {node.outputs[0].name}"
+        if text not in names:
+            names.append(text)
+
+    def notes(self) -> list[str]:
+        return [
+            ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") + f": {reason}"
+            for reason, names in self._notes.items()
+        ]
+
+
+def _is_affordable(node: ir.Node) -> bool:
+    """The value of ``node`` is small, or no larger than the constants that only this node reads."""
+    sizes = [_bytes(value) for value in node.outputs]
+    if any(size is None for size in sizes):
+        # Nodes whose size is unknown here pick elements from their inputs; what can grow at will has a known size.
+        return sum(value.const_value.nbytes for value in node.inputs if value and value.const_value) <= _SMALL_BYTES
+    size = sum(size for size in sizes if size is not None)
+    freed = sum(v.const_value.nbytes for v in set(node.inputs) if v and v.const_value and len(v.uses()) == 1)
+    return size <= _SMALL_BYTES or size <= min(freed, _LARGE_BYTES)
+
+
+def _bytes(value: ir.Value) -> int | None:
+    if value.shape is None or not value.shape.is_static() or value.dtype is None:
+        return None
+    bits = 64 if value.dtype == ir.DataType.STRING else value.dtype.bitwidth
+    return int(np.prod(value.shape.numpy(), dtype=object)) * bits // 8
+
+
+def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
+    """Evaluate constant nodes that the library leaves: those with several outputs, and those it would get wrong."""
+    for node in list(model.graph.all_nodes()):
+        if not _is_constant(node) or not policy.may_evaluate(node):
+            continue
+        results = policy.evaluate(node)
+        if results is None:
+            policy.evaluation_failed(node)
+        else:
+            _replace_by(node, results)
+
+
+def _is_constant(node: ir.Node) -> bool:
+    if node.op_type in ("Constant", "Identity") or any(output.is_graph_output() for output in node.outputs):
+        return False
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        return False
+    return all(value is None or value.const_value is not None for value in node.inputs)
+
+
+def _replace_by(node: ir.Node, results: list[np.ndarray]) -> None:
+    graph = node.graph
+    assert graph is not None
+    outputs = [value for value in node.outputs if value.name]
+    for value, result in zip(outputs, results, strict=True):
+        tensor = ir.tensor(result, name=value.name)
+        constant = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
+        value.replace_all_uses_with(constant)
+        graph.register_initializer(constant)
+    graph.remove(node, safe=True)

@@ -1,0 +1,216 @@
+"""Shapes of a cleaned model's tensors: inferred by ONNX, completed by what the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from trtnorm_cli.onnx_model.shapes import TensorType, tensor_type
+from trtnorm_cli.onnx_model.walk import all_graphs
+
+# Initializers with more elements cannot be shape arithmetic; their bytes are withheld, so that a model of any size passes.
+_SHAPE_ELEMENTS = 1024
+# Data propagation keeps a symbol of about 100 bytes for every element of what these two make.
+_PROPAGATED_ELEMENTS = 1 << 16
+_GENERATORS = ("ConstantOfShape", "Range")
+_OPAQUE = "trtnorm.opaque"
+
+
+def add_inferred_shapes(model: onnx.ModelProto) -> list[str]:
+    """Replace the value infos of ``model``, in place, by inferred ones; returns what could not be done, in words.
+
+    Dimensions that inference leaves open are taken from the old value infos, unless any of these contradicts what was
+    inferred: then the file describes other shapes (a batch size from before the batch became dynamic) and none is believed.
+    """
+    declared = [_types(graph.value_info) for graph in all_graphs(model.graph)]
+    light = light_copy(model)
+    _forget(light, set(_unknown_to_onnx(light)))
+    _hide_large_generators(light)
+    inferred, problem = _infer(light, data_prop=True)
+    if inferred is None:
+        return [f"shapes were not inferred, those of the file stand: {problem}"]
+    found = [_types(graph.value_info) for graph in all_graphs(inferred.graph)]
+    stale = next(_contradictions(declared, found), None)
+    for graph, known, said in zip(all_graphs(model.graph), found, declared, strict=True):
+        _write(graph, known if stale else _merged(known, said))
+    return [f"the shapes in the file are out of date and were dropped: {stale}"] if stale else []
+
+
+def sound_types(model: onnx.ModelProto) -> list[dict[str, TensorType]] | None:
+    """Types that follow from the inputs and weights alone, one table a graph, outermost first; None when inference fails.
+
+    What the file states of inner tensors, outputs, and inputs and outputs of subgraphs is not believed.
+    """
+    light = light_copy(model)
+    _forget(light, set())
+    for graph in all_graphs(light.graph):
+        _forget_shapes(graph.output)
+        if graph is not light.graph:
+            _forget_shapes(graph.input)
+    inferred, _ = _infer(light, data_prop=False)
+    if inferred is None:
+        return None
+    return [_types([*g.value_info, *g.input, *g.output]) for g in all_graphs(inferred.graph)]
+
+
+def checker_objection(model: onnx.ModelProto) -> str | None:
+    """What the ONNX checker has against the structure of ``model``, in one line; None when it passes."""
+    try:
+        onnx.checker.check_model(light_copy(model))
+    except (onnx.checker.ValidationError, ValueError) as error:
+        return " ".join(str(error).split("\n\n==> Context:")[0].split())
+    return None
+
+
+def light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which large and external initializers are inputs of the same type, so that it has no large data."""
+    light = onnx.ModelProto()
+    light.ir_version = max(model.ir_version, 4)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    heavy = {tensor.name for tensor in model.graph.initializer if _is_heavy(tensor)}
+    graph = light.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(model.graph.node)
+    graph.output.extend(model.graph.output)
+    graph.value_info.extend(model.graph.value_info)
+    graph.input.extend(value for value in model.graph.input if value.name not in heavy)
+    for tensor in model.graph.initializer:
+        if tensor.name in heavy:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        else:
+            graph.initializer.append(tensor)
+    return light
+
+
+def _is_heavy(tensor: onnx.TensorProto) -> bool:
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count > _SHAPE_ELEMENTS or tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def _infer(model: onnx.ModelProto, data_prop: bool) -> tuple[onnx.ModelProto | None, str]:
+    try:
+        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=data_prop), ""
+    except Exception as error:  # the inference library raises RuntimeError, ValueError and its own errors alike
+        return None, " ".join(str(error).split())[:200]
+
+
+def _unknown_to_onnx(model: onnx.ModelProto) -> Iterator[str]:
+    """Tensors whose shape ONNX cannot infer, because their operator has no schema."""
+    for graph in all_graphs(model.graph):
+        for node in graph.node:
+            if not onnx.defs.has(node.op_type, node.domain):
+                yield from node.output
+
+
+def _forget(model: onnx.ModelProto, kept: set[str]) -> None:
+    """Drop the value infos of all tensors but ``kept``."""
+    for function in model.functions:
+        del function.value_info[:]
+    for graph in all_graphs(model.graph):
+        believed = [value for value in graph.value_info if value.name in kept]
+        del graph.value_info[:]
+        graph.value_info.extend(believed)
+
+
+def _forget_shapes(values: Iterable[onnx.ValueInfoProto]) -> None:
+    for value in values:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+def _hide_large_generators(model: onnx.ModelProto) -> None:
+    """Give nodes that make many numbers from constants a name without a data propagator, and state their shape."""
+    inferred, _ = _infer(model, data_prop=False)
+    tables = [_types(g.value_info) for g in all_graphs(inferred.graph)] if inferred is not None else []
+    for graph, types in zip(all_graphs(model.graph), tables, strict=False):
+        for node in graph.node:
+            kind = types.get(node.output[0]) if node.op_type in _GENERATORS and not node.domain else None
+            if kind is not None and _elements(kind) > _PROPAGATED_ELEMENTS:
+                node.domain = _OPAQUE
+                graph.value_info.append(_value_info(node.output[0], kind))
+    if any(node.domain == _OPAQUE for graph in all_graphs(model.graph) for node in graph.node):
+        model.opset_import.append(onnx.helper.make_opsetid(_OPAQUE, 1))
+
+
+def _elements(kind: TensorType) -> int:
+    count = 1
+    for size in kind.shape or ():
+        count *= size if isinstance(size, int) else 1
+    return count
+
+
+def _types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType]:
+    found = {}
+    for value in values:
+        kind = tensor_type(value)
+        if kind is not None:
+            found[value.name] = _without_made_up_names(kind)
+    return found
+
+
+def _without_made_up_names(kind: TensorType) -> TensorType:
+    """Inference names what it does not know ``unk__0``; such a name says nothing."""
+    if kind.shape is None:
+        return kind
+    return TensorType(kind.dtype, tuple(None if isinstance(s, str) and s.startswith("unk__") else s for s in kind.shape))
+
+
+def _contradictions(declared: list[dict[str, TensorType]], found: list[dict[str, TensorType]]) -> Iterator[str]:
+    for said, known in zip(declared, found, strict=True):
+        for name in said.keys() & known.keys():
+            if not _agree(said[name], known[name]):
+                yield f"{name} is {_text(said[name])} in the file and {_text(known[name])} by inference"
+
+
+def _agree(said: TensorType, known: TensorType) -> bool:
+    if said.shape is None or known.shape is None:
+        return True
+    if len(said.shape) != len(known.shape):
+        return False
+    pairs = zip(said.shape, known.shape, strict=True)
+    return all(not isinstance(s, int) or k is None or s == k for s, k in pairs)
+
+
+def _text(kind: TensorType) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in kind.shape or ()) + "]"
+
+
+def _merged(known: dict[str, TensorType], said: dict[str, TensorType]) -> dict[str, TensorType]:
+    """``known`` with its gaps filled from ``said``."""
+    return {name: _filled(known.get(name), said.get(name)) for name in {**said, **known}}
+
+
+def _filled(known: TensorType | None, said: TensorType | None) -> TensorType:
+    if known is None or said is None:
+        kind = known or said
+        assert kind is not None
+        return kind
+    if known.shape is None or said.shape is None:
+        return TensorType(known.dtype or said.dtype, said.shape if known.shape is None else known.shape)
+    shape = tuple(s if k is None else k for k, s in zip(known.shape, said.shape, strict=True))
+    return TensorType(known.dtype or said.dtype, shape)
+
+
+def _write(graph: onnx.GraphProto, types: dict[str, TensorType]) -> None:
+    """Make ``types`` the value infos of ``graph``; those of sequences and optionals stay."""
+    others = [value for value in graph.value_info if tensor_type(value) is None]
+    stated = {value.name for value in (*graph.input, *graph.output)} | {t.name for t in graph.initializer}
+    names = [name for node in graph.node for name in node.output if name in types and name not in stated]
+    metadata = {value.name: value for value in graph.value_info}
+    written = [_value_info(name, types[name], metadata.get(name)) for name in dict.fromkeys(names)]
+    del graph.value_info[:]
+    graph.value_info.extend([*written, *others])
+
+
+def _value_info(name: str, kind: TensorType, template: onnx.ValueInfoProto | None = None) -> onnx.ValueInfoProto:
+    value = onnx.helper.make_tensor_value_info(name, kind.dtype, kind.shape)
+    if template is not None:
+        if template.doc_string:
+            value.doc_string = template.doc_string
+        value.metadata_props.extend(template.metadata_props)
+    return value
+

@@ -1,0 +1,160 @@
+"""Read an ONNX file that somebody else wrote, and say clearly what is wrong with it when it cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from trtnorm_cli.digest import sha256_of
+from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model.walk import all_tensors
+
+# The checker refuses these, ONNX Runtime and TensorRT take them: plugin operators written in the default domain, and
+# GroupNormalization of opset 18.
+_CHECKER_OBJECTIONS_THAT_RUN = ("No Op registered for", "is deprecated in domain_version")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model as it stands in its file. Tensors in external files stay there; ``folder`` is what they are relative to."""
+
+    path: Path
+    proto: onnx.ModelProto
+    sha256: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+
+def load_model(path: Path) -> LoadedModel:
+    """Read and validate ``path``.
+
+    Raises ``ModelError`` for anything that is not a complete, structurally valid ONNX model: a missing file, a folder,
+    other content, a truncated file, or external data that is missing, too short or outside the model's folder.
+    """
+    proto = _parse(path, _read(path))
+    _require_a_graph(path, proto)
+    files = _require_external_data(path, proto)
+    warnings = _check(path)
+    return LoadedModel(path, proto, sha256_of([path, *files]), warnings)
+
+
+def _read(path: Path) -> bytes:
+    if path.is_dir():
+        raise ModelError("this is a folder, not an ONNX file", str(path), "give the path of the .onnx file inside it")
+    try:
+        content = path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise ModelError(f"the file cannot be read: {error.strerror}", str(path)) from error
+    if content is None:
+        raise ModelError("there is no such file", str(path), "check the path of the model")
+    if not content:
+        raise ModelError("the file is empty", str(path), "export the model again; the export probably failed")
+    return content
+
+
+def _parse(path: Path, content: bytes) -> onnx.ModelProto:
+    try:
+        proto = onnx.ModelProto()
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(
+            "this is not an ONNX model, or it is truncated: its protobuf encoding cannot be decoded",
+            str(path),
+            "copy or export the file again, and compare its size with the original",
+        ) from error
+    return proto
+
+
+def _require_a_graph(path: Path, proto: onnx.ModelProto) -> None:
+    if not proto.HasField("graph") or not proto.graph.output:
+        raise ModelError(
+            "this is not an ONNX model: it has no graph with outputs",
+            str(path),
+            "give a model written by an exporter, not a data file",
+        )
+    if not any(entry.domain in ("", "ai.onnx") for entry in proto.opset_import):
+        raise ModelError("the model does not say which ONNX opset it uses", str(path), "export the model again")
+
+
+def external_entries(tensor: onnx.TensorProto) -> dict[str, str]:
+    """The key-value pairs that say where an external tensor's bytes are."""
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensors whose bytes are in other files."""
+    return (t for t in all_tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _require_external_data(path: Path, proto: onnx.ModelProto) -> list[Path]:
+    """The external files, in the order of first use; raises ``ModelError`` when one cannot be used."""
+    files: dict[Path, None] = {}
+    for tensor in external_tensors(proto):
+        files[_external_file(path, tensor)] = None
+    return list(files)
+
+
+def _external_file(path: Path, tensor: onnx.TensorProto) -> Path:
+    entries = external_entries(tensor)
+    location = entries.get("location", "")
+    where = f"{path}, tensor {tensor.name}"
+    file = path.parent / location
+    if not location or Path(location).is_absolute() or not _is_inside(file, path.parent):
+        raise ModelError(
+            f"the external data {location!r} is outside the model's folder",
+            where,
+            "place the data beside the model and save it again with a relative location",
+        )
+    if not file.is_file():
+        raise ModelError(
+            f"the external data file {location} is missing",
+            where,
+            f"copy {location} into {path.parent}; a model with external data is two files",
+        )
+    _require_size(file, entries, tensor, where)
+    return file
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    """True when ``file`` lies in ``folder`` after links are followed."""
+    return file.resolve().is_relative_to(folder.resolve())
+
+
+def _require_size(file: Path, entries: dict[str, str], tensor: onnx.TensorProto, where: str) -> None:
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
+    except ValueError as error:
+        raise ModelError("offset and length of the external data are not numbers", where, "save the model again") from error
+    size = file.stat().st_size
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ModelError(
+            f"the external data file {file.name} is truncated: {offset + length} bytes are needed, it has {size}",
+            where,
+            f"copy {file.name} again",
+        )
+
+
+def _check(path: Path) -> tuple[str, ...]:
+    """Run the ONNX checker on the file (on a path it also takes models over 2 GiB)."""
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        reason = _first_sentence(str(error))
+        if any(text in reason for text in _CHECKER_OBJECTIONS_THAT_RUN):
+            return (f"the ONNX checker objects, and the model is taken as it is: {reason}",)
+        raise ModelError(
+            f"this is not a valid ONNX model: {reason}", str(path), "export it again, or mend the node that is named"
+        ) from error
+    return ()
+
+
+def _first_sentence(text: str) -> str:
+    """The checker's message without the dump of the node that follows it."""
+    return " ".join(text.split("\n\n==> Context:")[0].split())

@@ -1,0 +1,123 @@
+"""Shapes of a model's tensors, as declared and at pinned sizes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from trtnorm_cli.onnx_model.walk import all_graphs
+
+# Initializers with more elements than this cannot be shape arithmetic; their bytes are withheld from shape inference.
+_SHAPE_CONSTANT_ELEMENTS = 1024
+# The sizes that symbolic and unknown dimensions take when nothing else says.
+_BATCH_PIN = 2
+_SPATIAL_PIN = 32
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type (an ``onnx.TensorProto`` number) and shape; a dimension is a number, a symbol, or None."""
+
+    dtype: int
+    shape: tuple[int | str | None, ...] | None
+
+    @property
+    def is_static(self) -> bool:
+        return self.shape is not None and all(isinstance(size, int) for size in self.shape)
+
+
+def tensor_type(value: onnx.ValueInfoProto) -> TensorType | None:
+    """The type of a tensor, or None for sequences, maps and values without a type."""
+    if not value.type.HasField("tensor_type"):
+        return None
+    tensor = value.type.tensor_type
+    shape = tuple(_dimension(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+    return TensorType(tensor.elem_type, shape)
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return dim.dim_param or None
+
+
+def model_inputs(model: onnx.ModelProto) -> dict[str, TensorType]:
+    """The inputs that a user feeds: graph inputs that are not initializers. Inputs that are not tensors are left out."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    found = {}
+    for value in model.graph.input:
+        kind = tensor_type(value)
+        if value.name not in initializers and kind is not None:
+            found[value.name] = kind
+    return found
+
+
+def declared_types(model: onnx.ModelProto) -> dict[str, TensorType]:
+    """The types that the file states for inputs, outputs and inner tensors of all graphs."""
+    found: dict[str, TensorType] = {}
+    for graph in all_graphs(model.graph):
+        for value in (*graph.value_info, *graph.input, *graph.output):
+            kind = tensor_type(value)
+            if kind is not None:
+                found[value.name] = kind
+    return found
+
+
+def default_pins(model: onnx.ModelProto, spatial: int = _SPATIAL_PIN) -> dict[str, tuple[int, ...]]:
+    """A shape for every input: static sizes stay, an unknown first axis is 2, the other unknown axes are ``spatial``."""
+    return {
+        name: tuple(
+            size if isinstance(size, int) else (_BATCH_PIN if axis == 0 else spatial)
+            for axis, size in enumerate(kind.shape or ())
+        )
+        for name, kind in model_inputs(model).items()
+    }
+
+
+def pinned_types(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
+    """Types of all tensors when the inputs have the shapes of ``pins``, as far as ONNX shape inference can tell.
+
+    Weights are not read, so that a model of any size can be asked.
+    """
+    light = _light_copy(model)
+    for value in light.graph.input:
+        if value.name in pins and value.type.HasField("tensor_type"):
+            _set_shape(value, pins[value.name])
+    for value in light.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(light, check_type=False, strict_mode=False, data_prop=True)
+    return declared_types(inferred)
+
+
+def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+    value.type.tensor_type.ClearField("shape")
+    value.type.tensor_type.shape.SetInParent()
+    for size in shape:
+        value.type.tensor_type.shape.dim.add(dim_value=size)
+
+
+def _light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without value infos, and with large initializers turned into inputs of the same type and shape."""
+    light = onnx.ModelProto()
+    light.ir_version = max(model.ir_version, 4)
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    light.graph.name = model.graph.name
+    light.graph.node.extend(model.graph.node)
+    light.graph.output.extend(model.graph.output)
+    heavy = [t for t in model.graph.initializer if _is_heavy(t)]
+    heavy_names = {tensor.name for tensor in heavy}
+    light.graph.initializer.extend(t for t in model.graph.initializer if t.name not in heavy_names)
+    light.graph.input.extend(value for value in model.graph.input if value.name not in heavy_names)
+    light.graph.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in heavy)
+    return light
+
+
+def _is_heavy(tensor: onnx.TensorProto) -> bool:
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count > _SHAPE_CONSTANT_ELEMENTS or tensor.data_location == onnx.TensorProto.EXTERNAL

@@ -1,0 +1,207 @@
+"""A model opened for surgery with onnx-graphsurgeon, and closed again without touching what was not operated on.
+
+onnx-graphsurgeon does not carry everything that ONNX can say (node metadata, some attribute types, outputs of subgraphs that
+belong to the outer graph, quantization annotations). So the original protobuf stays the ground: graphsurgeon gives the
+connections, and on closing every node that was not replaced is taken from the original as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import numpy_helper
+from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, constant_to_onnx_tensor
+
+from trtnorm_cli.onnx_model.walk import subgraphs
+
+_CACHE_BYTES = 256 << 20
+
+gs.logger.G_LOGGER.severity = gs.logger.G_LOGGER.CRITICAL
+
+
+@dataclass
+class Surgery:
+    """``graph`` is graphsurgeon's view of ``source``; ``folder`` is where external tensors are read from."""
+
+    source: onnx.ModelProto
+    folder: Path | None
+    graph: gs.Graph
+    protos: dict[int, onnx.NodeProto] = field(default_factory=dict)
+    subgraph_protos: dict[int, onnx.GraphProto] = field(default_factory=dict)
+    # Nodes that were cut out stay referenced, because everything here is keyed by identity.
+    originals: list[gs.Node] = field(default_factory=list)
+    _constants: dict[int, tuple[gs.Tensor, np.ndarray]] = field(default_factory=dict)
+
+    @property
+    def opset(self) -> int:
+        """The version of the default domain."""
+        return next(e.version for e in self.source.opset_import if e.domain in ("", "ai.onnx"))
+
+    def graphs(self) -> Iterator[gs.Graph]:
+        """The main graph and every subgraph, outermost first."""
+        yield self.graph
+        yield from self.graph.subgraphs(recursive=True)
+
+    def constant(self, tensor: gs.Tensor) -> np.ndarray | None:
+        """The value of an initializer or of a ``Constant`` node's output, or None for a tensor of run time."""
+        if id(tensor) not in self._constants:
+            value = self._read_constant(tensor)
+            if value is None:
+                return None
+            self._remember(tensor, value)
+        return self._constants[id(tensor)][1]
+
+    def _remember(self, tensor: gs.Tensor, value: np.ndarray) -> None:
+        """Keep ``value`` for the next question, within a bound: rules ask for the same weights several times."""
+        while self._constants and sum(v.nbytes for _, v in self._constants.values()) + value.nbytes > _CACHE_BYTES:
+            del self._constants[next(iter(self._constants))]
+        self._constants[id(tensor)] = (tensor, value)
+
+    def is_constant(self, tensor: gs.Tensor) -> bool:
+        """True when the value of ``tensor`` stands in the file. Reads no weights."""
+        return isinstance(tensor, gs.Constant) or bool(tensor.inputs and tensor.inputs[0].op == "Constant")
+
+    def _read_constant(self, tensor: gs.Tensor) -> np.ndarray | None:
+        if isinstance(tensor, gs.Constant):
+            return self._read_values(tensor)
+        producer = tensor.inputs[0] if tensor.inputs else None
+        if producer is None or producer.op != "Constant" or producer.domain not in (None, "", "ai.onnx"):
+            return None
+        return _constant_node_value(self.protos[id(producer)], self.folder) if id(producer) in self.protos else None
+
+    def _read_values(self, tensor: gs.Constant) -> np.ndarray | None:
+        values = tensor._values
+        if isinstance(values, np.ndarray):
+            return values
+        if isinstance(values.tensor, onnx.SparseTensorProto):
+            return None
+        return np.asarray(numpy_helper.to_array(values.tensor, base_dir=str(self.folder or "")))
+
+    def close(self) -> onnx.ModelProto:
+        """The model as it stands now; the source is not changed."""
+        result = onnx.ModelProto()
+        result.CopyFrom(_without_graph(self.source))
+        result.graph.CopyFrom(self._close_graph(self.graph, self.source.graph))
+        # Initializers that are also graph inputs were obligatory before IR version 4; they are dropped from the inputs.
+        result.ir_version = max(result.ir_version, 4)
+        return result
+
+    def _close_graph(self, graph: gs.Graph, source: onnx.GraphProto) -> onnx.GraphProto:
+        result = onnx.GraphProto()
+        result.CopyFrom(_without_lists(source))
+        initializer_names = {tensor.name for tensor in source.initializer}
+        result.input.extend(value for value in source.input if value.name not in initializer_names)
+        result.output.extend(source.output)
+        result.node.extend(self._close_node(node) for node in graph.nodes)
+        self._close_tensors(result, graph, source)
+        return result
+
+    def _close_node(self, node: gs.Node) -> onnx.NodeProto:
+        source = self.protos.get(id(node))
+        if source is None:
+            return OnnxExporter.export_node(node)
+        if not any(True for _ in subgraphs(source)):
+            return source
+        result = onnx.NodeProto()
+        result.CopyFrom(source)
+        for attribute in result.attribute:
+            graph = node.attrs.get(attribute.name)
+            if attribute.type == onnx.AttributeProto.GRAPH and isinstance(graph, gs.Graph):
+                attribute.g.CopyFrom(self._close_graph(graph, self.subgraph_protos[id(graph)]))
+        return result
+
+    def _close_tensors(self, result: onnx.GraphProto, graph: gs.Graph, source: onnx.GraphProto) -> None:
+        used = _names_used(result)
+        known = {tensor.name for tensor in source.initializer}
+        result.initializer.extend(tensor for tensor in source.initializer if tensor.name in used)
+        result.sparse_initializer.extend(source.sparse_initializer)
+        result.initializer.extend(_new_initializers(graph, self.protos, known))
+        produced = {name for node in result.node for name in node.output}
+        result.value_info.extend(value for value in source.value_info if value.name in produced)
+
+
+def open_model(model: onnx.ModelProto, folder: Path | None) -> Surgery:
+    """Open ``model`` for surgery. External tensors are read from ``folder``, and only when a value is asked for."""
+    surgery = Surgery(model, folder, gs.import_onnx(model))
+    _pair(surgery, surgery.graph, model.graph)
+    return surgery
+
+
+def _pair(surgery: Surgery, graph: gs.Graph, source: onnx.GraphProto) -> None:
+    """Remember which protobuf each graphsurgeon node and subgraph was made from."""
+    surgery.subgraph_protos[id(graph)] = source
+    for node, proto in zip(graph.nodes, source.node, strict=True):
+        surgery.protos[id(node)] = proto
+        surgery.originals.append(node)
+        for attribute in proto.attribute:
+            inner = node.attrs.get(attribute.name)
+            if attribute.type == onnx.AttributeProto.GRAPH and isinstance(inner, gs.Graph):
+                _pair(surgery, inner, attribute.g)
+
+
+def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
+    result = onnx.ModelProto()
+    for descriptor, value in model.ListFields():
+        if descriptor.name == "graph":
+            continue
+        _copy_field(result, descriptor.name, value)
+    return result
+
+
+def _without_lists(graph: onnx.GraphProto) -> onnx.GraphProto:
+    """The graph's name, documentation, metadata and annotations, without nodes, tensors and values."""
+    result = onnx.GraphProto()
+    for descriptor, value in graph.ListFields():
+        if descriptor.name in ("node", "initializer", "sparse_initializer", "input", "output", "value_info"):
+            continue
+        _copy_field(result, descriptor.name, value)
+    return result
+
+
+def _copy_field(target: Any, name: str, value: Any) -> None:
+    try:
+        setattr(target, name, value)
+    except AttributeError:
+        getattr(target, name).extend(value)
+
+
+def _names_used(graph: onnx.GraphProto) -> set[str]:
+    """Names that nodes, nested nodes and outputs of ``graph`` read."""
+    used = {value.name for value in graph.output}
+    for node in graph.node:
+        used.update(node.input)
+        for inner in subgraphs(node):
+            used |= _names_used(inner)
+    return used
+
+
+def _new_initializers(graph: gs.Graph, protos: dict[int, onnx.NodeProto], known: set[str]) -> list[onnx.TensorProto]:
+    """Constants that nodes added to ``graph`` brought along."""
+    found: dict[str, onnx.TensorProto] = {}
+    for node in graph.nodes:
+        if id(node) in protos:
+            continue
+        for tensor in node.inputs:
+            if isinstance(tensor, gs.Constant) and isinstance(tensor._values, np.ndarray) and tensor.name not in known:
+                found.setdefault(tensor.name, constant_to_onnx_tensor(tensor))
+    return list(found.values())
+
+
+def _constant_node_value(node: onnx.NodeProto, folder: Path | None) -> np.ndarray | None:
+    """The value of a ``Constant`` node, whichever of its attributes holds it; None for strings and sparse tensors."""
+    attribute = node.attribute[0]
+    readers = {
+        "value": lambda: numpy_helper.to_array(attribute.t, base_dir=str(folder or "")),
+        "value_float": lambda: np.asarray(attribute.f, dtype=np.float32),
+        "value_floats": lambda: np.asarray(attribute.floats, dtype=np.float32),
+        "value_int": lambda: np.asarray(attribute.i, dtype=np.int64),
+        "value_ints": lambda: np.asarray(attribute.ints, dtype=np.int64),
+    }
+    reader = readers.get(attribute.name)
+    return None if reader is None else np.asarray(reader())

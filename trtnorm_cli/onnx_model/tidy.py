@@ -1,0 +1,260 @@
+"""What cleaning does to a graph besides folding: inline functions, drop identities and dead nodes, lift constants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+# From opset 7 to 11 Dropout had no training input: it always was the identity.
+_DROPOUT_IS_IDENTITY = range(7, 12)
+# Marks a node that cleaning itself put in, and does not count when it goes.
+_PIN = "trtnorm.pin"
+
+
+@dataclass(frozen=True)
+class _Pin:
+    """The value behind a graph output, and the Identity that stands between the two while the graph is worked on."""
+
+    index: int
+    name: str
+    behind: ir.Value
+    output: ir.Value
+
+
+@contextmanager
+def pinned_outputs(model: ir.Model, counts: Counter[str]) -> Iterator[None]:
+    """Put an Identity before every output, so that work on the inner tensors cannot lose or merge an output's name.
+
+    On leaving, an output is produced directly again wherever its name allows; the names of inputs are as they were.
+    """
+    inputs = [(value, value.name) for value in model.graph.inputs]
+    pins = _pin(model.graph)
+    yield
+    remove_identities(model, counts)
+    _unpin(model.graph, pins)
+    for value, name in inputs:
+        value.name = name
+    passes.NameFixPass()(model)
+
+
+def _pin(graph: ir.Graph) -> list[_Pin]:
+    pins = []
+    for index, behind in enumerate(graph.outputs):
+        name = behind.name or f"output_{index}"
+        pin = ir.Value(name=f"trtnorm_output_{index}_{name}", type=behind.type, shape=behind.shape)
+        identity = ir.Node("", "Identity", [behind], outputs=[pin])
+        identity.meta[_PIN] = True
+        graph.append(identity)
+        graph.outputs[index] = pin
+        pins.append(_Pin(index, name, behind, pin))
+    return pins
+
+
+def _unpin(graph: ir.Graph, pins: list[_Pin]) -> None:
+    claimed: dict[ir.Value, str] = {}
+    for pin in pins:
+        value = _settled(graph, pin, claimed)
+        graph.outputs[pin.index] = value
+        claimed[value] = pin.name
+    for value, name in claimed.items():
+        _give_name(graph, value, name)
+
+
+def _settled(graph: ir.Graph, pin: _Pin, claimed: dict[ir.Value, str]) -> ir.Value:
+    """The value that is to be the output of ``pin``; it may take the output's name."""
+    value = graph.outputs[pin.index]
+    source = _identity_of(value)
+    if source is not None and (source is pin.behind and source.producer() is None or claimed.get(source) == pin.name):
+        return source  # an input, an initializer, or an output listed twice: as it was in the file
+    if value is pin.behind or (value.producer() is not None and claimed.get(value, pin.name) == pin.name):
+        return value
+    identity = ir.Node("", "Identity", [value], num_outputs=1)
+    identity.outputs[0].type, identity.outputs[0].shape = value.type, value.shape
+    graph.append(identity)
+    return identity.outputs[0]
+
+
+def _identity_of(value: ir.Value) -> ir.Value | None:
+    node = value.producer()
+    return node.inputs[0] if node is not None and node.op_type == "Identity" and node.domain == "" else None
+
+
+def _give_name(graph: ir.Graph, value: ir.Value, name: str) -> None:
+    """Name ``value``. An initializer that has the name gives it up; other holders are renamed when all is done."""
+    holder = graph.initializers.get(name)
+    if holder is not None and holder is not value:
+        holder.name = _free_name(graph, name)
+    value.name = name
+
+
+def _free_name(graph: ir.Graph, name: str) -> str:
+    number = 1
+    while f"{name}_{number}" in graph.initializers:
+        number += 1
+    return f"{name}_{number}"
+
+
+def inline_functions(model: ir.Model, counts: Counter[str], notes: list[str]) -> None:
+    """Inline all calls of model-local functions, at any depth. Raises ``ModelError`` for what cannot be inlined.
+
+    A function that has the domain and name of an ONNX operator is left to the operator, as ONNX Runtime and TensorRT do.
+    """
+    shadowing = [key for key, function in model.functions.items() if onnx.defs.has(function.name, function.domain)]
+    for key in shadowing:
+        notes.append(f"the function {key[1]} was dropped: its name is that of an ONNX operator, which is used instead")
+        del model.functions[key]
+    for function in model.functions.values():
+        _adopt_opset(model, function)
+    calls = _count_calls(model)
+    try:
+        passes.InlinePass()(model)
+    except Exception as error:  # the pass raises ValueError and its own errors, wrapped or not
+        raise ModelError(
+            f"the model's functions cannot be inlined: {error}",
+            None,
+            "export the model without functions, or inline them with onnx.inliner",
+        ) from error
+    model.functions.clear()
+    counts["function calls inlined"] += calls
+    passes.RemoveUnusedOpsetsPass()(model)
+
+
+def _count_calls(model: ir.Model) -> int:
+    """Calls in the graph and its subgraphs; a call inside a function counts once for each time the function is reached."""
+    found = 0
+    pending: list[ir.Graph | ir.Function] = [model.graph]
+    while pending:
+        for node in ir.traversal.RecursiveGraphIterator(pending.pop()):
+            function = model.functions.get(node.op_identifier())
+            if function is not None:
+                found += 1
+                pending.append(function)
+    return found
+
+
+def _adopt_opset(model: ir.Model, function: ir.Function) -> None:
+    """Let a function that was written for another opset use the model's, when its operators are the same in both."""
+    wanted = model.opset_imports.get("")
+    own = function.opset_imports.get("")
+    if own is None or wanted is None or own == wanted:
+        return
+    for node in ir.traversal.RecursiveGraphIterator(function):
+        if node.domain == "" and _since(node.op_type, own) != _since(node.op_type, wanted):
+            raise ModelError(
+                f"the function {function.name} is written for opset {own} and the model for opset {wanted}, "
+                f"and {node.op_type} differs between the two",
+                f"function {function.name}, node {node.name or node.op_type}",
+                "convert the model with onnx.version_converter, or export it without functions",
+            )
+    function.opset_imports[""] = wanted
+
+
+def _since(operator: str, opset: int) -> int | None:
+    try:
+        return int(onnx.defs.get_schema(operator, opset, "").since_version)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def remove_identities(model: ir.Model, counts: Counter[str], keep_outputs: bool = False) -> None:
+    """Connect the consumers of every Identity, and of every Dropout that is one, with its input, and remove it.
+
+    An Identity that produces a graph output goes only when its input can take over the name, and never when
+    ``keep_outputs`` is set.
+    """
+    opset = model.opset_imports.get("", 0)
+    for node in list(model.graph.all_nodes()):
+        if _is_identity(node, opset) and not (keep_outputs and node.outputs[0].is_graph_output()) and _bypass(node):
+            counts["identities removed"] += _PIN not in node.meta
+
+
+def _is_identity(node: ir.Node, opset: int) -> bool:
+    if node.domain != "" or not node.inputs or node.inputs[0] is None:
+        return False
+    if node.op_type == "Dropout":
+        return opset in _DROPOUT_IS_IDENTITY and all(_is_unused(mask) for mask in node.outputs[1:])
+    return node.op_type == "Identity"
+
+
+def _is_unused(value: ir.Value) -> bool:
+    return not value.uses() and not value.is_graph_output()
+
+
+def _bypass(node: ir.Node) -> bool:
+    source, result, graph = node.inputs[0], node.outputs[0], node.graph
+    assert source is not None and graph is not None
+    producer = source.producer()
+    if result.is_graph_output() and (producer is None or producer.graph is not graph or source.is_graph_output()):
+        return False
+    result.replace_all_uses_with(source, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+    return True
+
+
+def lift_constants(model: ir.Model, counts: Counter[str]) -> None:
+    """Turn ``Constant`` nodes into initializers of their graph, whichever attribute holds the value."""
+    before = _count(model, "Constant")
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    counts["Constant nodes turned into initializers"] += before - _count(model, "Constant")
+
+
+def _count(model: ir.Model, operator: str) -> int:
+    return sum(node.op_type == operator and node.domain == "" for node in model.graph.all_nodes())
+
+
+def remove_dead_nodes(model: ir.Model, counts: Counter[str]) -> None:
+    """Remove nodes and initializers that no output of their graph depends on. Unused outputs of live nodes stay."""
+    counts["dead nodes removed"] += _remove_dead(model.graph)
+    used = {value for node in model.graph.all_nodes() for value in node.inputs}
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for name, value in list(graph.initializers.items()):
+            if value not in used and not value.is_graph_output() and not value.is_graph_input():
+                del graph.initializers[name]
+                counts["unused initializers removed"] += 1
+
+
+def _remove_dead(graph: ir.Graph) -> int:
+    removed = 0
+    live: set[ir.Node] = set()
+    pending = list(graph.outputs)
+    while pending:
+        node = pending.pop().producer()
+        if node is None or node in live or node.graph is not graph:
+            continue
+        live.add(node)
+        for inner in _subgraphs(node):
+            removed += _remove_dead(inner)
+        pending += _read_by(node)
+    dead = [node for node in graph if node not in live]
+    for node in reversed(dead):
+        _detach(node)
+        graph.remove(node)
+    return removed + sum(_PIN not in node.meta for node in dead)
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def _read_by(node: ir.Node) -> list[ir.Value]:
+    """What ``node`` reads, its subgraphs' reading of outer tensors included."""
+    readers = [node, *(inner for graph in _subgraphs(node) for inner in graph.all_nodes())]
+    outputs = [value for graph in _subgraphs(node) for value in graph.outputs]
+    return [value for reader in readers for value in reader.inputs if value is not None] + outputs
+
+
+def _detach(node: ir.Node) -> None:
+    """Take ``node`` and the nodes of its subgraphs off the consumers of what they read."""
+    for reader in [node, *(inner for graph in _subgraphs(node) for inner in graph.all_nodes())]:
+        for index in range(len(reader.inputs)):
+            reader.replace_input_with(index, None)

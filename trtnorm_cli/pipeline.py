@@ -1,0 +1,158 @@
+"""One model's way to an engine, as plain functions that the commands call in order."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli.build.explain import refusal
+from trtnorm_cli.build.launch import launch
+from trtnorm_cli.build.manifest import make_manifest
+from trtnorm_cli.build.request import BuildRequest
+from trtnorm_cli.compare.comparison import Comparison
+from trtnorm_cli.compare.session import compare_rewriting
+from trtnorm_cli.engine import manifest_of
+from trtnorm_cli.errors import BuilderDied, OutOfTolerance, TensorRTRefusal, UsageProblem
+from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.prepare import Prepared
+from trtnorm_cli.report.compare import comparison_json, verdict_lines
+from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+
+FIXED_NAME = "fixed.onnx"
+EventHandler = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What the command line says about a build."""
+
+    backend: str | None = None
+    timeout_s: float | None = None
+    compare: bool = True
+    seed: int = 0
+
+
+@dataclass
+class Stopwatch:
+    """Wall time in seconds by step."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = round(time.perf_counter() - start, 3)
+
+
+def rewrite_to(rewriting: Rewriting, source: Path, target: Path) -> list[Path]:
+    """Save a rewriting under ``target`` after the ONNX checker has passed it; returns the files written."""
+    require_not_same(source, target)
+    rewriting.require_all_checks_passed()
+    with _scratch_beside(target) as folder:
+        written = save_model(rewriting.model, folder / target.name, rewriting.folder)
+        require_valid(source, folder / target.name)
+        for path in written:
+            path.replace(target.with_name(path.name))
+    return [target.with_name(path.name) for path in written]
+
+
+def require_not_same(source: Path, target: Path) -> None:
+    """Raise ``UsageProblem`` when writing ``target`` would overwrite ``source``."""
+    if target.exists() and target.samefile(source):
+        raise UsageProblem("the output would overwrite the model it is made from", str(target), "choose another name")
+    if target.is_dir():
+        raise UsageProblem("the output is a folder", str(target), "give the name of a file in it")
+
+
+@contextmanager
+def _scratch_beside(target: Path) -> Iterator[Path]:
+    """A private folder on the same disk as ``target``, gone at the end."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".trtnorm-", dir=target.parent))
+    except OSError as error:
+        raise UsageProblem(
+            f"the folder cannot be written: {error.strerror}", str(target.parent), "choose another folder with -o"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler) -> dict[str, Any]:
+    """Rewrite, check, build and compare; writes ``engine`` and its manifest and returns the manifest.
+
+    Neither file is written, nor an earlier one touched, unless everything succeeded. Raises ``RewriteError``,
+    ``TensorRTRefusal``, ``BuilderDied`` or ``OutOfTolerance`` otherwise.
+    """
+    require_not_same(prepared.loaded.path, engine)
+    clock = Stopwatch()
+    with _scratch_beside(engine) as beside, _work_folder() as work:
+        fixed = work / FIXED_NAME
+        on_event({"event": "stage", "stage": "rewrite"})
+        with clock.time("rewrite"):
+            rewriting = prepared.rewrite()
+            rewriting.require_all_checks_passed()
+            files = save_model(rewriting.model, fixed, rewriting.folder)
+            require_valid(prepared.loaded.path, fixed)
+        result = launch(_request(prepared, beside / engine.name, options.backend), work, on_event, options.timeout_s)
+        if not result.ok:
+            raise refusal(result, rewriting.model, work)
+        clock.seconds.update(result.seconds)
+        comparison = None
+        if options.compare:
+            on_event({"event": "stage", "stage": "compare"})
+            with clock.time("compare"):
+                comparison = compare_rewriting(prepared, rewriting, fixed, work, options.seed, result.backend)
+            _require_within_tolerance(comparison)
+        manifest = make_manifest(prepared, rewriting, result, files, beside / engine.name, engine)
+        manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
+        manifest["seconds"] = clock.seconds
+        _put_in_place(manifest, beside, engine)
+    return manifest
+
+
+def _require_within_tolerance(comparison: Comparison) -> None:
+    if not comparison.passed:
+        raise OutOfTolerance(
+            "what TensorRT would compute is not what the model computes, so nothing was written",
+            where="\n".join(["the comparison says:", *verdict_lines(comparison)]),
+            hint="look closer with `trtnorm compare`; `--no-compare` builds the engine all the same",
+        )
+
+
+def _request(prepared: Prepared, engine: Path, backend: str | None) -> BuildRequest:
+    dynamic = prepared.fitted.dynamic_inputs
+    profiles = tuple({name: tuple(profile.shapes[name]) for name in dynamic} for profile in prepared.fitted.profiles if dynamic)
+    settings = {} if prepared.profile is None else prepared.profile.builder.model_dump(mode="json", exclude_none=True)
+    return BuildRequest(FIXED_NAME, str(engine.absolute()), backend, profiles, settings)
+
+
+@contextmanager
+def _work_folder() -> Iterator[Path]:
+    """The folder of one build. It stays when TensorRT refused the model or died, because the message names it."""
+    folder = Path(tempfile.mkdtemp(prefix="trtnorm-build-"))
+    keep = False
+    try:
+        yield folder
+    except (BuilderDied, TensorRTRefusal):
+        keep = True
+        raise
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_in_place(manifest: dict[str, Any], beside: Path, engine: Path) -> None:
+    text = json.dumps(manifest, indent=2) + "\n"
+    (beside / "manifest").write_text(text, encoding="utf-8")
+    (beside / engine.name).replace(engine)
+    (beside / "manifest").replace(manifest_of(engine))

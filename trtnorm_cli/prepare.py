@@ -1,0 +1,61 @@
+"""Read what the user gave: a model, its build profile, and the two fitted to each other; and rewrite it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
+from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
+from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.names import refuse_unknown_names
+from trtnorm_cli.rewrite.rewriting import Rewriting, rewrite
+from trtnorm_cli.rewrite.rules import RULES
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model that was read, with the build profile that goes with it."""
+
+    loaded: LoadedModel
+    profile: BuildProfile | None
+    fitted: FittedProfiles
+
+    def pins(self) -> dict[str, tuple[int, ...]]:
+        """The input shapes at which changes are proved: the smallest that the engine must take."""
+        return {name: tuple(max(size, 1) for size in shape) for name, shape in self.fitted.profiles[0].at("min").items()}
+
+    def rewrite(self) -> Rewriting:
+        """Clean the model and apply the rules that the profile does not leave out."""
+        return rewrite(self.loaded, self.pins(), () if self.profile is None else self.profile.rules.skip)
+
+
+def prepare(model: Path, profile_path: Path | None) -> Prepared:
+    """Read the model and its profile, check every name in the profile, and fit one to the other."""
+    profile = None if profile_path is None else load_profile(profile_path)
+    loaded = load_model(model)
+    if profile is not None:
+        outputs = [value.name for value in loaded.proto.graph.output]
+        refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
+    return Prepared(loaded, profile, fit(profile, inputs_of(loaded.proto)))
+
+
+def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
+    """The inputs of ``model`` as the profile code sees them. An input of unknown rank has an empty shape there."""
+    return [
+        ModelInput(name, onnx.helper.tensor_dtype_to_np_dtype(kind.dtype).name, kind.shape or ())
+        for name, kind in model_inputs(model).items()
+    ]
+
+
+def rewrite_alone(model: Path, profile_path: Path | None) -> tuple[LoadedModel, Rewriting]:
+    """Read and rewrite a model. Without a profile, the shapes at which changes are proved are chosen."""
+    if profile_path is not None:
+        prepared = prepare(model, profile_path)
+        return prepared.loaded, prepared.rewrite()
+    loaded = load_model(model)
+    return loaded, rewrite(loaded)

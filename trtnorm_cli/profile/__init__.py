@@ -1,0 +1,1 @@
+"""YAML → BuildProfile, and what it means for a model's inputs."""

@@ -1,0 +1,283 @@
+"""A build profile against a model's inputs: every optimization profile becomes three shapes for every input.
+
+TensorRT demands that dimensions of one name are equal, in all inputs and at min, opt and max; without a GPU its builder
+checks only opt (and drops a bad second profile without a word), so everything is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, counted, format_shape
+from trtnorm_cli.profile.messages import indexed
+from trtnorm_cli.profile.model import BuildProfile, DimRange, Normal, OptimizationProfile, ShapeRange, Uniform
+from trtnorm_cli.profile.model_input import ModelInput, symbols_of
+from trtnorm_cli.profile.paste import default_ranges, dim_line, input_line, paste_block
+from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
+from trtnorm_cli.profile.problems import Problem, refusal
+from trtnorm_cli.profile.suggest import did_you_mean, listing, nearest
+
+__all__ = ["FittedProfile", "FittedProfiles", "ModelInput", "fit"]
+
+
+@dataclass(frozen=True)
+class FittedProfile:
+    """One optimization profile with min, opt and max of every input, static ones included.
+
+    ``dims`` holds the values of every symbolic dimension, and its ``multiple_of`` where the profile gives one, for
+    whoever draws shapes in between.
+    """
+
+    name: str
+    shapes: Mapping[str, MinOptMax]
+    dims: Mapping[str, DimRange]
+
+    def at(self, corner: str) -> dict[str, Shape]:
+        """Return the shape of every input at ``min``, ``opt`` or ``max``."""
+        return {name: getattr(shapes, corner) for name, shapes in self.shapes.items()}
+
+
+@dataclass(frozen=True)
+class FittedProfiles:
+    """Every optimization profile of a build, at least one, and the inputs that TensorRT needs a profile for."""
+
+    profiles: tuple[FittedProfile, ...]
+    dynamic_inputs: tuple[str, ...]
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return name and shapes of each profile as plain lists and dictionaries."""
+        return [
+            {
+                "name": profile.name,
+                "inputs": {
+                    name: {corner: list(getattr(shapes, corner)) for corner in CORNERS}
+                    for name, shapes in profile.shapes.items()
+                },
+            }
+            for profile in self.profiles
+        ]
+
+
+def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> FittedProfiles:
+    """Return the shapes of every input in every optimization profile.
+
+    An input's own entry gives its shapes; symbolic dimensions of the other inputs take their values from the profile's
+    ``dims``, then the file's ``dims``, then from an entry that fixes the same name; static inputs come from the model.
+
+    Raises one ProfileError with every problem, in the order of the file: an input or a dimension that the model does
+    not have, a wrong rank, a dimension that the model fixes, one name with two values, a dimension without values.
+    """
+    dynamic = tuple(model_input.name for model_input in inputs if model_input.is_dynamic)
+    if dynamic and (profile is None or not (profile.optimization_profiles or profile.dims)):
+        raise _no_shapes(profile, inputs)
+    profile = profile or BuildProfile()
+    names = profile.profile_names() or ("default",)
+    fits = [_Fit(profile, index, inputs) for index in range(len(names))]
+    problems = [*_data_problems(profile, inputs), *_unknown_dims(profile.dims, ("dims",), inputs)]
+    fitted = []
+    for name, one in zip(names, fits, strict=True):
+        shapes = one.shapes()
+        problems += one.problems
+        fitted.append(FittedProfile(name, shapes, one.ranges))
+    if problems:
+        positions = profile.positions
+        raise refusal([_located(problem, positions) for problem in problems], positions)
+    return FittedProfiles(tuple(fitted), dynamic)
+
+
+class _Fit:
+    """One optimization profile while it is being fitted."""
+
+    def __init__(self, profile: BuildProfile, index: int, inputs: Sequence[ModelInput]) -> None:
+        self._positions = profile.positions
+        self._inputs = {model_input.name: model_input for model_input in inputs}
+        declared = profile.optimization_profiles
+        self._own = declared[index] if declared else OptimizationProfile()
+        self._path: KeyPath = ("optimization_profiles", index) if declared else ()
+        self._dims_path: KeyPath = ("dims",) if profile.dims else (*self._path, "dims") if self._own.dims else ()
+        self.problems = _unknown_dims(self._own.dims, (*self._path, "dims"), inputs)
+        self.ranges: dict[str, DimRange] = {}
+        # For each symbolic dimension the key paths that gave its min, opt and max.
+        self._origins: dict[str, tuple[KeyPath, ...]] = {}
+        self._take_dims(profile.dims, ("dims",), {})
+        self._take_dims(self._own.dims, (*self._path, "dims"), profile.dims)
+        # With a misspelled name or a wrong entry, what is missing elsewhere would be its consequence and no news.
+        self._suspect = any(set(dims) - set(symbols_of(inputs)) for dims in (profile.dims, self._own.dims))
+
+    def shapes(self) -> dict[str, MinOptMax]:
+        """Return the shapes of every input in the model's order; what could not be fitted is left out."""
+        entries: dict[str, ShapeRange] = {}
+        for name, entry in self._own.inputs.items():
+            if self._entry_fits(name, entry):
+                entries[name] = entry
+                self._agree_on_symbols(self._inputs[name], entry)
+            else:
+                self._suspect = True
+        missing = [
+            model_input
+            for name, model_input in self._inputs.items()
+            if name not in self._own.inputs and not self._is_filled(model_input)
+        ]
+        if missing and not self._suspect:
+            self._report_missing(missing)
+        return {
+            name: entries[name].corners() if name in entries else self._filled(model_input)
+            for name, model_input in self._inputs.items()
+            if name in entries or (name not in self._own.inputs and model_input not in missing)
+        }
+
+    def _take_dims(self, dims: Mapping[str, DimRange], path: KeyPath, general: Mapping[str, DimRange]) -> None:
+        for name, values in dims.items():
+            if values.multiple_of is None and name in general:
+                values = values.model_copy(update={"multiple_of": general[name].multiple_of})
+            self.ranges[name] = values
+            self._origins[name] = tuple((*path, name, corner) for corner in CORNERS)
+
+    def _entry_fits(self, name: str, entry: ShapeRange) -> bool:
+        path = (*self._path, "inputs", name)
+        model_input = self._inputs.get(name)
+        if model_input is None:
+            self.problems.append(_unknown_input(path, name, list(self._inputs.values())))
+            return False
+        if len(entry.min) != len(model_input.shape):
+            self.problems.append(Problem(path, _rank_message(entry, model_input)))
+            return False
+        faults = [
+            fault
+            for axis, dim in enumerate(model_input.shape)
+            if isinstance(dim, int) and (fault := _static_fault(path, entry, model_input, axis, dim))
+        ]
+        self.problems += faults
+        return not faults
+
+    def _agree_on_symbols(self, model_input: ModelInput, entry: ShapeRange) -> None:
+        for axis, symbol in enumerate(model_input.shape):
+            if not isinstance(symbol, str):
+                continue
+            values = tuple(shape[axis] for shape in entry.corners())
+            paths = tuple((*self._path, "inputs", model_input.name, corner, axis) for corner in CORNERS)
+            if symbol in self.ranges:
+                self._compare(symbol, values, paths)
+            else:
+                self.ranges[symbol] = DimRange(min=values[0], opt=values[1], max=values[2])
+                self._origins[symbol] = paths
+
+    def _compare(self, symbol: str, values: tuple[int, ...], paths: tuple[KeyPath, ...]) -> None:
+        """Report the first of min, opt and max in which two places disagree about one symbolic dimension."""
+        known = self.ranges[symbol].corners()
+        for here, there, path, origin in zip(values, known, paths, self._origins[symbol], strict=True):
+            if here != there:
+                held, _ = self._positions.resolve(origin)
+                line = self._positions.line(origin)
+                other = format_path(held) + (f" (line {line})" if line else "")
+                message = f"{symbol} is {here} here but {there} in {other}"
+                hint = "TensorRT demands that dimensions of one name are equal: change one of the two"
+                self.problems.append(Problem(path, message, hint))
+                return
+
+    def _is_filled(self, model_input: ModelInput) -> bool:
+        return all(isinstance(dim, int) or dim in self.ranges for dim in model_input.shape)
+
+    def _filled(self, model_input: ModelInput) -> MinOptMax:
+        columns = [(dim, dim, dim) if isinstance(dim, int) else self.ranges[str(dim)].corners() for dim in model_input.shape]
+        return MinOptMax(*(tuple(column[corner] for column in columns) for corner in range(3)))
+
+    def _report_missing(self, missing: Sequence[ModelInput]) -> None:
+        hint = self._missing_hint(missing)
+        path = (*self._path, "inputs") if self._own.inputs else self._path or ("dims",)
+        for model_input in missing:
+            lacks = [symbol for symbol in model_input.symbols if symbol not in self.ranges]
+            lacks += [f"dimension {axis} (no name)" for axis, dim in enumerate(model_input.shape) if dim is None]
+            message = f"no values for {', '.join(lacks)} of the dynamic input {model_input}"
+            self.problems.append(Problem(path, message, hint))
+
+    def _missing_hint(self, missing: Sequence[ModelInput]) -> str:
+        """Return the lines to add, in the form that the profile already uses: shapes of inputs, or dimensions."""
+        ranges = {**default_ranges(list(self._inputs.values())), **self.ranges}
+        by_shape = [m for m in missing if None in m.shape or (self._own.inputs and not self._dims_path)]
+        symbols = [s for s in symbols_of(m for m in missing if m not in by_shape) if s not in self.ranges]
+        inputs_path = (*self._path, "inputs") if self._path else ()
+        shape_lines = [input_line(model_input, ranges) for model_input in by_shape]
+        dims_lines = [dim_line(symbol, ranges[symbol]) for symbol in symbols]
+        blocks = [
+            _lines_to_add(inputs_path, shape_lines, ["optimization_profiles:", "  - inputs:"], " " * 6),
+            _lines_to_add(self._dims_path, dims_lines, ["dims:"], " " * 2),
+        ]
+        return "\n".join(block for block in blocks if block)
+
+
+def _lines_to_add(path: KeyPath, lines: Sequence[str], header: Sequence[str], indent: str) -> str:
+    """Return what to do with ``lines``: put them under ``path``, or, where the file lacks that, under ``header``."""
+    if not lines:
+        return ""
+    place = f"under {format_path(path)} " if path else ""
+    shown = [f"{indent}{line}" for line in lines]
+    return "\n".join([f"add {place}and adjust the numbers:", *([] if path else header), *shown])
+
+
+def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> Exception:
+    dynamic = [str(model_input) for model_input in inputs if model_input.is_dynamic]
+    why = "no build profile was given" if profile is None else "the build profile gives no shapes"
+    message = f"the model has dynamic inputs, but {why}: {listing(dynamic)}"
+    action = "add this and adjust the numbers"
+    if profile is None:
+        action = "save this as cfg.yaml, adjust the numbers, and build with --profile cfg.yaml"
+    positions = profile.positions if profile is not None else Positions()
+    return refusal([Problem((), message, f"{action}:\n\n{paste_block(inputs).rstrip()}")], positions)
+
+
+def _data_problems(profile: BuildProfile, inputs: Sequence[ModelInput]) -> list[Problem]:
+    by_name = {model_input.name: model_input for model_input in inputs}
+    problems = []
+    for name, data in profile.data.items():
+        if name not in by_name:
+            problems.append(_unknown_input(("data", name), name, inputs))
+        elif by_name[name].takes_integers and isinstance(data, (Normal, Uniform)):
+            message = f"{data.distribution} values are no integers, but the input is {by_name[name]}"
+            problems.append(Problem(("data", name), message, "write {distribution: integers, below: 100}"))
+    return problems
+
+
+def _unknown_dims(dims: Mapping[str, DimRange], path: KeyPath, inputs: Sequence[ModelInput]) -> list[Problem]:
+    symbols = symbols_of(inputs)
+    return [
+        Problem((*path, name), _unknown_dim_message(name, symbols, inputs), _inputs_hint(inputs))
+        for name in dims
+        if name not in symbols
+    ]
+
+
+def _unknown_dim_message(name: str, symbols: Sequence[str], inputs: Sequence[ModelInput]) -> str:
+    message = f"no input of the model has a dimension named {name!r}{did_you_mean(name, symbols)}"
+    if nearest(name, symbols) is None:
+        message += f"; named dimensions: {listing(symbols)}" if symbols else "; it has no named dimension at all"
+    return message
+
+
+def _rank_message(entry: ShapeRange, model_input: ModelInput) -> str:
+    given = f"{format_shape(entry.opt)} has {counted(len(entry.opt))}"
+    return f"{given} but the model's input has {len(model_input.shape)}: {model_input}"
+
+
+def _unknown_input(path: KeyPath, name: str, inputs: Sequence[ModelInput]) -> Problem:
+    known = [model_input.name for model_input in inputs]
+    return Problem(path, f"the model has no input {name!r}{did_you_mean(name, known)}", _inputs_hint(inputs))
+
+
+def _static_fault(path: KeyPath, entry: ShapeRange, model_input: ModelInput, axis: int, dim: int) -> Problem | None:
+    for corner, shape in zip(CORNERS, entry.corners(), strict=True):
+        if shape[axis] != dim:
+            message = f"{shape[axis]} where the model fixes dimension {axis} to {dim}: {model_input}"
+            hint = f"write {dim}, or export the model with a dynamic dimension {axis}"
+            return Problem((*path, corner, axis), message, hint)
+    return None
+
+
+def _inputs_hint(inputs: Sequence[ModelInput]) -> str:
+    return "inputs of the model: " + (listing(str(model_input) for model_input in inputs) or "none")
+
+
+def _located(problem: Problem, positions: Positions) -> Problem:
+    prefix = indexed(problem.path, positions)
+    return Problem(problem.path, prefix + problem.message, problem.hint, problem.line)

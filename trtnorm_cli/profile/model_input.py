@@ -1,0 +1,48 @@
+"""What a build profile needs to know of a model: its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trtnorm_cli.profile.dims import format_shape
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One input that the caller must feed: name, element type in words (``float32``), and shape.
+
+    A dimension is an integer, the name of a symbolic dimension, or None where the model says nothing. A negative number
+    and an empty name, both written by some exporters, say nothing as well; TensorRT reads them the same way.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+    def __post_init__(self) -> None:
+        known = tuple(None if dim == "" or (isinstance(dim, int) and dim < 0) else dim for dim in self.shape)
+        object.__setattr__(self, "shape", known)
+
+    @property
+    def is_dynamic(self) -> bool:
+        """True when some dimension is not an integer."""
+        return any(not isinstance(dim, int) for dim in self.shape)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of its symbolic dimensions, each once, in order."""
+        return tuple(dict.fromkeys(dim for dim in self.shape if isinstance(dim, str)))
+
+    @property
+    def takes_integers(self) -> bool:
+        """True for signed, unsigned and boolean element types."""
+        return self.dtype.lower().removeprefix("u").startswith(("int", "bool"))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype} {format_shape(self.shape)}"
+
+
+def symbols_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
+    """Return the names of all symbolic dimensions, each once, in order."""
+    return tuple(dict.fromkeys(symbol for model_input in inputs for symbol in model_input.symbols))

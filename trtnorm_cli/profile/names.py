@@ -1,0 +1,41 @@
+"""Names in a build profile that the model or trtnorm must know: outputs and rewrite rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.problems import Problem, refusal
+from trtnorm_cli.profile.suggest import did_you_mean, listing
+
+
+def refuse_unknown_names(
+    profile: BuildProfile, *, outputs: Sequence[str] | None = None, rules: Sequence[str] | None = None
+) -> None:
+    """Check the outputs under ``tolerances`` and the rules under ``rules.skip``; None leaves a kind unchecked.
+
+    Raises one ProfileError that names every unknown one, the nearest known one, and all there are.
+    """
+    problems: list[Problem] = []
+    if outputs is not None:
+        problems += [
+            Problem(
+                ("tolerances", name),
+                f"the model has no output {name!r}{did_you_mean(name, [*outputs, 'default'])}",
+                f"outputs of the model: {listing(outputs)}; 'default' stands for all others",
+            )
+            for name in profile.tolerances
+            if name not in outputs and name != "default"
+        ]
+    if rules is not None:
+        problems += [
+            Problem(
+                ("rules", "skip", index),
+                f"there is no rule {name!r}{did_you_mean(name, rules)}",
+                "'trtnorm rules' lists them",
+            )
+            for index, name in enumerate(profile.rules.skip)
+            if name not in rules
+        ]
+    if problems:
+        raise refusal(problems, profile.positions)

@@ -1,0 +1,106 @@
+"""The YAML to paste: a build profile that fits a model, with numbers to start from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from trtnorm_cli.profile.dims import CORNERS
+from trtnorm_cli.profile.model import DimRange
+from trtnorm_cli.profile.model_input import ModelInput
+
+_BATCH = DimRange(min=1, opt=8, max=32)
+_IMAGE = DimRange(min=224, opt=224, max=448)
+_VOLUME = DimRange(min=32, opt=64, max=128)
+_CHANNELS = DimRange(min=3, opt=3, max=3)
+_SEQUENCE = DimRange(min=1, opt=128, max=512)
+
+_BATCH_NAME = re.compile(r"n|b|bs|.*batch.*")
+_SPATIAL_NAME = re.compile(r"[hwd]|.*(height|width|depth).*")
+_SEQUENCE_NAME = re.compile(r"[tls]|.*(seq|len|token|time|frame).*")
+_MULTIPLE_NAME = re.compile(r"([0-9]{1,4})\s*\*\s*\w+")  # torch.export names a dimension 16*_H when it must be one
+_AMBIGUOUS_KEY = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
+
+
+def paste_block(inputs: Sequence[ModelInput]) -> str:
+    """Return a whole build profile for ``inputs``: it loads, it fits, and its numbers are meant to be changed.
+
+    Symbolic dimensions go under ``dims``; an input with a dimension that has no name gets its shapes written out.
+    """
+    ranges = default_ranges(inputs)
+    unnamed = [model_input for model_input in inputs if None in model_input.shape]
+    lines = [f"# {_comment(model_input)}" for model_input in inputs if model_input.is_dynamic]
+    if unnamed:
+        lines += ["optimization_profiles:", "  - inputs:"]
+        lines += [f"      {input_line(model_input, ranges)}" for model_input in unnamed]
+    if ranges:
+        lines += ["dims:", *(f"  {dim_line(symbol, ranges[symbol])}" for symbol in ranges)]
+    return "\n".join(lines or ["{}  # every input is static: no build profile is needed"]) + "\n"
+
+
+def default_ranges(inputs: Sequence[ModelInput]) -> dict[str, DimRange]:
+    """Return values to start from for every symbolic dimension, by its name, else by where it first stands."""
+    ranges: dict[str, DimRange] = {}
+    for model_input in inputs:
+        for symbol in model_input.symbols:
+            if symbol not in ranges:
+                ranges[symbol] = _default_range(model_input, model_input.shape.index(symbol))
+    return ranges
+
+
+def dim_line(symbol: str, values: DimRange) -> str:
+    """Return ``N: {min: 1, opt: 8, max: 32}``."""
+    multiple = f", multiple_of: {values.multiple_of}" if values.multiple_of else ""
+    return f"{yaml_key(symbol)}: {{min: {values.min}, opt: {values.opt}, max: {values.max}{multiple}}}"
+
+
+def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
+    """Return ``image: {min: [1, 3, 224, 224], opt: …, max: …}``; ``ranges`` gives the values of symbolic dimensions."""
+    rows = []
+    for axis, dim in enumerate(model_input.shape):
+        if isinstance(dim, int):
+            rows.append((dim, dim, dim))
+        else:
+            rows.append((ranges[dim] if dim is not None else _default_range(model_input, axis)).corners())
+    corners = [f"{name}: {[row[index] for row in rows]}" for index, name in enumerate(CORNERS)]
+    return f"{yaml_key(model_input.name)}: {{{', '.join(corners)}}}"
+
+
+def yaml_key(name: str) -> str:
+    """Return ``name`` as a YAML key, quoted where a reader could take it for something else."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name) and name.lower() not in _AMBIGUOUS_KEY:
+        return name
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in escaped) + '"'
+
+
+def _default_range(model_input: ModelInput, axis: int) -> DimRange:
+    symbol = model_input.shape[axis]
+    named = symbol.lower() if isinstance(symbol, str) else ""
+    spatial = _VOLUME if len(model_input.shape) == 5 else _IMAGE
+    by_name = ((_BATCH_NAME, _BATCH), (_SPATIAL_NAME, spatial), (_SEQUENCE_NAME, _SEQUENCE))
+    values = next((values for pattern, values in by_name if pattern.fullmatch(named)), None)
+    values = values or _by_position(model_input, axis, spatial)
+    multiple = _MULTIPLE_NAME.fullmatch(named)
+    return _rounded_up(values, int(multiple[1])) if multiple and int(multiple[1]) > 1 else values
+
+
+def _by_position(model_input: ModelInput, axis: int, spatial: DimRange) -> DimRange:
+    if axis == 0:
+        return _BATCH
+    rank = len(model_input.shape)
+    last = model_input.shape[-1]
+    if rank not in (4, 5) or (model_input.takes_integers and isinstance(last, int) and last > 4):
+        return _SEQUENCE
+    channel = rank - 1 if isinstance(last, int) and last <= 4 else 1
+    return _CHANNELS if axis == channel else spatial
+
+
+def _rounded_up(values: DimRange, multiple: int) -> DimRange:
+    low, opt, high = (-(-value // multiple) * multiple for value in values.corners())
+    return DimRange(min=low, opt=opt, max=high, multiple_of=multiple)
+
+
+def _comment(model_input: ModelInput) -> str:
+    dims = ["?" if dim is None else yaml_key(dim) if isinstance(dim, str) else str(dim) for dim in model_input.shape]
+    return f"{yaml_key(model_input.name)}: {model_input.dtype} [{', '.join(dims)}]"

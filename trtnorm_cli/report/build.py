@@ -1,0 +1,65 @@
+"""The table at the end of a build."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
+
+
+def print_summary(manifest: dict[str, Any], engine: Path, stderr: bool = False) -> None:
+    """What was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
+    out = console(stderr)
+    out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
+    for warning in manifest["warnings"]:
+        out.print(f"note: {warning}")
+    out.print(f"\nengine    {engine}\nmanifest  {engine}.json")
+
+
+def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    network, versions = manifest["network"], manifest["versions"]
+    rows = [
+        ("cleaned", ", ".join(f"{n} {what}" for what, n in manifest["cleaning"].items() if n) or "nothing to clean"),
+        ("rewritten", counts_text(dict(Counter(change["rule"] for change in manifest["changes"]).most_common()))),
+        ("check error", _check_text(manifest["changes"])),
+        ("comparison", _comparison_text(manifest.get("comparison"))),
+        ("network layers", counts_text(network["layers_by_type"])),
+        ("kernels", f"{sum(network['kernels_by_type'].values())}: {counts_text(network['kernels_by_type'])}"),
+    ]
+    rows += [(f"profile {p['name']}", _profile_text(p)) for p in manifest["optimization_profiles"]]
+    rows += [
+        ("engine size", bytes_text(manifest["engine"]["bytes"])),
+        ("backend", f"{versions['backend']} {versions['tensorrt']}"),
+        ("time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in manifest["seconds"].items())),
+    ]
+    return rows
+
+
+def _check_text(changes: list[dict[str, Any]]) -> str:
+    if not changes:
+        return "nothing was changed"
+    worst = max(changes, key=lambda change: change["check"]["max_rel"])
+    exact = max(change["check"]["float64_rel"] for change in changes)
+    return f"at most {worst['check']['max_rel']:.1e} of the largest value ({worst['node']}), {exact:.1e} in float64"
+
+
+def _comparison_text(comparison: dict[str, Any] | None) -> str:
+    if comparison is None:
+        return "left out"
+    judged = [f"{c['label']} {'passed' if c['passed'] else 'FAILED'}{_worst(c['outputs'])}" for c in comparison["candidates"]]
+    return f"{'; '.join(judged)}; at {', '.join(comparison['at'])}"
+
+
+def _worst(outputs: list[dict[str, Any]]) -> str:
+    exact = [output["exact"] for output in outputs if isinstance(output["exact"], float)]
+    native = [output["native_distance"] for output in outputs if isinstance(output["native_distance"], float)]
+    return f" ({max(exact):.1e} as a function, {max(native):.1e} as run)" if exact and native else ""
+
+
+def _profile_text(profile: dict[str, Any]) -> str:
+    return "; ".join(
+        f"{name} {shape_text(s['min'])} / {shape_text(s['opt'])} / {shape_text(s['max'])}"
+        for name, s in profile["inputs"].items()
+    )

@@ -1,0 +1,131 @@
+"""The result of a comparison, as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from trtnorm_cli.compare.comparison import CandidateReport, Comparison, OutputVerdict
+from trtnorm_cli.report.console import table
+
+_COLUMNS = ("at", "output", "max abs", "mean abs", "rel L2", "cosine", "exact", "allowed", "verdict")
+
+
+def comparison_json(comparison: Comparison, seed: int | None) -> dict[str, Any]:
+    """The result as JSON values; what is infinite or not a number becomes text."""
+    found = {
+        "passed": comparison.passed,
+        "seed": seed,
+        "reference": comparison.reference,
+        "at": comparison.trials,
+        "skipped": comparison.skipped,
+        "candidates": [_candidate_json(candidate) for candidate in comparison.candidates],
+        "float64_evaluated_with": dict(sorted(comparison.float64.items())),
+        "notes": comparison.notes,
+        "seconds": comparison.seconds,
+    }
+    plain = _plain(found)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _candidate_json(candidate: CandidateReport) -> dict[str, Any]:
+    entry = {"passed": candidate.passed, "label": candidate.label, "kind": candidate.kind}
+    if candidate.error is not None:
+        entry["unavailable" if candidate.unavailable else "error"] = candidate.error
+    entry["outputs"] = [_verdict_json(verdict) for verdict in candidate.verdicts]
+    entry["notes"] = candidate.notes
+    if candidate.blame is not None:
+        entry["blame"] = candidate.blame
+    return entry
+
+
+def _verdict_json(verdict: OutputVerdict) -> dict[str, Any]:
+    entry = asdict(verdict)
+    entry["tolerance"] = verdict.tolerance.model_dump(mode="json") if verdict.tolerance else None
+    return entry
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def print_comparison(out: Console, comparison: Comparison, seed: int | None) -> None:
+    """One table for each candidate, then notes and the verdict."""
+    out.print(f"reference: {comparison.reference}" + ("" if seed is None else f"   seed: {seed}"))
+    for candidate in comparison.candidates:
+        title = f"{candidate.label}: {_state(candidate)}"
+        if not candidate.verdicts:
+            out.print(f"\n{title}")
+        else:
+            out.print(table(title, _COLUMNS, (_row(verdict) for verdict in candidate.verdicts)), new_line_start=True)
+        _print_details(out, candidate)
+    for note in (*comparison.skipped, *comparison.notes):
+        out.print(f"note: {note}")
+    if comparison.float64:
+        own = sorted(set(comparison.float64.values()))
+        out.print(f"float64 by: {', '.join(own)}")
+    out.print(f"verdict: {'within tolerance' if comparison.passed else 'OUT OF TOLERANCE'} ({comparison.seconds:.1f} s)")
+
+
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """One line for each thing that is wrong, and who is to blame."""
+    lines: list[str] = []
+    for candidate in comparison.candidates:
+        if candidate.error is not None:
+            lines.append(f"{candidate.label}: {candidate.error}")
+        lines += [f"{candidate.label}, {v.output} at {v.trial}: {v.reason}" for v in candidate.verdicts if not v.passed]
+        if candidate.blame is not None:
+            lines += [f"  {line}" for line in candidate.blame["text"]]
+    return lines
+
+
+def _state(candidate: CandidateReport) -> str:
+    if candidate.unavailable:
+        return f"not run: {candidate.error}"
+    if candidate.error is not None:
+        return f"FAILED: {candidate.error}"
+    return "passed" if candidate.passed else "OUT OF TOLERANCE"
+
+
+def _row(verdict: OutputVerdict) -> tuple[str, ...]:
+    metrics = verdict.native
+    allowed = "given" if verdict.bound is None else f"{verdict.bound.exact:.1e} / {verdict.bound.native:.1e}"
+    return (
+        verdict.trial,
+        verdict.output,
+        f"{metrics.max_abs:.1e}",
+        f"{metrics.mean_abs:.1e}",
+        f"{metrics.relative_l2:.1e}",
+        f"{metrics.cosine:.9f}",
+        "-" if verdict.exact is None else f"{verdict.exact:.1e}",
+        allowed,
+        "ok" if verdict.passed else "FAIL",
+    )
+
+
+def _print_details(out: Console, candidate: CandidateReport) -> None:
+    for verdict in candidate.verdicts:
+        if verdict.passed:
+            continue
+        metrics = verdict.native
+        out.print(f"  {verdict.output} at {verdict.trial}: {verdict.reason}")
+        out.print(
+            f"    worst element {list(metrics.worst)}: reference {metrics.worst_reference:.9g}, "
+            f"candidate {metrics.worst_candidate:.9g}"
+        )
+        if metrics.not_finite_differs:
+            counts = f"{metrics.not_finite_reference} in the reference, {metrics.not_finite_candidate} in the candidate"
+            out.print(f"    NaN or infinite: {counts}")
+    for note in candidate.notes:
+        out.print(f"  note: {note}")
+    if candidate.blame is not None:
+        for line in candidate.blame["text"]:
+            out.print(f"  {line}")

@@ -1,0 +1,113 @@
+"""What is in an ONNX model, as JSON and as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import onnx
+from rich.console import Console
+
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
+from trtnorm_cli.onnx_model.shapes import model_inputs, tensor_type
+from trtnorm_cli.onnx_model.walk import all_nodes
+from trtnorm_cli.report.console import counts_text, shape_text, table
+from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.pattern import describe
+from trtnorm_cli.rewrite.rewriting import plan
+
+
+def describe_model(path: Path) -> dict[str, Any]:
+    """Inputs, outputs, opset, and every normalization node with what ``build`` would do with it.
+
+    The nodes are those after cleaning: functions inlined, constants folded.
+    """
+    loaded = load_model(path)
+    _, planned, cleaning = plan(loaded)
+    model = loaded.proto
+    return {
+        "file": path.name,
+        "sha256": loaded.sha256,
+        "producer": f"{model.producer_name} {model.producer_version}".strip(),
+        "ir_version": model.ir_version,
+        "opset": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        "inputs": [
+            {"name": name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
+            for name, kind in model_inputs(model).items()
+        ],
+        "outputs": [_output(value) for value in model.graph.output],
+        "nodes": dict(Counter(node.op_type for node in all_nodes(model)).most_common()),
+        "cleaning": dict(sorted(cleaning.counts.items())),
+        "normalizations": [{**_norm(norm), "build": _outcome(norm, planned)} for norm in normalizations(cleaning.model)],
+        "warnings": [*loaded.warnings, *cleaning.notes],
+    }
+
+
+def _output(value: onnx.ValueInfoProto) -> dict[str, Any]:
+    kind = tensor_type(value)
+    if kind is None:
+        return {"name": value.name, "dtype": "not a tensor", "shape": None}
+    return {"name": value.name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
+
+
+def _norm(norm: Normalization) -> dict[str, Any]:
+    entry = asdict(norm)
+    entry["attributes"] = {key: _plain(value) for key, value in norm.attributes.items()}
+    return entry
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return list(value) if isinstance(value, list | tuple) else value
+
+
+def _outcome(norm: Normalization, planned: driver.Plan) -> list[str]:
+    """The rule that takes the node, or each rule's reason for refusing."""
+    node = norm.name or f"{norm.operator} -> {norm.output}"
+    taken = [m.rule.name for m in planned.matches if any(describe(n) == node for n in m.bound.nodes.values())]
+    refused = [f"{r.rule}: {r.reason}" for r in planned.rejections if r.node == node]
+    return taken or refused or ["left as it is"]
+
+
+def print_model(out: Console, path: Path, described: dict[str, Any]) -> None:
+    """The description as text."""
+    opsets = ", ".join(f"{domain} {version}" for domain, version in described["opset"].items())
+    out.print(f"{path}: {described['producer'] or 'unknown producer'}, opset {opsets}")
+    out.print(f"nodes: {counts_text(described['nodes'])}")
+    rows = [("input", i["name"], i["dtype"], shape_text(i["shape"])) for i in described["inputs"]]
+    rows += [("output", o["name"], o["dtype"], shape_text(o["shape"])) for o in described["outputs"]]
+    out.print(table("", ("", "name", "type", "shape"), rows), new_line_start=True)
+    for warning in described["warnings"]:
+        out.print(f"note: {warning}")
+    if not described["normalizations"]:
+        out.print("\nno normalization nodes")
+        return
+    columns = ("operator", "name", "input", "channels", "parameters", "epsilon", "fed by", "build")
+    rows = [_row(norm) for norm in described["normalizations"]]
+    out.print(table("Normalization nodes", columns, rows), new_line_start=True)
+
+
+def _row(norm: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        norm["operator"],
+        norm["name"] or norm["output"],
+        f"{shape_text(norm['input_shape'])} {norm['input_dtype']}",
+        "?" if norm["channels"] is None else norm["channels"],
+        _parameters_text(norm["parameters"]),
+        "" if norm["epsilon"] is None else f"{norm['epsilon']:g}",
+        norm["fed_by"],
+        "; ".join(norm["build"]),
+    )
+
+
+def _parameters_text(parameters: list[dict[str, Any]]) -> str:
+    """``4 × 64 float32`` when all are alike, else each on its own."""
+    kinds = Counter((shape_text(p["shape"]), p["dtype"]) for p in parameters)
+    if len(kinds) == 1:
+        (shape, dtype), number = next(iter(kinds.items()))
+        return f"{number} × {shape} {dtype}"
+    return ", ".join(f"{p['role']} {shape_text(p['shape'])} {p['dtype']}" for p in parameters)

@@ -1,0 +1,84 @@
+"""Show a build's progress: a bar in a terminal, plain lines elsewhere. Both on stderr."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+_STAGES = {
+    "rewrite": "rewriting and checking",
+    "load": "starting TensorRT",
+    "parse": "parsing the model",
+    "build": "building the engine",
+    "compare": "comparing",
+}
+
+
+class BuildProgress:
+    """A context manager whose instances are called with the events of a build."""
+
+    def __enter__(self) -> BuildProgress:
+        self._bar = _Bar() if sys.stderr.isatty() else _Lines()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._bar.close()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._bar.show(event)
+
+
+class _Lines:
+    """One line for each stage and for each phase that TensorRT starts."""
+
+    def show(self, event: dict[str, Any]) -> None:
+        if event["event"] == "stage":
+            print(f"trtnorm: {_STAGES.get(event['stage'], event['stage'])} …", file=sys.stderr)
+        elif event["event"] == "phase":
+            print(f"  TensorRT: {event['phase']} ({event['steps']} steps)", file=sys.stderr)
+
+    def close(self) -> None:
+        pass
+
+
+class _Bar:
+    """A bar for each phase that TensorRT has under way, nested as TensorRT nests them."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._stage: Any = None
+        self._phases: dict[str, Any] = {}
+        self._depth: dict[str, int] = {}
+        self._progress.start()
+
+    def show(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "stage":
+            self._start_stage(_STAGES.get(event["stage"], event["stage"]))
+        elif kind == "phase":
+            self._depth[event["phase"]] = depth = self._depth.get(event["parent"], 0) + 1
+            self._phases[event["phase"]] = self._progress.add_task("  " * depth + event["phase"], total=event["steps"])
+        elif kind == "step" and event["phase"] in self._phases:
+            self._progress.update(self._phases[event["phase"]], completed=event["step"] + 1)
+        elif kind == "finish" and event["phase"] in self._phases:
+            self._progress.remove_task(self._phases.pop(event["phase"]))
+
+    def _start_stage(self, title: str) -> None:
+        if self._stage is not None:
+            self._progress.remove_task(self._stage)
+        self._stage = self._progress.add_task(title, total=None)
+
+    def close(self) -> None:
+        self._progress.stop()

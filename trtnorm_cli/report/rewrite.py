@@ -1,0 +1,65 @@
+"""What a rewriting did, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
+from trtnorm_cli.report.console import console, table
+from trtnorm_cli.rewrite.rewriting import Rewriting
+
+
+def rewriting_json(loaded: LoadedModel, rewriting: Rewriting, written: Iterable[Path]) -> dict[str, Any]:
+    """The record of a rewriting; paths are those the user gave."""
+    return {
+        "source": {"file": loaded.path.name, "sha256": loaded.sha256},
+        "written": [str(path) for path in written],
+        "cleaning": dict(sorted(rewriting.cleaning.counts.items())),
+        "changes": [asdict(change) for change in rewriting.changes],
+        "refused": [asdict(rejection) for rejection in rewriting.rejections],
+        "normalizations": [
+            {"node": norm.name or norm.output, "operator": norm.operator, "outcome": outcome}
+            for norm, outcome in outcomes(rewriting)
+        ],
+        "warnings": [*loaded.warnings, *rewriting.cleaning.notes],
+    }
+
+
+def outcomes(rewriting: Rewriting) -> list[tuple[Normalization, list[str]]]:
+    """Every normalization node after cleaning, with the rule that took it or each rule's reason for refusing."""
+    return [(norm, _outcome(norm, rewriting)) for norm in normalizations(rewriting.cleaned)]
+
+
+def _outcome(norm: Normalization, rewriting: Rewriting) -> list[str]:
+    node = norm.name or f"{norm.operator} -> {norm.output}"
+    taken = [change.rule for change in rewriting.changes if node in change.removed]
+    if taken:
+        return taken
+    failed = [f"{c.rule}: {c.check.reason}" for c in rewriting.failed if node in c.removed]
+    refused = [f"{r.rule}: {r.reason}" for r in rewriting.rejections if r.node == node]
+    return failed + refused or [f"left as it is: no rule is about {norm.operator}"]
+
+
+def print_rewriting(
+    loaded: LoadedModel, rewriting: Rewriting, written: list[Path], explain: bool, stderr: bool = False
+) -> None:
+    """The changes with their check errors, and with ``explain`` every normalization node."""
+    out = console(stderr)
+    for warning in (*loaded.warnings, *rewriting.cleaning.notes):
+        out.print(f"note: {warning}")
+    cleaned = ", ".join(f"{n} {what}" for what, n in rewriting.cleaning.counts.items() if n)
+    out.print(f"cleaned: {cleaned or 'nothing to clean'}")
+    rows = [(c.rule, c.node, f"{c.check.max_rel:.1e}", f"{c.check.float64_rel:.1e}") for c in rewriting.changes]
+    if rows:
+        out.print(table("", ("rule", "node", "check error", "in float64"), rows))
+    else:
+        out.print("no rule was applied")
+    if explain:
+        rows = [(n.operator, n.name or n.output, "\n".join(outcome)) for n, outcome in outcomes(rewriting)]
+        out.print(table("Normalization nodes", ("operator", "node", "outcome"), rows), new_line_start=True)
+    for path in written:
+        out.print(f"wrote {path}")

@@ -1,0 +1,150 @@
+"""What to look for in a graph. Patterns read and never edit.
+
+A pattern is written from the node whose output is replaced (the root) backwards to what feeds it:
+
+    op("BatchNormalization", op("Conv", Var("x"), Const("weight"), optional(Const("bias")), name="conv"), ..., name="bn")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+    from trtnorm_cli.onnx_model.surgery import Surgery
+
+DEFAULT_DOMAINS = (None, "", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class Var:
+    """Any tensor."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Const:
+    """A tensor whose value stands in the file."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """An input that may be left out."""
+
+    pattern: Var | Const | Op
+
+
+@dataclass(frozen=True)
+class Op:
+    """A node of the default domain with one of ``types``, whose inputs match ``inputs`` in order."""
+
+    types: tuple[str, ...]
+    inputs: tuple[Pattern, ...]
+    name: str
+
+
+Pattern = Var | Const | Maybe | Op
+
+
+def op(types: str | tuple[str, ...], *inputs: Pattern, name: str) -> Op:
+    """A node pattern; ``types`` is one operator or several that serve equally."""
+    return Op((types,) if isinstance(types, str) else types, inputs, name)
+
+
+def optional(pattern: Var | Const | Op) -> Maybe:
+    """An input that may be left out."""
+    return Maybe(pattern)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why a pattern does not fit, in words."""
+
+    reason: str
+
+
+@dataclass
+class Bound:
+    """What the names of a pattern stand for. ``nodes`` is ordered from the root backwards."""
+
+    tensors: dict[str, gs.Tensor | None] = field(default_factory=dict)
+    nodes: dict[str, gs.Node] = field(default_factory=dict)
+
+
+def match(pattern: Op, node: gs.Node, surgery: Surgery) -> Bound | Mismatch:
+    """Fit ``pattern`` to ``node`` and what feeds it."""
+    bound = Bound()
+    reason = _fit_node(pattern, node, bound, surgery)
+    return bound if reason is None else Mismatch(reason)
+
+
+def root_fits(pattern: Op, node: gs.Node) -> bool:
+    """True when ``node`` is of the root's operator: the pattern is worth trying and its refusal worth explaining."""
+    return node.op in pattern.types and node.domain in DEFAULT_DOMAINS
+
+
+def describe(node: gs.Node) -> str:
+    """A node as a user knows it: its name, or its first output when it has none."""
+    output = node.outputs[0].name if node.outputs else ""
+    return node.name or f"{node.op} -> {output}"
+
+
+def _fit_node(pattern: Op, node: gs.Node, bound: Bound, surgery: Surgery) -> str | None:
+    if not root_fits(pattern, node):
+        return f"{describe(node)} is {node.op}, not {' or '.join(pattern.types)}"
+    if len(node.inputs) > len(pattern.inputs):
+        return f"{describe(node)} has {len(node.inputs)} inputs, at most {len(pattern.inputs)} are understood"
+    bound.nodes[pattern.name] = node
+    for index, inner in enumerate(pattern.inputs):
+        tensor = node.inputs[index] if index < len(node.inputs) else None
+        reason = _fit_input(inner, tensor, bound, surgery, node, index)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _fit_input(
+    pattern: Pattern, tensor: gs.Tensor | None, bound: Bound, surgery: Surgery, consumer: gs.Node, index: int
+) -> str | None:
+    missing = tensor is None or tensor.name == ""
+    if isinstance(pattern, Maybe):
+        if not missing:
+            return _fit_input(pattern.pattern, tensor, bound, surgery, consumer, index)
+        for name in _tensor_names(pattern.pattern):
+            bound.tensors[name] = None
+        return None
+    if missing or tensor is None:
+        return f"input {index} of {describe(consumer)} is left out"
+    if isinstance(pattern, Op):
+        return _fit_producer(pattern, tensor, bound, surgery, consumer)
+    if isinstance(pattern, Const) and not surgery.is_constant(tensor):
+        return f"{tensor.name}, input {index} of {describe(consumer)}, is computed at run time"
+    bound.tensors[pattern.name] = tensor
+    return None
+
+
+def _fit_producer(pattern: Op, tensor: gs.Tensor, bound: Bound, surgery: Surgery, consumer: gs.Node) -> str | None:
+    if not tensor.inputs:
+        kind = "a constant" if surgery.is_constant(tensor) else "an input of its graph"
+        return f"{describe(consumer)} is fed by {tensor.name}, {kind}, not by {' or '.join(pattern.types)}"
+    producer = tensor.inputs[0]
+    if not root_fits(pattern, producer):
+        wanted = " or ".join(pattern.types)
+        return f"{describe(consumer)} is fed by {describe(producer)}, which is {producer.op}, not {wanted}"
+    return _fit_node(pattern, producer, bound, surgery)
+
+
+def _tensor_names(pattern: Pattern) -> Iterator[str]:
+    if isinstance(pattern, Var | Const):
+        yield pattern.name
+    elif isinstance(pattern, Maybe):
+        yield from _tensor_names(pattern.pattern)
+    else:
+        for inner in pattern.inputs:
+            yield from _tensor_names(inner)

@@ -1,0 +1,119 @@
+"""What the BatchNormalization rules share: the parameters of the pattern, when they can be trusted, and their algebra.
+
+An inference BatchNormalization is y = (x − μ) · γ/√(σ²+ε) + β per channel (Ioffe & Szegedy 2015), that is y = s·x + t with
+s = γ/√(σ²+ε) and t = β − μ·s.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from trtnorm_cli.rewrite.pattern import Const, describe
+from trtnorm_cli.rewrite.rule import Match
+
+PARAMETERS = (Const("scale"), Const("shift"), Const("mean"), Const("variance"))
+PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
+# In a pattern "bias" is that of the convolution; in messages the operator's own names are used.
+_ROLES = dict(zip(PARAMETER_NAMES, ("scale", "bias", "mean", "variance"), strict=True))
+BATCHNORM = "batchnorm"
+
+_DEFAULT_EPSILON = float(np.float32(1e-5))
+_SHOWN_CHANNELS = 4
+
+
+def is_inference(m: Match) -> str | None:
+    """the BatchNormalization uses its running statistics: it is not in training mode and has one output."""
+    node = m.node(BATCHNORM)
+    if m.opset >= 14:
+        if node.attrs.get("training_mode", 0):
+            return f"{describe(node)} has training_mode=1: it normalizes with the statistics of the batch"
+        return None
+    named = [tensor.name for tensor in node.outputs if tensor.name]
+    if len(named) > 1:
+        return f"{describe(node)} has {len(named)} outputs, which means training before opset 14"
+    return None
+
+
+def is_per_channel(m: Match) -> str | None:
+    """the BatchNormalization has one value per channel, not per element (``spatial=0`` of opset 7 and 8)."""
+    node = m.node(BATCHNORM)
+    if m.opset < 9 and node.attrs.get("spatial", 1) == 0:
+        return f"{describe(node)} has spatial=0: it normalizes each element on its own"
+    return None
+
+
+def parameters_agree(m: Match) -> str | None:
+    """scale, bias, mean and variance are vectors of one length."""
+    shapes = {name: m.value(name).shape for name in PARAMETER_NAMES}
+    if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) != 1:
+        listed = ", ".join(f"{_ROLES[name]} {list(shape)}" for name, shape in shapes.items())
+        return f"the parameters of {describe(m.node(BATCHNORM))} are not vectors of one length: {listed}"
+    return None
+
+
+def parameters_are_finite(m: Match) -> str | None:
+    """scale, bias, mean and variance hold no NaN and no infinity."""
+    for name in PARAMETER_NAMES:
+        bad = np.flatnonzero(~np.isfinite(m.value(name).astype(np.float64)))
+        if bad.size:
+            return f"{_tensor_name(m, name)} ({_ROLES[name]}) is not finite in {_channels(bad, m.value(name))}"
+    return None
+
+
+def variance_is_positive(m: Match) -> str | None:
+    """variance + epsilon is above zero in every channel."""
+    shifted = m.value("variance").astype(np.float64) + epsilon(m)
+    bad = np.flatnonzero(shifted <= 0)
+    if bad.size:
+        return f"variance + epsilon of {describe(m.node(BATCHNORM))} is not positive in {_channels(bad, shifted)}"
+    return None
+
+
+PRECONDITIONS = (is_inference, is_per_channel, parameters_agree, parameters_are_finite, variance_is_positive)
+
+
+def epsilon(m: Match) -> float:
+    """The epsilon attribute; ONNX stores it in float32."""
+    return float(m.node(BATCHNORM).attrs.get("epsilon", _DEFAULT_EPSILON))
+
+
+def scale_and_shift(m: Match) -> tuple[np.ndarray, np.ndarray]:
+    """s and t of y = s·x + t, float64 vectors with one value per channel."""
+    scale, shift, mean, variance = (m.value(name).astype(np.float64) for name in PARAMETER_NAMES)
+    factor = scale / np.sqrt(variance + epsilon(m))
+    return factor, shift - mean * factor
+
+
+def channel_mismatch(m: Match, channels: int, owner: str) -> str | None:
+    """None when there is one parameter per channel; else the two counts and who they belong to."""
+    count = m.value("scale").shape[0]
+    if count == channels:
+        return None
+    return f"{describe(m.node(BATCHNORM))} has {count} values per parameter, but {owner} makes {channels} channels"
+
+
+def not_representable(values: np.ndarray, dtype: np.dtype, what: str) -> str | None:
+    """None when ``values`` stay finite in ``dtype``; else where they do not."""
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(~np.isfinite(values.astype(dtype).astype(np.float64)))
+    if bad.size == 0:
+        return None
+    worst = float(np.max(np.abs(values)))
+    return f"{what} reaches {worst:.3g}, more than {dtype.name} holds ({float(ml_dtypes.finfo(dtype).max):.3g})"
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """True for float16, bfloat16, float32 and float64."""
+    return dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _tensor_name(m: Match, name: str) -> str:
+    tensor = m.tensor(name)
+    return "" if tensor is None else str(tensor.name)
+
+
+def _channels(indices: np.ndarray, values: np.ndarray) -> str:
+    shown = ", ".join(f"{index} ({float(values[index]):g})" for index in indices[:_SHOWN_CHANNELS])
+    more = f" and {indices.size - _SHOWN_CHANNELS} more" if indices.size > _SHOWN_CHANNELS else ""
+    return f"channel {shown}{more}"

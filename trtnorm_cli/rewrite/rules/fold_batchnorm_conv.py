@@ -1,0 +1,75 @@
+"""Fold an inference BatchNormalization into the convolution that feeds it.
+
+    W' = W · γ/√(σ²+ε)      b' = β + (b − μ) · γ/√(σ²+ε)
+
+with one factor per output channel, the first axis of W; a missing b counts as zero. Grouped and depthwise convolutions keep
+their output channels on that axis, so nothing changes for them. Computed in float64, stored in the type of W.
+Source: Ioffe & Szegedy 2015, "Batch Normalization"; Jacob et al. 2018, §3.2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.rules import batchnorm
+
+CONV = op("Conv", Var("x"), Const("weight"), optional(Const("bias")), name="conv")
+
+
+def parameters_match_output_channels(m: Match) -> str | None:
+    """scale, bias, mean and variance each hold one value per output channel of the convolution."""
+    return batchnorm.channel_mismatch(m, m.value("weight").shape[0], describe(m.node("conv")))
+
+
+def bias_is_a_vector(m: Match) -> str | None:
+    """the bias of the convolution, if there is one, is a vector with one value per output channel."""
+    if not m.has("bias") or m.value("bias").shape == (m.value("weight").shape[0],):
+        return None
+    return f"the bias of {describe(m.node('conv'))} has shape {list(m.value('bias').shape)}, not one value per channel"
+
+
+def folded_values_are_representable(m: Match) -> str | None:
+    """the folded weight and bias stay finite in the type of the weight."""
+    dtype = m.value("weight").dtype
+    if not batchnorm.is_float(dtype):
+        return f"the weight of {describe(m.node('conv'))} is {dtype.name}, not a floating type"
+    weight, bias = fold(m)
+    return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
+        bias, dtype, "the folded bias"
+    )
+
+
+def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
+    """Folded weight (shape of W) and bias (C), float64."""
+    factor, shift = batchnorm.scale_and_shift(m)
+    weight = m.value("weight").astype(np.float64)
+    bias = m.value("bias").astype(np.float64) if m.has("bias") else 0.0
+    return weight * factor.reshape(-1, *[1] * (weight.ndim - 1)), bias * factor + shift
+
+
+def folded_convolution(m: Match) -> NewNode:
+    conv, dtype = m.node("conv"), m.value("weight").dtype
+    weight, bias = fold(m)
+    return NewNode(
+        "Conv",
+        (m.tensor("x"), NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))),
+        dict(conv.attrs),
+        name=conv.name,
+        role="conv",
+    )
+
+
+RULE = Rule(
+    name="fold-batchnorm-conv",
+    pattern=op("BatchNormalization", CONV, *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
+    preconditions=(
+        *batchnorm.PRECONDITIONS,
+        parameters_match_output_channels,
+        bias_is_a_vector,
+        folded_values_are_representable,
+    ),
+    replacement=folded_convolution,
+    because="the BatchNormalization scales and shifts each output channel of the convolution by constants",
+)

@@ -1,0 +1,90 @@
+"""Fold an inference BatchNormalization into the transposed convolution that feeds it.
+
+    W' = W · γ/√(σ²+ε)      b' = β + (b − μ) · γ/√(σ²+ε)
+
+The weight is [C_in, C_out/G, ...]: with G groups, row i holds the outputs of group i // (C_in/G), so the factor of
+W[i, j] is that of output channel (i // (C_in/G)) · C_out/G + j. Computed in float64, stored in the type of W.
+Source: Ioffe & Szegedy 2015; the weight layout is that of ConvTranspose in the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.rules import batchnorm
+
+CONV = op("ConvTranspose", Var("x"), Const("weight"), optional(Const("bias")), name="conv")
+
+
+def groups_divide_input_channels(m: Match) -> str | None:
+    """the number of groups divides the input channels of the weight."""
+    channels, groups = m.value("weight").shape[0], _groups(m)
+    if groups < 1 or channels % groups:
+        return f"{describe(m.node('conv'))} has {channels} input channels in {groups} groups"
+    return None
+
+
+def parameters_match_output_channels(m: Match) -> str | None:
+    """scale, bias, mean and variance each hold one value per output channel of the transposed convolution."""
+    return batchnorm.channel_mismatch(m, m.value("weight").shape[1] * _groups(m), describe(m.node("conv")))
+
+
+def bias_is_a_vector(m: Match) -> str | None:
+    """the bias of the transposed convolution, if there is one, is a vector with one value per output channel."""
+    channels = m.value("weight").shape[1] * _groups(m)
+    if not m.has("bias") or m.value("bias").shape == (channels,):
+        return None
+    return f"the bias of {describe(m.node('conv'))} has shape {list(m.value('bias').shape)}, not [{channels}]"
+
+
+def folded_values_are_representable(m: Match) -> str | None:
+    """the folded weight and bias stay finite in the type of the weight."""
+    dtype = m.value("weight").dtype
+    if not batchnorm.is_float(dtype):
+        return f"the weight of {describe(m.node('conv'))} is {dtype.name}, not a floating type"
+    weight, bias = fold(m)
+    return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
+        bias, dtype, "the folded bias"
+    )
+
+
+def _groups(m: Match) -> int:
+    return int(m.node("conv").attrs.get("group", 1))
+
+
+def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
+    """Folded weight (shape of W) and bias (C_out), float64."""
+    factor, shift = batchnorm.scale_and_shift(m)
+    weight = m.value("weight").astype(np.float64)
+    rows = np.repeat(factor.reshape(_groups(m), -1), weight.shape[0] // _groups(m), axis=0)
+    bias = m.value("bias").astype(np.float64) if m.has("bias") else 0.0
+    return weight * rows.reshape(*rows.shape, *[1] * (weight.ndim - 2)), bias * factor + shift
+
+
+def folded_convolution(m: Match) -> NewNode:
+    conv, dtype = m.node("conv"), m.value("weight").dtype
+    weight, bias = fold(m)
+    return NewNode(
+        "ConvTranspose",
+        (m.tensor("x"), NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))),
+        dict(conv.attrs),
+        name=conv.name,
+        role="conv",
+    )
+
+
+RULE = Rule(
+    name="fold-batchnorm-conv-transpose",
+    pattern=op("BatchNormalization", CONV, *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
+    preconditions=(
+        *batchnorm.PRECONDITIONS,
+        groups_divide_input_channels,
+        parameters_match_output_channels,
+        bias_is_a_vector,
+        folded_values_are_representable,
+    ),
+    replacement=folded_convolution,
+    because="the BatchNormalization scales and shifts each output channel of the transposed convolution by constants",
+)

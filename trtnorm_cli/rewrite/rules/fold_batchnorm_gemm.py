@@ -1,0 +1,82 @@
+"""Fold an inference BatchNormalization into the Gemm that feeds it.
+
+Y = α·A·B + β·C with columns as channels, so with s = γ/√(σ²+ε) and t = bias − μ·s
+
+    B' = B · s      C' = β·C · s + t      β' = 1
+
+where s multiplies the columns of B (the rows, when transB is set); a missing C counts as zero, and C broadcasts to [M, N].
+Computed in float64, stored in the type of B.
+Source: Ioffe & Szegedy 2015; Gemm as in the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.rules import batchnorm
+
+GEMM = op("Gemm", Var("x"), Const("weight"), optional(Const("bias")), name="gemm")
+
+
+def weight_is_a_matrix(m: Match) -> str | None:
+    """the weight of the Gemm is a matrix of a floating type."""
+    weight = m.value("weight")
+    if weight.ndim != 2 or not batchnorm.is_float(weight.dtype):
+        return f"the weight of {describe(m.node('gemm'))} is {weight.dtype.name} of shape {list(weight.shape)}"
+    return None
+
+
+def parameters_match_columns(m: Match) -> str | None:
+    """scale, bias, mean and variance each hold one value per column of the result."""
+    columns = m.value("weight").shape[0 if _is_transposed(m) else 1]
+    return batchnorm.channel_mismatch(m, columns, describe(m.node("gemm")))
+
+
+def folded_values_are_representable(m: Match) -> str | None:
+    """the folded weight and bias stay finite in the type of the weight."""
+    dtype = m.value("weight").dtype
+    weight, bias = fold(m)
+    return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
+        bias, dtype, "the folded bias"
+    )
+
+
+def _is_transposed(m: Match) -> bool:
+    return bool(m.node("gemm").attrs.get("transB", 0))
+
+
+def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
+    """Folded B (its shape) and C ([N], or [M, N] when C had rows), float64."""
+    factor, shift = batchnorm.scale_and_shift(m)
+    weight = m.value("weight").astype(np.float64)
+    beta = float(m.node("gemm").attrs.get("beta", 1.0))
+    bias = beta * m.value("bias").astype(np.float64) if m.has("bias") else np.float64(0.0)
+    return weight * (factor[:, None] if _is_transposed(m) else factor), bias * factor + shift
+
+
+def folded_gemm(m: Match) -> NewNode:
+    gemm, dtype = m.node("gemm"), m.value("weight").dtype
+    weight, bias = fold(m)
+    return NewNode(
+        "Gemm",
+        (m.tensor("x"), NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))),
+        {**gemm.attrs, "beta": 1.0},
+        name=gemm.name,
+        role="gemm",
+    )
+
+
+RULE = Rule(
+    name="fold-batchnorm-gemm",
+    pattern=op("BatchNormalization", GEMM, *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
+    preconditions=(
+        *batchnorm.PRECONDITIONS,
+        weight_is_a_matrix,
+        parameters_match_columns,
+        folded_values_are_representable,
+    ),
+    replacement=folded_gemm,
+    because="the BatchNormalization scales and shifts each column of the matrix product by constants",
+)
