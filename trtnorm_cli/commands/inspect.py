@@ -1,4 +1,4 @@
-"""``trtnorm inspect``: what is in a model or an engine."""
+"""``trtnorm inspect``: what is in a model, a TensorRT network or an engine."""
 
 from __future__ import annotations
 
@@ -7,38 +7,45 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import json_option
+from trtnorm_cli.commands.options import backend_option, json_option
 
 
 @click.command("inspect")
-@click.argument("target", metavar="MODEL.onnx|OUT.engine", type=click.Path(path_type=Path))
+@click.argument("target", metavar="MODEL.onnx|network:MODEL.onnx|OUT.engine")
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="NETWORK.onnx", help="Save a network as ONNX.")
+@backend_option
 @json_option
-def command(target: Path, as_json: bool) -> None:
-    """Show inputs, outputs and every normalization node of a model, or what an engine was made of.
+def command(target: str, output: Path | None, backend: str | None, as_json: bool) -> None:
+    """Show what is in a model, in the network that TensorRT's parser makes of it, or in an engine.
 
-    An engine is recognised by its manifest (OUT.engine.json) or by its first bytes.
+    For a model: inputs, outputs and every normalization node with what `build` would do with it. For network:MODEL.onnx: the
+    layers, which -o saves as ONNX. For an engine, recognised by its manifest or its first bytes: what it was made of.
 
     \b
     Example:
       trtnorm inspect resnet18.onnx
+      trtnorm inspect network:resnet18.onnx -o network.onnx
       trtnorm inspect resnet18.engine
     """
+    from trtnorm_cli.compare.participants import parse_spec
     from trtnorm_cli.report.console import console
 
-    if _is_engine(target):
+    spec = parse_spec(target)
+    if output is not None and spec.kind != "network":
+        raise click.UsageError("-o saves the network of network:MODEL.onnx; a model or an engine is a file already")
+    if spec.kind == "engine":
         from trtnorm_cli.engine import inspect_engine
         from trtnorm_cli.report.engine import print_engine
 
-        found = inspect_engine(target)
-        click.echo(json.dumps(found, indent=2)) if as_json else print_engine(console(), target, found)
-        return
-    from trtnorm_cli.report.model import describe_model, print_model
+        found = inspect_engine(spec.path)
+        click.echo(json.dumps(found, indent=2)) if as_json else print_engine(console(), spec.path, found)
+    elif spec.kind == "network":
+        from trtnorm_cli.report.network import describe_network, print_network
 
-    described = describe_model(target)
-    click.echo(json.dumps(described, indent=2)) if as_json else print_model(console(), target, described)
+        described = describe_network(spec.path, output, backend)
+        click.echo(json.dumps(described, indent=2)) if as_json else print_network(console(), described, output)
+    else:
+        from trtnorm_cli.report.model import describe_model, print_model
 
-
-def _is_engine(target: Path) -> bool:
-    from trtnorm_cli.engine import looks_like_engine
-
-    return looks_like_engine(target)
+        described = describe_model(spec.path)
+        click.echo(json.dumps(described, indent=2)) if as_json else print_model(console(), spec.path, described)

@@ -49,6 +49,7 @@ class Blame:
     reference: Region
     candidate: Region
     values: Outputs
+    rank: int
 
     @property
     def node(self) -> str:
@@ -100,7 +101,7 @@ def _describe(
     before = max((errors[n] for n in ours.inputs if n in errors), default=0.0)
     known = {**{pairs[n]: wanted[n] for n in good}, **wanted, **candidate.feeds, **reference.feeds}
     values = {n: np.asarray(known[n]) for n in (*ours.inputs, *theirs.inputs) if n in known}
-    return Blame(name, before, errors[name], limit, ours, theirs, values)
+    return Blame(name, before, errors[name], limit, ours, theirs, values, wanted[name].ndim)
 
 
 def _partners(reference: onnx.ModelProto, candidate: onnx.ModelProto, outputs: Mapping[str, str]) -> dict[str, str]:
@@ -192,10 +193,11 @@ def save_regions(blame: Blame, reference: Side, candidate: Side, stem: Path) -> 
     Returns the three files: ``<stem>.reference.onnx``, ``<stem>.candidate.onnx`` and ``<stem>.npz``.
     """
     types = {**declared_types(candidate.model), **declared_types(reference.model)}
+    dtype = types[blame.tensor].dtype if blame.tensor in types else onnx.TensorProto.FLOAT
     values = {name: _in_type(value, types.get(name)) for name, value in blame.values.items()}
     files = [stem.with_name(f"{stem.name}.{side}.onnx") for side in ("reference", "candidate")]
     for file, side, region in zip(files, (reference, candidate), (blame.reference, blame.candidate), strict=True):
-        save_model(_model_of(region, side.model, values), file, side.path.parent)
+        save_model(_model_of(region, side.model, values, dtype, blame.rank), file, side.path.parent)
     data = stem.with_name(f"{stem.name}.npz")
     np.savez(data, **values)  # type: ignore[arg-type]
     return [*files, data]
@@ -209,12 +211,12 @@ def _in_type(value: np.ndarray, kind: TensorType | None) -> np.ndarray:
     return value.astype(declared)
 
 
-def _model_of(region: Region, model: onnx.ModelProto, values: Outputs) -> onnx.ModelProto:
+def _model_of(region: Region, model: onnx.ModelProto, values: Outputs, dtype: int, rank: int) -> onnx.ModelProto:
     read = {name for node in region.nodes for name in _reads(node)}
     initializers = [tensor for tensor in model.graph.initializer if tensor.name in read]
     constants = {tensor.name for tensor in initializers}
     inputs = [_value_info(name, values[name]) for name in region.inputs if name in values and name not in constants]
-    output = onnx.helper.make_empty_tensor_value_info(region.output)
+    output = onnx.helper.make_tensor_value_info(region.output, dtype, [None] * rank)
     graph = onnx.helper.make_graph(list(region.nodes), "difference", inputs, [output], initializers)
     made = onnx.helper.make_model(graph, opset_imports=list(model.opset_import), functions=list(model.functions))
     made.ir_version = max(model.ir_version, 4)

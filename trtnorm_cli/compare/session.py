@@ -15,6 +15,7 @@ from trtnorm_cli.compare.blame import Blame, Side, blamed_rule, find_blame, save
 from trtnorm_cli.compare.comparison import CandidateReport, Comparison, Options, Trial, compare
 from trtnorm_cli.compare.data import feeds_at
 from trtnorm_cli.compare.data_files import read_data
+from trtnorm_cli.compare.network import UntranslatableNetwork
 from trtnorm_cli.compare.participants import (
     NETWORK_PREFIX,
     Participant,
@@ -131,7 +132,8 @@ def _admit(session: Session, spec: Spec, scratch: Path, backend: str | None) -> 
 
 def _refused(label: str, kind: str, error: TrtnormError) -> CandidateReport:
     where = "; ".join((error.where or "").splitlines())
-    return CandidateReport(label, kind, error=f"{error.summary}: {where}" if where else error.summary)
+    text = f"{error.summary}: {where}" if where else error.summary
+    return CandidateReport(label, kind, error=text, unavailable=isinstance(error, UntranslatableNetwork))
 
 
 def _admit_rewriting(session: Session, reference: Spec, profile_path: Path | None, scratch: Path, backend: str | None) -> None:

@@ -83,21 +83,22 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     counts: Counter[str] = Counter()
     notes: list[str] = list(_notes_on_inputs(model))
     opened = open_model(model, base_dir)
+    shapes: dict[ir.Value, ir.Shape] = {}
     with pinned_outputs(opened.model, counts):
         inline_functions(opened.model, counts, notes)
         lift_constants(opened.model, counts)
         if folding:
-            _fold(opened.model, counts, notes)
+            shapes = _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
     remove_dead_nodes(opened.model, counts)
-    result = close_model(opened)
-    notes += add_inferred_shapes(result)
+    result = close_model(opened, shapes)
+    notes += add_inferred_shapes(result, {value.name or "" for value in shapes})
     _require_no_new_objection(model, result, folding)
     counts.update(_counts_of_inputs(model))
     return Cleaning(opened.filled(result), {what: n for what, n in counts.items() if n}, tuple(notes))
 
 
-def _fold(model: ir.Model, counts: Counter[str], notes: list[str]) -> None:
+def _fold(model: ir.Model, counts: Counter[str], notes: list[str]) -> dict[ir.Value, ir.Shape]:
     from trtnorm_cli.onnx_model.fold import fold_constants
 
     try:
@@ -108,6 +109,7 @@ def _fold(model: ir.Model, counts: Counter[str], notes: list[str]) -> None:
         raise _FoldingFailed(f"{_root(error)} (from {type(error).__name__} in the folding library)") from error
     counts.update(folding.counts)
     notes += folding.notes
+    return folding.shapes
 
 
 def _root(error: BaseException) -> str:

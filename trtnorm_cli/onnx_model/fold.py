@@ -19,7 +19,7 @@ import onnxscript.optimizer
 
 from trtnorm_cli.onnx_model.infer import sound_types
 from trtnorm_cli.onnx_model.normalization import PARAMETERS
-from trtnorm_cli.onnx_model.static_dimensions import static_dimensions
+from trtnorm_cli.onnx_model.static_dimensions import shapes_from_arithmetic, static_dimensions
 from trtnorm_cli.onnx_model.tidy import lift_constants, remove_identities
 
 _ROUNDS = 16
@@ -44,10 +44,11 @@ _FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
 
 @dataclass
 class Folding:
-    """How often each thing was done, and what was left alone and why."""
+    """How often each thing was done, what was left alone and why, and shapes that only shape arithmetic tells."""
 
     counts: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    shapes: dict[ir.Value, ir.Shape] = field(default_factory=dict)
 
 
 def fold_constants(model: ir.Model) -> Folding:
@@ -58,8 +59,9 @@ def fold_constants(model: ir.Model) -> Folding:
     """
     folding = Folding()
     policy = _Policy(model)
-    for _ in range(_ROUNDS):
-        _state_facts(model)
+    for number in range(_ROUNDS):
+        # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
+        _state_facts(model, folding.shapes, data_prop=number > 0)
         before = _census(model)
         with _shielded(model):
             _library_pass(model, policy)
@@ -67,8 +69,10 @@ def fold_constants(model: ir.Model) -> Folding:
         _evaluate_the_rest(model, policy)
         folding.counts["constants folded"] += len(before - _census(model)) + static_dimensions(model)
         remove_identities(model, folding.counts, keep_outputs=True)
-        if before == _census(model):
+        told = shapes_from_arithmetic(model)
+        if number > 0 and before == _census(model) and told == folding.shapes:
             break
+        folding.shapes = told
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in graph.initializers.values():
             value.metadata_props.pop(_FOLDED_FROM, None)
@@ -96,9 +100,12 @@ def _library_pass(model: ir.Model, policy: _Policy) -> None:
         logger.setLevel(level)
 
 
-def _state_facts(model: ir.Model) -> None:
+def _state_facts(model: ir.Model, told: dict[ir.Value, ir.Shape], data_prop: bool) -> None:
     """Set every tensor's shape to the dimensions that are certain; all others become unknown."""
-    tables = sound_types(ir.serde.serialize_model(model))
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            value.shape = told.get(value)
+    tables = sound_types(ir.serde.serialize_model(model), data_prop)
     for index, graph in enumerate((model.graph, *model.graph.subgraphs())):
         types = tables[index] if tables is not None else {}
         for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
@@ -189,10 +196,8 @@ class _Policy:
         options.log_severity_level = 4
         feeds = {value.name: value.const_value.numpy() for value in node.inputs if value is not None and value.const_value}
         try:
-            session = onnxruntime.InferenceSession(
-                self._alone(node).SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            results = session.run(None, feeds)
+            alone = self._alone(node).SerializeToString()
+            results = onnxruntime.InferenceSession(alone, options, providers=["CPUExecutionProvider"]).run(None, feeds)
         except Exception:  # onnxruntime has an exception type for each status, and TypeError for types numpy lacks
             return None
         return results if all(isinstance(result, np.ndarray) for result in results) else None
@@ -206,7 +211,8 @@ class _Policy:
             [onnx.helper.make_tensor_value_info(name, v.dtype.value, v.shape.numpy()) for name, v in values.items()],
             [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name],
         )
-        opset = onnx.helper.make_opsetid("", self._opset)
+        # The oldest opset with this operator: ONNX Runtime may not know the newest yet.
+        opset = onnx.helper.make_opsetid("", onnx.defs.get_schema(node.op_type, self._opset, "").since_version)
         return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=min(self._ir_version, 10))
 
     def _note(self, reason: str, node: ir.Node) -> None:
@@ -253,11 +259,12 @@ def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
 
 
 def _is_constant(node: ir.Node) -> bool:
-    if node.op_type in ("Constant", "Identity") or any(output.is_graph_output() for output in node.outputs):
+    if node.op_type in ("Constant", "Identity"):
         return False
     if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
         return False
-    return all(value is None or value.const_value is not None for value in node.inputs)
+    constants = [value.const_value for value in node.inputs if value is not None]
+    return all(constant is not None and constant.dtype != ir.DataType.STRING for constant in constants)
 
 
 def _replace_by(node: ir.Node, results: list[np.ndarray]) -> None:
@@ -267,6 +274,6 @@ def _replace_by(node: ir.Node, results: list[np.ndarray]) -> None:
     for value, result in zip(outputs, results, strict=True):
         tensor = ir.tensor(result, name=value.name)
         constant = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
-        value.replace_all_uses_with(constant)
+        value.replace_all_uses_with(constant, replace_graph_outputs=True)
         graph.register_initializer(constant)
     graph.remove(node, safe=True)

@@ -17,15 +17,15 @@ _GENERATORS = ("ConstantOfShape", "Range")
 _OPAQUE = "trtnorm.opaque"
 
 
-def add_inferred_shapes(model: onnx.ModelProto) -> list[str]:
+def add_inferred_shapes(model: onnx.ModelProto, certain: set[str]) -> list[str]:
     """Replace the value infos of ``model``, in place, by inferred ones; returns what could not be done, in words.
 
-    Dimensions that inference leaves open are taken from the old value infos, unless any of these contradicts what was
+    The value infos of the ``certain`` tensors are believed. Other dimensions that inference leaves open are taken from the old value infos, unless any of these contradicts what was
     inferred: then the file describes other shapes (a batch size from before the batch became dynamic) and none is believed.
     """
     declared = [_types(graph.value_info) for graph in all_graphs(model.graph)]
     light = light_copy(model)
-    _forget(light, set(_unknown_to_onnx(light)))
+    _forget(light, certain | set(_unknown_to_onnx(light)))
     _hide_large_generators(light)
     inferred, problem = _infer(light, data_prop=True)
     if inferred is None:
@@ -37,18 +37,22 @@ def add_inferred_shapes(model: onnx.ModelProto) -> list[str]:
     return [f"the shapes in the file are out of date and were dropped: {stale}"] if stale else []
 
 
-def sound_types(model: onnx.ModelProto) -> list[dict[str, TensorType]] | None:
+def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, TensorType]] | None:
     """Types that follow from the inputs and weights alone, one table a graph, outermost first; None when inference fails.
 
-    What the file states of inner tensors, outputs, and inputs and outputs of subgraphs is not believed.
+    The value infos of ``model`` are believed; what it states of outputs, and of inputs and outputs of subgraphs, is not.
+    ``data_prop`` follows single dimensions through shape arithmetic.
     """
     light = light_copy(model)
-    _forget(light, set())
+    for function in light.functions:
+        del function.value_info[:]
     for graph in all_graphs(light.graph):
         _forget_shapes(graph.output)
         if graph is not light.graph:
             _forget_shapes(graph.input)
-    inferred, _ = _infer(light, data_prop=False)
+    if data_prop:
+        _hide_large_generators(light)
+    inferred, _ = _infer(light, data_prop)
     if inferred is None:
         return None
     return [_types([*g.value_info, *g.input, *g.output]) for g in all_graphs(inferred.graph)]
@@ -213,4 +217,3 @@ def _value_info(name: str, kind: TensorType, template: onnx.ValueInfoProto | Non
             value.doc_string = template.doc_string
         value.metadata_props.extend(template.metadata_props)
     return value
-

@@ -69,10 +69,14 @@ def open_model(source: onnx.ModelProto, base_dir: Path | None) -> OpenedModel:
     return OpenedModel(source, model, declared, unnamed)
 
 
-def close_model(opened: OpenedModel) -> onnx.ModelProto:
-    """The working copy as a protobuf model in which withheld tensors are stubs (see ``OpenedModel.filled``)."""
+def close_model(opened: OpenedModel, shapes: dict[ir.Value, ir.Shape]) -> onnx.ModelProto:
+    """The working copy as a protobuf model in which withheld tensors are stubs (see ``OpenedModel.filled``).
+
+    It states the ``shapes``, and for other tensors what the source stated.
+    """
     for value in _values(opened.model.graph):
-        value.type, value.shape = opened.declared.get(value, (value.type, None))
+        kind, shape = opened.declared.get(value, (value.type, None))
+        value.type, value.shape = kind or value.type, shapes.get(value, shape)
     for node in opened.model.graph.all_nodes():
         if node in opened.unnamed:
             node.name = None

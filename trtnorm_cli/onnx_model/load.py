@@ -13,9 +13,9 @@ from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.walk import all_tensors
 
-# The checker refuses these, ONNX Runtime and TensorRT take them: plugin operators written in the default domain, and
-# GroupNormalization of opset 18.
-_CHECKER_OBJECTIONS_THAT_RUN = ("No Op registered for", "is deprecated in domain_version")
+# The checker refuses these, ONNX Runtime and TensorRT take them: plugin operators written in the default domain,
+# GroupNormalization of opset 18, and outputs of unknown rank.
+_CHECKER_OBJECTIONS_THAT_RUN = ("No Op registered for", "is deprecated in domain_version", "Field 'shape' of 'type' is required")
 
 
 @dataclass(frozen=True)

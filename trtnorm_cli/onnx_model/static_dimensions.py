@@ -1,6 +1,12 @@
-"""Find integers in shape arithmetic that are certain although other dimensions of the same shape are not."""
+"""Follow single dimensions through shape arithmetic, where other dimensions of the same shape are not known.
+
+ONNX data propagation does this for recent opsets only: up to opset 12 its Unsqueeze stops it, and with it every rank after.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
@@ -22,6 +28,67 @@ def static_dimensions(model: ir.Model) -> int:
         if node.domain == "" and node.op_type in ("Gather", "Slice") and not node.outputs[0].is_graph_output():
             replaced += _replace(node, _elements(node.outputs[0], memory))
     return replaced
+
+
+def shapes_from_arithmetic(model: ir.Model) -> dict[ir.Value, ir.Shape]:
+    """Shapes of what Reshape, Expand and ConstantOfShape make, as far as the elements of their shape input are known."""
+    memory: dict[ir.Value, _Elements | None] = {}
+    found = {}
+    for node in model.graph.all_nodes():
+        rule = _SHAPE_RULES.get(node.op_type) if node.domain == "" else None
+        elements = _elements(node.inputs[-1], memory) if rule is not None else None
+        shape = rule(node, elements) if rule is not None and elements is not None else None
+        if shape is not None:
+            found[node.outputs[0]] = ir.Shape(shape)
+    return found
+
+
+def _sizes(value: ir.Value | None) -> _Elements | None:
+    if value is None or value.shape is None:
+        return None
+    return [size if isinstance(size, int) else None for size in value.shape]
+
+
+def _reshaped(node: ir.Node, wanted: _Elements) -> _Elements:
+    data = _sizes(node.inputs[0])
+    allow_zero = node.attributes.get("allowzero")
+    shape = list(wanted)
+    if allow_zero is None or allow_zero.as_int() == 0:
+        copied = data or []
+        shape = [(copied[i] if i < len(copied) else None) if size == 0 else size for i, size in enumerate(shape)]
+    if -1 in shape:
+        shape[shape.index(-1)] = _remaining(data, [size for size in shape if size != -1])
+    return shape
+
+
+def _remaining(data: _Elements | None, others: _Elements) -> int | None:
+    """The size that -1 stands for, when it follows."""
+    if data is None or any(size is None for size in [*data, *others]) or 0 in others:
+        return None
+    return math.prod(size or 0 for size in data) // math.prod(size or 0 for size in others)
+
+
+def _expanded(node: ir.Node, wanted: _Elements) -> _Elements | None:
+    data = _sizes(node.inputs[0])
+    if data is None:
+        return None
+    rank = max(len(data), len(wanted))
+    pairs = zip([1] * (rank - len(data)) + data, [1] * (rank - len(wanted)) + wanted, strict=True)
+    return [_broadcast(a, b) for a, b in pairs]
+
+
+def _broadcast(a: int | None, b: int | None) -> int | None:
+    known = [size for size in (a, b) if size is not None and size != 1]
+    if known:
+        return known[0]
+    return 1 if a == b == 1 else None
+
+
+_SHAPE_RULES: dict[str, Callable[[ir.Node, _Elements], _Elements | None]] = {
+    "Reshape": _reshaped,
+    "Expand": _expanded,
+    "ConstantOfShape": lambda node, wanted: list(wanted),
+}
 
 
 def _replace(node: ir.Node, elements: _Elements | None) -> bool:
@@ -76,7 +143,7 @@ def _shape(node: ir.Node) -> _Elements | None:
     data = node.inputs[0]
     if data is None or data.shape is None:
         return None
-    sizes = [size if isinstance(size, int) else None for size in data.shape]
+    sizes = _sizes(data) or []
     start, end = node.attributes.get("start"), node.attributes.get("end")
     return sizes[start.as_int() if start else 0 : end.as_int() if end else None]
 

@@ -11,6 +11,8 @@ import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
+from trtnorm_cli.errors import ModelError
+
 # From opset 7 to 11 Dropout had no training input: it always was the identity.
 _DROPOUT_IS_IDENTITY = range(7, 12)
 # Marks a node that cleaning itself put in, and does not count when it goes.
@@ -70,8 +72,10 @@ def _settled(graph: ir.Graph, pin: _Pin, claimed: dict[ir.Value, str]) -> ir.Val
     """The value that is to be the output of ``pin``; it may take the output's name."""
     value = graph.outputs[pin.index]
     source = _identity_of(value)
-    if source is not None and (source is pin.behind and source.producer() is None or claimed.get(source) == pin.name):
-        return source  # an input, an initializer, or an output listed twice: as it was in the file
+    if source is not None and source is pin.behind and source.producer() is None:
+        return source  # an input or an initializer that the file lists as an output
+    if source is not None and claimed.get(source) == pin.name:
+        return source  # an output that the file lists twice
     if value is pin.behind or (value.producer() is not None and claimed.get(value, pin.name) == pin.name):
         return value
     identity = ir.Node("", "Identity", [value], num_outputs=1)
@@ -188,7 +192,8 @@ def _is_unused(value: ir.Value) -> bool:
 
 def _bypass(node: ir.Node) -> bool:
     source, result, graph = node.inputs[0], node.outputs[0], node.graph
-    assert source is not None and graph is not None
+    assert source is not None
+    assert graph is not None
     producer = source.producer()
     if result.is_graph_output() and (producer is None or producer.graph is not graph or source.is_graph_output()):
         return False

@@ -20,7 +20,7 @@ def console(stderr: bool = False) -> Console:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table of plain text; cells wrap rather than being cut off."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(column, overflow="fold")
     for row in rows:

@@ -15,7 +15,7 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.pattern import Mismatch, describe, match, root_fits
 from trtnorm_cli.rewrite.realise import Realised, realise
-from trtnorm_cli.rewrite.rule import Change, Check, Match, Rejection, Rule
+from trtnorm_cli.rewrite.rule import Change, Check, Match, Rejection, Rule, Unprovable
 
 Judge = Callable[[Match, Realised], Check]
 
@@ -30,7 +30,10 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What ``apply`` did: changes kept, changes whose check failed (not made), and the refusals of the last plan."""
+    """What ``apply`` did: changes kept, changes whose check failed (not made), and refusals.
+
+    Refused are the places of the last plan, and those where a rule fits but nothing can be compared.
+    """
 
     changes: list[Change] = field(default_factory=list)
     failed: list[Change] = field(default_factory=list)
@@ -67,23 +70,28 @@ def plan(
 def apply(surgery: Surgery, rules: tuple[Rule, ...], types: Mapping[str, TensorType], judge: Judge) -> Outcome:
     """Make one change after the other until no rule fits any more.
 
-    ``judge`` compares before and after; a change that it does not pass is left out and reported.
+    ``judge`` compares before and after; a change that it does not pass is left out and reported. So is a change about which
+    it can say nothing (``Unprovable``), as a refusal.
     """
     outcome = Outcome()
+    unproved: list[Rejection] = []
     given_up: set[tuple[str, str]] = set()
     editor = _Editor(surgery)
     while True:
         planned = plan(surgery, rules, types, frozenset(given_up))
         if not planned.matches:
-            outcome.rejections = planned.rejections
+            outcome.rejections = (*unproved, *planned.rejections)
             return outcome
         for found in planned.matches:
-            change = editor.make(found, judge)
-            if change.check.passed:
-                outcome.changes.append(change)
+            made = editor.make(found, judge)
+            if isinstance(made, Rejection):
+                unproved.append(made)
+            elif made.check.passed:
+                outcome.changes.append(made)
+                continue
             else:
-                outcome.failed.append(change)
-                given_up.add((found.rule.name, found.output.name))
+                outcome.failed.append(made)
+            given_up.add((found.rule.name, found.output.name))
 
 
 class _Borders:
@@ -159,16 +167,20 @@ class _Editor:
         self.graph_of = borders.graph_of
         self.used = {name for graph in surgery.graphs() for name in _names(graph)}
 
-    def make(self, found: Match, judge: Judge) -> Change:
+    def make(self, found: Match, judge: Judge) -> Change | Rejection:
         """Judge the replacement of ``found`` and, if it passes, put it into the graph."""
         realised = realise(found.rule.replacement(found), found, self._fresh)
+        try:
+            check = judge(found, realised)
+        except Unprovable as reason:
+            return Rejection(found.rule.name, describe(found.root), f"the change cannot be proved: {reason}")
         change = Change(
             rule=found.rule.name,
             node=describe(found.root),
             removed=tuple(describe(node) for node in reversed(found.bound.nodes.values())),
             added=tuple(node.name for node in realised.nodes),
             because=found.rule.because,
-            check=judge(found, realised),
+            check=check,
         )
         if change.check.passed:
             self._replace(found, realised)

@@ -115,6 +115,10 @@ class Rule:
         return sys.modules[self.replacement.__module__].__doc__ or ""
 
 
+class Unprovable(Exception):
+    """A change can neither be proved nor disproved, for instance because the original cannot be evaluated either."""
+
+
 @dataclass(frozen=True)
 class Check:
     """What the numeric check of one change found. Errors are relative to the largest output; shapes are those used."""

@@ -50,12 +50,17 @@ class Scope:
 class LayerContext:
     """One layer under translation."""
 
-    def __init__(self, layer: Layer, writer: GraphWriter, scope: Scope, trt: Any) -> None:
+    def __init__(self, layer: Layer, writer: GraphWriter, scope: Scope, trt: Any, notes: list[str]) -> None:
         self.layer = layer
         self.handle = layer.handle
         self.writer = writer
         self.scope = scope
         self._trt = trt
+        self._notes = notes
+
+    def note(self, text: str) -> None:
+        """Record a choice that TensorRT's documentation leaves open."""
+        self._notes.append(f"{self.layer.name}: {text}")
 
     # What the layer has.
 

@@ -11,7 +11,7 @@ from onnx import GraphProto, TensorProto, ValueInfoProto, helper
 from .context import Scope
 from .graph import GraphWriter
 from .reading import Layer, Tensor
-from .structure import Region, Structure
+from .structure import Region
 
 if TYPE_CHECKING:
     from .translate import Translator
@@ -33,7 +33,7 @@ def conditional(translator: Translator, region: Region, writer: GraphWriter, sco
 def _branch(translator: Translator, region: Region, side: int, writer: GraphWriter, scope: Scope) -> GraphProto:
     body, inner = writer.body(), Scope(scope)
     wanted = [layer.inputs[side] for layer in region.exits]
-    translator.emit(region.inside & Structure.upstream(wanted), body, inner)
+    translator.emit(region.inside & translator.structure.upstream(wanted), body, inner)
     contexts = [translator.context(layer, body, inner) for layer in region.exits]
     tensors = [context.tensor(side) for context in contexts]
     outputs = [context.op("Identity", context.value(side)) for context in contexts]
@@ -101,7 +101,7 @@ class _Loop:
             if layer is None or layer in found or layer in self.region.boundary or layer not in self.region.inside:
                 continue
             found.add(layer)
-            queue += [tensor.producer for tensor in layer.inputs if tensor is not None]
+            queue += [tensor.producer for tensor in self.translator.structure.inputs_of(layer)]
         return found
 
     def _body(self, trips: str) -> GraphProto:

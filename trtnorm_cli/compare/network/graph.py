@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
 from .datatypes import onnx_type_of_array
 from .weights import TensorValues
@@ -30,12 +30,12 @@ class Names:
 
 
 class Constants:
-    """The initializers of the model. Bodies of loops and conditionals read them from the outer scope."""
+    """The initializers of ``graph``, the model's own. Bodies of loops and conditionals read them from there."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, graph: GraphProto) -> None:
         self._names = names
+        self._graph = graph
         self._by_value: dict[tuple[int, tuple[int, ...], bytes], str] = {}
-        self.tensors: list[TensorProto] = []
         self._shared: set[str] = set()
         self.raw_bytes = 0
 
@@ -45,16 +45,16 @@ class Constants:
 
     def store(self, values: TensorValues, dims: Sequence[int], name: str) -> str:
         """Store ``values`` under exactly ``name``, which the caller reserved."""
-        self.tensors.append(TensorProto(name=name, data_type=values.onnx_type, dims=list(dims), raw_data=values.raw))
+        self._graph.initializer.add(name=name, data_type=values.onnx_type, dims=list(dims), raw_data=values.raw)
         self.raw_bytes += len(values.raw)
         return name
 
     def rename(self, old: str, new: str) -> bool:
         """Rename the newest initializer if it is ``old`` and not shared; False otherwise."""
-        newest = self.tensors[-1] if self.tensors else None
-        if newest is None or newest.name != old or old in self._shared:
+        tensors = self._graph.initializer
+        if not tensors or tensors[-1].name != old or old in self._shared:
             return False
-        newest.name = new
+        tensors[-1].name = new
         return True
 
     def array(self, array: np.ndarray, wish: str) -> str:

@@ -69,7 +69,8 @@ def one_hot(layer: LayerContext) -> str:
 
 def reverse_sequence(layer: LayerContext) -> str:
     """``IReverseSequenceLayer``: the first elements of each batch entry, as many as input 1 says, in reverse."""
-    axes = {"batch_axis": int(layer.handle.batch_axis), "time_axis": int(layer.handle.sequence_axis)}
-    if set(axes.values()) == {0, 1}:
-        return layer.move("ReverseSequence", [layer.value(0), layer.int64(1)], layer.tensor(0).onnx_type, **axes)
-    raise layer.layer.refused(f"axes {axes}: ONNX reverses along axis 0 or 1 with the batch along the other")
+    batch, sequence = int(layer.handle.batch_axis), int(layer.handle.sequence_axis)
+    if {batch, sequence} != {0, 1}:
+        raise layer.layer.refused(f"batch axis {batch} and sequence axis {sequence}: ONNX takes axes 0 and 1 only")
+    inputs, onnx_type = [layer.value(0), layer.int64(1)], layer.tensor(0).onnx_type
+    return layer.move("ReverseSequence", inputs, onnx_type, batch_axis=batch, time_axis=sequence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.errors import TensorRTRefusal
 
 
 class UntranslatableLayer(Exception):
@@ -20,5 +20,5 @@ class UntranslatableLayer(Exception):
         self.others = others
 
 
-class UntranslatableNetwork(TrtnormError):
+class UntranslatableNetwork(TensorRTRefusal):
     """TensorRT parsed the model, but its network holds layers that cannot be stated in standard ONNX."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,25 @@ def _sizes(layer: LayerContext) -> str:
     if layer.has(1):
         return layer.int64(1)
     known = layer.shape_of(layer.output())
+    _note_fractional_scales(layer, known)
     if min(known, default=0) >= 0:
         return layer.ints(*known)
     scales = layer.handle.scales
     if len(scales) == 0:
         return layer.ints(*layer.handle.shape)
+    return _scaled_lengths(layer, scales)
+
+
+def _scaled_lengths(layer: LayerContext, scales: Sequence[float]) -> str:
     lengths = layer.cast(layer.dims(layer.value(0)), TensorProto.INT64, TensorProto.FLOAT)
     scaled = layer.op("Floor", layer.op("Mul", lengths, layer.array(scales, np.float32)))
     return layer.cast(scaled, TensorProto.FLOAT, TensorProto.INT64)
+
+
+def _note_fractional_scales(layer: LayerContext, lengths: Sequence[int]) -> None:
+    exact = all(n >= 0 and n * s == m for n, s, m in zip(layer.shape(0), layer.handle.scales, lengths, strict=False))
+    if not exact and any(scale != round(scale) for scale in layer.handle.scales):
+        layer.note("scales are not whole; coordinates follow the ratio of lengths, as TensorRT documents, not the scale")
 
 
 def grid_sample(layer: LayerContext) -> str:

@@ -48,12 +48,12 @@ class Structure:
     """
 
     def __init__(self, network: Network) -> None:
+        regions = _collect(network.layers)
+        self._controls = {layer: _control_tensors(r) for r in regions for layer in r.boundary if layer.kind in _EXITS}
         self._consumers: dict[Tensor, list[Layer]] = defaultdict(list)
         for layer in network.layers:
-            for tensor in layer.inputs:
-                if tensor is not None:
-                    self._consumers[tensor].append(layer)
-        regions = _collect(network.layers)
+            for tensor in self.inputs_of(layer):
+                self._consumers[tensor].append(layer)
         self._live = self._find_live(network, regions)
         for region in regions:
             region.boundary = [layer for layer in region.boundary if layer in self._live]
@@ -62,16 +62,15 @@ class Structure:
         for region in self.regions:
             self._fill(region)
 
+    def inputs_of(self, layer: Layer) -> list[Tensor]:
+        """What a layer depends on; results of a loop or conditional also depend on what controls it."""
+        return [tensor for tensor in layer.inputs if tensor is not None] + self._controls.get(layer, [])
+
     def _find_live(self, network: Network, regions: list[Region]) -> set[Layer]:
-        live = {layer for layer in network.layers if layer.kind == "ASSERTION"}
-        wanted = [*network.outputs, *(tensor for layer in live for tensor in layer.inputs)]
-        while wanted:
-            live |= self.upstream(wanted)
-            # What limits a loop or decides a conditional feeds no tensor, but counts as soon as a result leaves.
-            controls = {layer for r in regions if live & set(r.boundary) for layer in r.boundary if layer.kind in CONTROL_ONLY}
-            wanted = [tensor for layer in controls - live for tensor in layer.inputs if tensor is not None]
-            live |= controls
-        return live
+        assertions = {layer for layer in network.layers if layer.kind == "ASSERTION"}
+        live = assertions | self.upstream([*network.outputs, *(t for layer in assertions for t in self.inputs_of(layer))])
+        controls = {layer for r in regions if live & set(r.boundary) for layer in r.boundary if layer.kind in CONTROL_ONLY}
+        return live | controls
 
     def _fill(self, region: Region) -> None:
         entries = [layer for layer in region.boundary if layer.kind in _ENTRIES]
@@ -91,14 +90,13 @@ class Structure:
                         queue.append(layer)
         return seen
 
-    @staticmethod
-    def upstream(tensors: Iterable[Tensor | None]) -> set[Layer]:
+    def upstream(self, tensors: Iterable[Tensor | None]) -> set[Layer]:
         """Every layer that the tensors depend on."""
         queue = [tensor.producer for tensor in tensors if tensor is not None and tensor.producer is not None]
         seen = set(queue)
         while queue:
-            for tensor in queue.pop().inputs:
-                if tensor is not None and tensor.producer is not None and tensor.producer not in seen:
+            for tensor in self.inputs_of(queue.pop()):
+                if tensor.producer is not None and tensor.producer not in seen:
                     seen.add(tensor.producer)
                     queue.append(tensor.producer)
         return seen
@@ -125,6 +123,10 @@ def _collect(layers: list[Layer]) -> list[Region]:
             owners.append(layer.handle.loop if layer.kind in _LOOP else layer.handle.conditional)
             regions.setdefault(id(owners[-1]), Region(layer.kind in _LOOP)).boundary.append(layer)
     return list(regions.values())
+
+
+def _control_tensors(region: Region) -> list[Tensor]:
+    return [tensor for layer in region.boundary if layer.kind in CONTROL_ONLY for tensor in layer.inputs if tensor is not None]
 
 
 def _leaving(region: Region) -> list[Tensor | None]:

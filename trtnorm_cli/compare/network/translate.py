@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from onnx import ModelProto, ValueInfoProto, helper
@@ -104,12 +105,34 @@ UNTRANSLATABLE = {
 }
 
 
+@dataclass(frozen=True)
+class Translation:
+    """An ONNX model of a network, and what is worth saying about it.
+
+    ``layer_types`` is the type of every layer of the network in order, ``weight_bytes`` the size of all initializers, and
+    ``notes`` are the choices that TensorRT's documentation left open, each with the layer it concerns.
+    """
+
+    model: ModelProto
+    layer_types: tuple[str, ...]
+    weight_bytes: int
+    notes: tuple[str, ...]
+
+
 def translate(network: Any, trt: Any) -> ModelProto:
     """The ONNX model of ``network``, an ``INetworkDefinition``; ``trt`` is the module that made it.
 
     Raises ``UntranslatableLayer`` for the first layer without a translation, which names the others too.
     """
-    return Translator(read_network(network, trt), trt).model()
+    return translate_network(network, trt).model
+
+
+def translate_network(network: Any, trt: Any) -> Translation:
+    """The same, with what there is to say about it."""
+    translator = Translator(read_network(network, trt), trt)
+    model = translator.write()
+    kinds = tuple(layer.kind for layer in translator.network.layers)
+    return Translation(model, kinds, translator.constants.raw_bytes, tuple(translator.notes))
 
 
 class Translator:
@@ -117,10 +140,14 @@ class Translator:
 
     def __init__(self, network: Network, trt: Any) -> None:
         self.network = network
+        self.structure = Structure(network)
+        self.notes: list[str] = []
         self._trt = trt
-        self._structure = Structure(network)
         self._names = Names()
-        self.constants = Constants(self._names)
+        # The graph is filled in place: every other way copies all weights once more.
+        self._model = ModelProto(ir_version=IR_VERSION, producer_name="trtnorm")
+        self._model.opset_import.add(domain="", version=OPSET)
+        self.constants = Constants(self._names, self._model.graph)
         self._refusals: list[UntranslatableLayer] = []
         self._reserved = self._reserve_names()
         self._claimed: set[str] = set()
@@ -131,8 +158,8 @@ class Translator:
         ordered = dict.fromkeys([*self.network.inputs, *self.network.outputs, *inner])
         return {tensor: self._names.unique(tensor.name or "tensor") for tensor in ordered}
 
-    def model(self) -> ModelProto:
-        """The whole network as a model."""
+    def write(self) -> ModelProto:
+        """The whole network as a model; raises ``UntranslatableLayer``."""
         writer, scope = GraphWriter(self._names, Names(), self.constants), Scope()
         for tensor in self.network.inputs:
             scope.bind(tensor, self._reserved[tensor])
@@ -140,19 +167,18 @@ class Translator:
         if self._refusals:
             first = self._refusals[0]
             raise UntranslatableLayer(first.layer, first.type, first.reason, tuple(self._refusals[1:]))
-        ends = set(self.network.inputs) | set(self.network.outputs)
-        inputs, outputs = ([self._info(t, self._reserved[t]) for t in ts] for ts in (self.network.inputs, self.network.outputs))
-        end_names = {self._reserved[tensor] for tensor in ends}
-        value_info = [info for info in writer.value_info if info.name not in end_names]
-        graph = helper.make_graph(
-            writer.nodes, self.network.name or "network", inputs, outputs, self.constants.tensors, value_info=value_info
-        )
-        opset = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="trtnorm")
+        graph = self._model.graph
+        graph.name = self.network.name or "network"
+        graph.node.extend(writer.nodes)
+        graph.input.extend(self._info(tensor, self._reserved[tensor]) for tensor in self.network.inputs)
+        graph.output.extend(self._info(tensor, self._reserved[tensor]) for tensor in self.network.outputs)
+        ends = {info.name for info in (*graph.input, *graph.output)}
+        graph.value_info.extend(info for info in writer.value_info if info.name not in ends)
+        return self._model
 
     def emit(self, layers: Collection[Layer], writer: GraphWriter, scope: Scope) -> None:
         """Write layers, and the loops and conditionals among them, into a graph."""
-        for unit in self._structure.schedule(layers):
+        for unit in self.structure.schedule(layers):
             mark = len(writer.nodes)
             try:
                 if isinstance(unit, Region):
@@ -178,7 +204,7 @@ class Translator:
 
     def context(self, layer: Layer, writer: GraphWriter, scope: Scope) -> LayerContext:
         """What the translation of a layer works with."""
-        return LayerContext(layer, writer, scope, self._trt)
+        return LayerContext(layer, writer, scope, self._trt, self.notes)
 
     def bind(self, layer: Layer, results: list[str], writer: GraphWriter, scope: Scope, mark: int) -> None:
         """Make the results the layer's outputs: under TensorRT's names, for the layers that follow."""

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from trtnorm_cli.compare.float64.kernels.call import Call, Kernel, one
+from trtnorm_cli.compare.float64.kernels.call import Call, Kernel, NotImplementedHere, one
 from trtnorm_cli.compare.float64.kernels.windows import Windows, same_padding, windows_of
 
 MATRIX_ELEMENTS = 1 << 21
@@ -99,6 +99,8 @@ def _transposed_geometry(
     wanted = call["output_shape"]
     if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [n * s for n, s in zip(sizes, strides, strict=True)]
+        if any(f < w for f, w in zip(full, wanted, strict=True)):
+            raise NotImplementedHere(f"{mode} with a kernel smaller than its stride: implementations disagree")
     if wanted is not None:
         wanted = tuple(wanted)[-spatial:]
         total = [max(f - w, 0) for f, w in zip(full, wanted, strict=True)]

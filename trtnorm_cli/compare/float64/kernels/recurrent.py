@@ -28,8 +28,9 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "tanh": lambda x, a, b: np.tanh(x),
     "thresholdedrelu": lambda x, a, b: np.where(x > a, x, 0),
 }
-ALPHA = {"affine": 1.0, "elu": 1.0, "hardsigmoid": 0.2, "leakyrelu": 0.01, "scaledtanh": 1.0, "thresholdedrelu": 1.0}
-BETA = {"hardsigmoid": 0.5, "scaledtanh": 1.0}
+ALPHA = {"affine": None, "elu": 1.0, "hardsigmoid": 0.2, "leakyrelu": 0.01, "scaledtanh": None, "thresholdedrelu": 1.0}
+BETA = {"affine": None, "hardsigmoid": 0.5, "scaledtanh": None}
+"""Defaults; None where the specification has none."""
 DEFAULT_ACTIVATIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -155,14 +156,22 @@ def _activations(call: Call, index: int) -> list[Activation]:
     for name in names:
         if name not in ACTIVATIONS:
             raise NotImplementedHere(f"activation {name}")
-        alpha = (alphas.pop(0) if alphas else ALPHA[name]) if name in ALPHA else 0.0
-        beta = (betas.pop(0) if betas else BETA.get(name, 0.0)) if name in BETA or name == "affine" else 0.0
-        functions.append(_bound(ACTIVATIONS[name], alpha, beta))
+        functions.append(_bound(name, _next(alphas, ALPHA, name), _next(betas, BETA, name)))
     return functions[index * count : (index + 1) * count]
 
 
-def _bound(function: Callable[[np.ndarray, float, float], np.ndarray], alpha: float, beta: float) -> Activation:
-    return lambda x: function(x, alpha, beta)
+def _next(given: list[float], defaults: dict[str, float | None], name: str) -> float:
+    """The next given value, if the function takes one at all."""
+    if name not in defaults:
+        return 0.0
+    value = given.pop(0) if given else defaults[name]
+    if value is None:
+        raise NotImplementedHere(f"activation {name} without its parameters, which have no default")
+    return value
+
+
+def _bound(name: str, alpha: float, beta: float) -> Activation:
+    return lambda x: ACTIVATIONS[name](x, alpha, beta)
 
 
 KERNELS: dict[str, Kernel] = dict.fromkeys(GATES, recurrent)

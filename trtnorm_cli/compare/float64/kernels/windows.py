@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trtnorm_cli.compare.float64.kernels.call import Call
+from trtnorm_cli.compare.float64.kernels.call import Call, NotImplementedHere
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,22 @@ def windows_of(call: Call, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> W
         return Windows(kernel, strides, dilations, begin, end, output)
     pads = tuple(call["pads"] or (0,) * 2 * rank) if mode == "NOTSET" else (0,) * 2 * rank
     begin, end = pads[:rank], pads[rank:]
-    ceil = bool(call["ceil_mode"]) and mode == "NOTSET"
-    output = tuple(
-        _count(n + b + e, extent, s, n + b, ceil)
-        for n, b, e, extent, s in zip(sizes, begin, end, extents, strides, strict=True)
-    )
-    return Windows(kernel, strides, dilations, begin, end, output)
+    counts = [
+        tuple(
+            _count(n + b + e, extent, s, n + b, ceil)
+            for n, b, e, extent, s in zip(sizes, begin, end, extents, strides, strict=True)
+        )
+        for ceil in (False, True)
+    ]
+    if mode == "VALID" and call["ceil_mode"] and counts[0] != counts[1]:
+        raise NotImplementedHere("VALID with ceil_mode: implementations disagree about the size")
+    return Windows(kernel, strides, dilations, begin, end, counts[bool(call["ceil_mode"])])
 
 
 def _count(size: int, extent: int, stride: int, start_limit: int, ceil: bool) -> int:
     """Rounded up, a window that would start in the padding at the end is left out."""
+    if size < extent:
+        raise ValueError(f"the window spans {extent} elements and the padded input has {size}")
     if not ceil:
         return (size - extent) // stride + 1
     count = -((extent - size) // stride) + 1
