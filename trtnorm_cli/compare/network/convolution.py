@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from .context import LayerContext
-from .windows import split_padding, window_of
+from .windows import split_padding, window_of, with_one_batch_axis
 
 
 def convolution(layer: LayerContext) -> str:
@@ -54,11 +54,11 @@ def _kernel(layer: LayerContext, dims_of: Any) -> str:
 
 
 def _convolve(layer: LayerContext, op: str, kernel: str, kernel_shape: tuple[int, ...], attributes: dict[str, Any]) -> str:
-    inputs = [layer.wide(0), kernel]
+    weights = [kernel]
     bias = None if layer.has(2) else layer.weights(layer.handle.bias)
     if layer.has(2):
-        inputs.append(layer.wide(2))
+        weights.append(layer.wide(2))
     elif bias is not None:
-        inputs.append(layer.widened(layer.initializer(bias, [bias.count], "bias"), bias.onnx_type))
-    group = int(layer.handle.num_groups)
-    return layer.narrow(layer.op(op, *inputs, kernel_shape=kernel_shape, group=group, **attributes))
+        weights.append(layer.widened(layer.initializer(bias, [bias.count], "bias"), bias.onnx_type))
+    attributes.update(kernel_shape=kernel_shape, group=int(layer.handle.num_groups))
+    return layer.narrow(with_one_batch_axis(layer, len(kernel_shape), lambda x: layer.op(op, x, *weights, **attributes)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto
 
 from .context import LayerContext, axes_of
 from .weights import TensorValues
+from .windows import with_one_batch_axis
 
 
 def normalization(layer: LayerContext) -> str:
@@ -98,11 +98,7 @@ def _coefficients(layer: LayerContext, values: TensorValues, op: str) -> str:
 
 
 def local_response_normalization(layer: LayerContext) -> str:
-    """``ILRNLayer``: y = x / (k + alpha / window · Σ x²)^beta over a window of channels, as ONNX's LRN."""
-    if layer.rank(0) != 4:
-        raise layer.layer.refused(f"local response normalization of a tensor of rank {layer.rank(0)}")
+    """``ILRNLayer``: y = x / (k + alpha / window · Σ x²)^beta over a window of channels, three axes from the end."""
     handle = layer.handle
     attributes = {"alpha": handle.alpha, "beta": handle.beta, "bias": handle.k, "size": handle.window_size}
-    if layer.wide_type() != TensorProto.FLOAT:
-        raise layer.layer.refused(f"local response normalization of {layer.tensor(0).dtype}")
-    return layer.narrow(layer.op("LRN", layer.wide(0), **attributes))
+    return layer.narrow(with_one_batch_axis(layer, 2, lambda x: layer.op("LRN", x, **attributes)))

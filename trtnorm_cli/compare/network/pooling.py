@@ -8,24 +8,22 @@ import numpy as np
 from onnx import TensorProto
 
 from .context import LayerContext
-from .windows import Window, window_of
+from .windows import Window, window_of, with_one_batch_axis
 
 
 def pooling(layer: LayerContext) -> str:
     """``IPoolingLayer``: maximum, average, or (1 − blend) · maximum + blend · average."""
-    handle = layer.handle
-    kind = handle.type.name
-    window = window_of(layer, tuple(handle.window_size_nd))
-    x = layer.wide(0)
-    if kind == "MAX":
-        return layer.narrow(_maximum(layer, x, window))
-    if kind == "AVERAGE":
-        return layer.narrow(_average(layer, x, window))
-    if kind == "MAX_AVERAGE_BLEND":
-        share = layer.op("Mul", _maximum(layer, x, window), layer.scalar(1 - handle.blend_factor))
-        rest = layer.op("Mul", _average(layer, x, window), layer.scalar(handle.blend_factor))
-        return layer.narrow(layer.op("Add", share, rest))
-    raise layer.layer.refused(f"no translation of the pooling type {kind}")
+    kind = layer.handle.type.name
+    if kind not in _POOL:
+        raise layer.layer.refused(f"no translation of the pooling type {kind}")
+    window = window_of(layer, tuple(layer.handle.window_size_nd))
+    return layer.narrow(with_one_batch_axis(layer, len(window.kernel), lambda x: _POOL[kind](layer, x, window)))
+
+
+def _blend(layer: LayerContext, x: str, window: Window) -> str:
+    factor = layer.handle.blend_factor
+    share = layer.op("Mul", _maximum(layer, x, window), layer.scalar(1 - factor))
+    return layer.op("Add", share, layer.op("Mul", _average(layer, x, window), layer.scalar(factor)))
 
 
 def _maximum(layer: LayerContext, x: str, window: Window) -> str:
@@ -77,3 +75,6 @@ def _pad(layer: LayerContext, x: str, window: Window, value: str, overhang: bool
     before, after = window.before or (), window.after or ()
     ends = [a + (o if overhang else 0) for a, o in zip(after, window.overhang, strict=True)]
     return layer.op("Pad", x, layer.ints(0, 0, *before, 0, 0, *ends), value)
+
+
+_POOL = {"MAX": _maximum, "AVERAGE": _average, "MAX_AVERAGE_BLEND": _blend}

@@ -6,6 +6,7 @@ dilated kernel length, B and A the padding before and after the data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .context import LayerContext
@@ -39,15 +40,15 @@ class Window:
 
 
 def window_of(layer: LayerContext, kernel: tuple[int, ...]) -> Window:
-    """The window of a convolution or pooling layer over input 0, shaped [batch, channels, spatial axes …]."""
+    """The window of a convolution or pooling layer over input 0, shaped [batch …, channels, spatial axes …]."""
     handle, shape = layer.handle, layer.shape(0)
-    if len(shape) != len(kernel) + 2:
+    if len(shape) < len(kernel) + 2:
         raise layer.layer.refused(f"a {len(kernel)}-dimensional window over a tensor of rank {len(shape)}")
     stride = tuple(handle.stride_nd)
     dilation = tuple(getattr(handle, "dilation_nd", ())) or (1,) * len(kernel)
     mode = handle.padding_mode.name
     before, after, overhang = tuple(handle.pre_padding), tuple(handle.post_padding), (0,) * len(kernel)
-    spatial = shape[2:]
+    spatial = shape[len(shape) - len(kernel) :]
     if mode == "EXPLICIT_ROUND_UP":
         overhang = tuple(map(_overhang, spatial, kernel, stride, dilation, before, after))
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
@@ -55,6 +56,21 @@ def window_of(layer: LayerContext, kernel: tuple[int, ...]) -> Window:
     elif mode != "EXPLICIT_ROUND_DOWN":
         raise layer.layer.refused(f"no translation of the padding mode {mode}")
     return Window(kernel, stride, dilation, mode, before, after, overhang)
+
+
+def with_one_batch_axis(layer: LayerContext, spatial_rank: int, compute: Callable[[str], str]) -> str:
+    """Apply ``compute`` to input 0 as [batch, channels, spatial axes …], which is all that ONNX takes.
+
+    TensorRT allows several batch axes; they are folded into one before and unfolded after.
+    """
+    x, rank = layer.wide(0), layer.rank(0)
+    batch_axes = rank - spatial_rank - 1
+    if batch_axes == 1:
+        return compute(x)
+    folded = layer.op("Concat", layer.ints(-1), layer.op("Shape", x, start=batch_axes), axis=0)
+    y = compute(layer.op("Reshape", x, folded))
+    unfolded = layer.op("Concat", layer.op("Shape", x, end=batch_axes), layer.op("Shape", y, start=1), axis=0)
+    return layer.op("Reshape", y, unfolded)
 
 
 def _overhang(length: int, kernel: int, stride: int, dilation: int, before: int, after: int) -> int:
