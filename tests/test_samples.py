@@ -110,15 +110,16 @@ class TestResnet18:
         assert manifest["network"]["layers_by_type"]["CONVOLUTION"] == 20
         assert "SCALE" not in manifest["network"]["layers_by_type"]
 
+    def test_the_export_is_the_same_every_time(self, resnet18, tmp_path):
+        done = run(f"PYTHONHASHSEED=1 python {RESNET18 / 'export.py'} -o again.onnx", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "again.onnx").read_bytes() == (resnet18[0] / "resnet18.onnx").read_bytes()
+
+    @pytest.mark.gpu
+    def test_a_gpu_opens_the_engine(self, resnet18):
+        done = run("trtnorm inspect resnet18.engine --json", resnet18[0])
+        assert json.loads(done.stdout)["inspector"]["available"], done.stdout
+
 
 def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
-
-
-@pytest.mark.torch
-def test_the_export_is_the_same_every_time(tmp_path):
-    for name, hash_seed in (("a.onnx", "1"), ("b.onnx", "2")):
-        command = f"PYTHONHASHSEED={hash_seed} python {RESNET18 / 'export.py'} -o {name}"
-        done = run(command, tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import io
 import os
 import sys
 from typing import NoReturn
@@ -18,6 +20,9 @@ COMMANDS = {
     "rewrite": "Rewrite the normalization layers of a model and save it.",
     "inspect": "Show what is in a model or an engine.",
     "compare": "Compare a model with its rewriting or with another model.",
+    "init": "Write a build profile to start from.",
+    "schema": "Print the JSON Schema of the build profile.",
+    "doctor": "Show what is installed, what it can build, and what is missing.",
     "rules": "List the rewrite rules, or show one.",
 }
 
@@ -37,6 +42,15 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"trtnorm_cli.commands.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -59,6 +73,9 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit; every error becomes one message and an exit code here."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names in a model or on the disk need not fit the terminal's encoding
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
 
@@ -77,7 +94,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click and rich leave when nobody reads the output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
@@ -103,11 +120,16 @@ def _report_defect() -> str:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="trtnorm-defect-", suffix=".log", delete=False) as log:
-        log.write(f"trtnorm {__version__}, Python {platform.python_version()}, {platform.platform()}\n{_versions()}\n")
-        log.write(f"command: {sys.argv[1:]}\n\n{traceback.format_exc()}")
+    text = f"trtnorm {__version__}, Python {platform.python_version()}, {platform.platform()}\n{_versions()}\n"
+    text += f"command: {sys.argv[1:]}\n\n{traceback.format_exc()}"
     last = traceback.format_exc().strip().splitlines()[-1]
-    return f"error: this is a defect in trtnorm: {last}\n  fix: report it together with {log.name}"
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="trtnorm-defect-", suffix=".log", delete=False, encoding="utf-8") as log:
+            log.write(text)
+        evidence = log.name
+    except OSError as error:
+        evidence = f"what follows (it cannot be saved: {error.strerror})\n\n{text}"
+    return f"error: this is a defect in trtnorm: {last}\n  fix: report it together with {evidence}"
 
 
 def _versions() -> str:

@@ -13,6 +13,10 @@ from trtnorm_cli.errors import ModelError
 
 # TensorRT's serialized engines begin with a letter for the product and this.
 _MAGIC = b"trt"
+# The format of the manifest; it changes when a reader of the old one would misread the new one.
+FORMAT = 1
+_KEYS = frozenset({"versions", "source", "engine", "optimization_profiles", "cleaning", "changes", "network", "warnings", "seconds"})
+_SUFFIXES = (".engine", ".plan", ".trt")
 _INSPECTOR_TIMEOUT_S = 300
 
 
@@ -21,10 +25,8 @@ def manifest_of(engine: Path) -> Path:
 
 
 def looks_like_engine(path: Path) -> bool:
-    """True for a file that has a manifest, is called ``*.engine`` or ``*.plan``, or starts as TensorRT's engines do."""
-    if manifest_of(path).is_file() or path.suffix in (".engine", ".plan", ".trt"):
-        return True
-    return path.is_file() and _first_bytes(path)[1:] == _MAGIC
+    """True for a file that is called ``*.engine``, ``*.plan`` or ``*.trt``, or starts as TensorRT's engines do."""
+    return path.suffix in _SUFFIXES or (path.is_file() and _first_bytes(path)[1:] == _MAGIC)
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -66,10 +68,13 @@ def backend_of(engine: Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        missing = {"engine", "versions", "network", "changes"} - manifest.keys()
-    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ModelError("the manifest is not JSON", str(path), "build the engine again") from error
-    if missing:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ModelError(
+            f"this is no manifest of format {FORMAT}, the one that this trtnorm writes", str(path), "build the engine again"
+        )
+    if missing := _KEYS - manifest.keys():
         raise ModelError(f"the manifest lacks {', '.join(sorted(missing))}", str(path), "build the engine again")
     return manifest
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,8 @@ from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.engine import manifest_of
 from trtnorm_cli.errors import BuilderDied, OutOfTolerance, TensorRTRefusal, UsageProblem
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.save import data_file_of, save_model
 from trtnorm_cli.prepare import Prepared
 from trtnorm_cli.report.compare import comparison_json, verdict_lines
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
@@ -52,24 +53,29 @@ class Stopwatch:
         self.seconds[name] = round(time.perf_counter() - start, 3)
 
 
-def rewrite_to(rewriting: Rewriting, source: Path, target: Path) -> list[Path]:
-    """Save a rewriting under ``target`` after the ONNX checker has passed it; returns the files written."""
-    require_not_same(source, target)
+def rewrite_to(rewriting: Rewriting, source: LoadedModel, target: Path, profile: Path | None = None) -> list[Path]:
+    """Save a rewriting under ``target`` after the ONNX checker has passed it; returns the files written.
+
+    ``source`` is the model it was made from, ``profile`` the build profile: neither may be overwritten.
+    """
+    require_free([target, data_file_of(target)], [source.path, *source.data_files, *([profile] if profile else [])])
     rewriting.require_all_checks_passed()
     with _scratch_beside(target) as folder:
         written = save_model(rewriting.model, folder / target.name, rewriting.folder)
-        require_valid(source, folder / target.name)
+        require_valid(source.path, folder / target.name)
         for path in written:
             path.replace(target.with_name(path.name))
     return [target.with_name(path.name) for path in written]
 
 
-def require_not_same(source: Path, target: Path) -> None:
-    """Raise ``UsageProblem`` when writing ``target`` would overwrite ``source``."""
-    if target.exists() and target.samefile(source):
-        raise UsageProblem("the output would overwrite the model it is made from", str(target), "choose another name")
-    if target.is_dir():
-        raise UsageProblem("the output is a folder", str(target), "give the name of a file in it")
+def require_free(targets: Iterable[Path], sources: Iterable[Path]) -> None:
+    """Raise ``UsageProblem`` when writing one of ``targets`` would overwrite one of ``sources``, or one is a folder."""
+    sources = [source for source in sources if source.exists()]
+    for target in targets:
+        if target.is_dir():
+            raise UsageProblem("the output is a folder", str(target), "give the name of a file in it")
+        if any(target.exists() and target.samefile(source) for source in sources):
+            raise UsageProblem("the output would overwrite what it is made from", str(target), "choose another name")
 
 
 @contextmanager
@@ -93,7 +99,9 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     Neither file is written, nor an earlier one touched, unless everything succeeded. Raises ``RewriteError``,
     ``TensorRTRefusal``, ``BuilderDied`` or ``OutOfTolerance`` otherwise.
     """
-    require_not_same(prepared.loaded.path, engine)
+    loaded, profile = prepared.loaded, prepared.profile_path
+    weights = [prepared.checkpoint.path] if prepared.checkpoint else []
+    require_free([engine, manifest_of(engine)], [loaded.path, *loaded.data_files, *([profile] if profile else []), *weights])
     clock = Stopwatch()
     with _scratch_beside(engine) as beside, _work_folder() as work:
         fixed = work / FIXED_NAME
@@ -102,7 +110,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
             rewriting = prepared.rewrite()
             rewriting.require_all_checks_passed()
             files = save_model(rewriting.model, fixed, rewriting.folder)
-            require_valid(prepared.loaded.path, fixed)
+            require_valid(loaded.path, fixed)
         result = launch(_request(prepared, beside / engine.name, options.backend), work, on_event, options.timeout_s)
         if not result.ok:
             raise refusal(result, rewriting.model, work)

@@ -8,13 +8,16 @@ from pathlib import Path
 import onnx
 
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
+from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.names import refuse_unknown_names
+from trtnorm_cli.rewrite.checkpoint import Checkpoint, load_checkpoint
 from trtnorm_cli.rewrite.rewriting import Rewriting, rewrite
 from trtnorm_cli.rewrite.rules import RULES
+from trtnorm_cli.rewrite.settings import RewriteSettings
 
 
 @dataclass(frozen=True)
@@ -24,24 +27,40 @@ class Prepared:
     loaded: LoadedModel
     profile: BuildProfile | None
     fitted: FittedProfiles
+    profile_path: Path | None = None
+    checkpoint: Checkpoint | None = None
 
     def pins(self) -> dict[str, tuple[int, ...]]:
         """The input shapes at which changes are proved: the smallest that the engine must take."""
         return {name: tuple(max(size, 1) for size in shape) for name, shape in self.fitted.profiles[0].at("min").items()}
 
     def rewrite(self) -> Rewriting:
-        """Clean the model and apply the rules that the profile does not leave out."""
-        return rewrite(self.loaded, self.pins(), () if self.profile is None else self.profile.rules.skip)
+        """Clean the model and apply the rules that the profile does not leave out.
+
+        Raises ``ProfileError`` when the profile says how to read a node that the model does not have.
+        """
+        rewriting = rewrite(self.loaded, self.pins(), settings_of(self.profile, self.checkpoint))
+        if self.profile is not None:
+            refuse_unknown_names(self.profile, normalizations=[norm.label for norm in normalizations(rewriting.cleaned)])
+        return rewriting
 
 
-def prepare(model: Path, profile_path: Path | None) -> Prepared:
-    """Read the model and its profile, check every name in the profile, and fit one to the other."""
+def settings_of(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:
+    """What ``profile`` says about the rewriting; ``checkpoint`` are the weights given beside the model."""
+    if profile is None:
+        return RewriteSettings(checkpoint=checkpoint)
+    return RewriteSettings(profile.rules.skip, profile.training_mode, profile.mismatch, checkpoint)
+
+
+def prepare(model: Path, profile_path: Path | None, weights: Path | None = None) -> Prepared:
+    """Read the model, its profile and further weights, check every name in the profile, and fit one to the other."""
     profile = None if profile_path is None else load_profile(profile_path)
     loaded = load_model(model)
     if profile is not None:
         outputs = [value.name for value in loaded.proto.graph.output]
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
-    return Prepared(loaded, profile, fit(profile, inputs_of(loaded.proto)))
+    checkpoint = None if weights is None else load_checkpoint(weights)
+    return Prepared(loaded, profile, fit(profile, inputs_of(loaded.proto)), profile_path, checkpoint)
 
 
 def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
@@ -52,10 +71,11 @@ def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
     ]
 
 
-def rewrite_alone(model: Path, profile_path: Path | None) -> tuple[LoadedModel, Rewriting]:
+def rewrite_alone(model: Path, profile_path: Path | None, weights: Path | None = None) -> tuple[LoadedModel, Rewriting]:
     """Read and rewrite a model. Without a profile, the shapes at which changes are proved are chosen."""
     if profile_path is not None:
-        prepared = prepare(model, profile_path)
+        prepared = prepare(model, profile_path, weights)
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)
-    return loaded, rewrite(loaded)
+    checkpoint = None if weights is None else load_checkpoint(weights)
+    return loaded, rewrite(loaded, settings=settings_of(None, checkpoint))

@@ -277,8 +277,7 @@ def is_running(process: int) -> bool:
     ("raw", "clean"),
     [
         (
-            "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node with "
-            "name ''",
+            "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node with name ''",
             "Could not find an implementation for Conv(11) node with name ''",
         ),
         (

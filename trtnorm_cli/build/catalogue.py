@@ -5,7 +5,10 @@ The texts were read from TensorRT for RTX 1.7; TensorRT 10 and 11 use the same p
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_NO_DRIVER = re.compile(r"cudaError 35|CUDA initialization failure with error: 35")
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,11 @@ class Entry:
     pattern: str
     meaning: str
     advice: str
+
+
+def is_missing_driver_noise(message: str) -> bool:
+    """True for what TensorRT adds to any error on a machine without a driver."""
+    return _NO_DRIVER.search(message) is not None
 
 
 CATALOGUE: tuple[Entry, ...] = (
@@ -76,14 +84,14 @@ CATALOGUE: tuple[Entry, ...] = (
         "check the operator's name and domain; decompose it into standard ONNX operators when exporting",
     ),
     Entry(
-        r"(Failed to import initializer|convertOnnxWeights)",
-        "a weight could not be read: its external file is missing, has another size, or its type is not supported",
-        "check that the data file lies beside the model, and that no weight is int16, uint64 or a string",
-    ),
-    Entry(
         r"Size mismatch when importing initializer",
         "a weight holds fewer or more bytes than its dimensions need (the numbers in the message are swapped)",
         "the file is damaged: export it again",
+    ),
+    Entry(
+        r"(Failed to import initializer|convertOnnxWeights|Found unsupported datatype|Failed to open file)",
+        "a weight could not be read: its external file is missing, has another size, or its type is not supported",
+        "check that the data file lies beside the model, and that no weight is int16, uint64 or a string",
     ),
     Entry(
         r"Failed to sort the model topologically",
@@ -96,9 +104,9 @@ CATALOGUE: tuple[Entry, ...] = (
         "reshape the tensor so that it has at most eight",
     ),
     Entry(
-        r"no optimization profile has been defined",
+        r"(no optimization profile has been defined|Invalid optimization profiles for input)",
         "the network has dynamic inputs, and no valid optimization profile",
-        "give min, opt and max for each dynamic input in the build profile",
+        "give min <= opt <= max for each dynamic input in the build profile",
     ),
     Entry(
         r"is missing dimensions in profile",

@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+# In the child's environment: the process that started it.
+PARENT_VARIABLE = "TRTNORM_PARENT_PID"
 _PR_SET_PDEATHSIG = 1
 _STACK_BYTES = 256 << 20
 
@@ -18,7 +20,9 @@ def die_with_parent() -> None:
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
+    # The parent may have died before; then another process has taken its place.
+    parent = os.environ.get(PARENT_VARIABLE)
+    if parent is not None and os.getppid() != int(parent):
         os._exit(1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from trtnorm_cli.build.catalogue import CATALOGUE, Entry
+from trtnorm_cli.build.catalogue import CATALOGUE, Entry, is_missing_driver_noise
 from trtnorm_cli.build.request import LOG_FILE, BuildResult, TensorRTMessage
 from trtnorm_cli.errors import TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.walk import all_nodes
@@ -18,6 +18,8 @@ _STAGES = {
     "build": "TensorRT cannot build an engine from the model",
 }
 _SHOWN = 5
+_SAYS_NOTHING = re.compile(r"Invalid Node - |Failed to import initializer: ")
+_SOURCE_PLACE = re.compile(r"ITensor::getDimensions: | In \S+ at /_src/[^\s)]+|^WeightsContext\.cpp:\d+: ")
 
 
 def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path) -> TrtnormError:
@@ -41,32 +43,49 @@ def explain(text: str) -> Entry | None:
 
 
 def informative(messages: tuple[TensorRTMessage, ...]) -> list[TensorRTMessage]:
-    """The messages without those that only say that something is wrong while another one says what."""
-    known = [message for message in messages if explain(message.text)]
-    telling = [message for message in messages if not re.search(r"Invalid Node - ", message.text)]
-    return known or telling or list(messages)
+    """Each message once, without those that only say that something is wrong while another says what; known ones first."""
+    different = list({(message.node, message.number, words(message.text)): message for message in messages}.values())
+    telling = [message for message in different if not _SAYS_NOTHING.match(words(message.text))]
+    return sorted(telling or different, key=lambda message: explain(message.text) is None)
+
+
+def words(text: str) -> str:
+    """TensorRT's own words in one line, without the noise of a missing driver and without places in its source code."""
+    lines = [line for line in text.splitlines() if line.strip() and not is_missing_driver_noise(line)]
+    telling = [line for line in lines if not _SAYS_NOTHING.match(line)] or lines
+    return _SOURCE_PLACE.sub("", " ".join(" ".join(telling).split()))
 
 
 def node_of(message: TensorRTMessage, model: onnx.ModelProto) -> tuple[str, str]:
     """Name and operator of the node that ``message`` is about; empty when it names none.
 
-    The parser names the node; the builder puts the layer's name, which is the node's, into its text.
+    The parser names the node, or says which one it is when it has no name. The builder puts the layer's name into its text:
+    the node's, ``node_of_`` and its output when it has none, or either with an ending.
     """
-    nodes = {node.name: node.op_type for node in all_nodes(model) if node.name}
+    nodes = {node.name or f"node_of_{node.output[0]}": node for node in all_nodes(model) if node.output}
     if message.node:
-        return message.node, message.operator or nodes.get(message.node, "")
-    mentioned = [name for name in nodes if re.search(rf"(?<![\w/.]){re.escape(name)}(?![\w/])", message.text)]
-    name = max(mentioned, key=len, default="")
-    return name, nodes.get(name, "")
+        known = nodes.get(message.node)
+        return message.node, message.operator or (known.op_type if known else "")
+    if 0 <= message.number < len(model.graph.node) and model.graph.node[message.number].op_type == message.operator:
+        return _name(model.graph.node[message.number]), message.operator
+    for ending in (r"(?![\w/])", r"_\w+"):
+        mentioned = [name for name in nodes if re.search(rf"(?<![\w/.]){re.escape(name)}{ending}", message.text)]
+        if mentioned:
+            node = nodes[max(mentioned, key=len)]
+            return _name(node), node.op_type
+    return "", message.operator
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return node.name or f"-> {node.output[0]}"
 
 
 def _lines(message: TensorRTMessage, model: onnx.ModelProto) -> list[str]:
     name, operator = node_of(message, model)
-    words = " ".join(message.text.split())
     entry = explain(message.text)
-    where = [f"node {name} ({operator})" if operator else f"node {name}"] if name else []
+    where = " ".join(part for part in ("node", name, f"({operator})" if operator else "") if part)
     means = [f"that means: {entry.meaning}"] if entry else []
-    return [*where, f"TensorRT says: {words}", *means]
+    return [*([where] if name or operator else []), f"TensorRT says: {words(message.text)}", *means]
 
 
 def _hint(messages: list[TensorRTMessage]) -> str:

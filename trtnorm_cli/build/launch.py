@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.build.request import LOG_FILE, STDERR_FILE, BuildRequest, BuildResult
+from trtnorm_cli.build.child_process import PARENT_VARIABLE
+from trtnorm_cli.build.request import LOG_FILE, RESULT_FILE, STDERR_FILE, BuildRequest, BuildResult
 from trtnorm_cli.errors import BuilderDied
 
 WORKER = (sys.executable, "-m", "trtnorm_cli.build.worker")
@@ -36,6 +38,7 @@ def launch(
     caller.
     """
     request.save(folder)
+    (folder / RESULT_FILE).unlink(missing_ok=True)
     reader, writer = os.pipe()
     command = [*worker, str(folder), str(writer)]
     with (folder / STDERR_FILE).open("wb") as stderr:
@@ -59,14 +62,14 @@ def launch(
 
 def repeat_command(folder: Path) -> str:
     """The shell command that runs the same build again."""
-    return f"{Path(sys.executable).name} -m trtnorm_cli.build.worker {folder}"
+    return shlex.join([*WORKER, str(folder)])
 
 
 def _environment() -> dict[str, str]:
     """The child must import the same trtnorm as the parent, wherever the parent was started."""
     package_root = str(Path(__file__).resolve().parents[2])
     paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), PARENT_VARIABLE: str(os.getpid())}
 
 
 @contextmanager
@@ -101,16 +104,25 @@ def _follow(reader: int, on_event: EventHandler) -> None:
                 event = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            on_event(event)
+            if isinstance(event, dict):
+                on_event(event)
 
 
 def _decode(code: int, folder: Path) -> BuildResult:
-    result = BuildResult.load(folder)
+    result = _result(folder)
     if code == 0 and result is not None and result.ok:
         return result
     if code > 0 and result is not None and not result.ok:
         return result
     raise BuilderDied(_death(code), where=_evidence(folder), hint=_advice(code, folder))
+
+
+def _result(folder: Path) -> BuildResult | None:
+    """What the child wrote; None when that is nothing, or not a result."""
+    try:
+        return BuildResult.load(folder)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _death(code: int) -> str:

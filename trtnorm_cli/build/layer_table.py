@@ -20,7 +20,8 @@ _LAYER = re.compile(
 _TENSOR = re.compile(
     r"\{ Name: (?P<name>.*?), Dimensions: \[(?P<shape>[-\d,]*)\].*?Datatype: (?P<dtype>\w+), Format: (?P<format>.*?) \}"
 )
-_ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\]")
+# The entries are separated by a control character; a node's name may itself end in a bracket.
+_ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1f|$)")
 _FORMAT = re.compile(r"^\(([^)]*)\)")
 
 

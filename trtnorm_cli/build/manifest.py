@@ -16,12 +16,11 @@ from trtnorm_cli import __version__
 from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.request import BuildResult
 from trtnorm_cli.digest import sha256_of
+from trtnorm_cli.engine import FORMAT
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 if TYPE_CHECKING:
     from trtnorm_cli.prepare import Prepared
-
-FORMAT = 1
 
 
 def make_manifest(
@@ -36,11 +35,12 @@ def make_manifest(
 
     ``fixed`` are the files of the rewritten model.
     """
-    profile = prepared.profile
+    profile, checkpoint = prepared.profile, prepared.checkpoint
     return {
         "format": FORMAT,
         "versions": versions(result),
         "source": {"file": prepared.loaded.path.name, "sha256": prepared.loaded.sha256},
+        "weights": None if checkpoint is None else {"file": checkpoint.path.name, "sha256": sha256_of([checkpoint.path])},
         "rewritten": {"sha256": sha256_of(fixed)},
         "engine": {"file": engine.name, "sha256": sha256_of([built]), "bytes": result.engine_bytes},
         "profile": None if profile is None else profile.model_dump(mode="json"),
@@ -56,6 +56,7 @@ def make_manifest(
             "kernels": list(result.kernels),
             "kernels_by_type": count(kernel.get("type", "unread") for kernel in launched(result.kernels)),
         },
+        "rewrite_warnings": list(rewriting.warnings),
         "warnings": [*prepared.loaded.warnings, *rewriting.cleaning.notes, *result.warnings],
     }
 

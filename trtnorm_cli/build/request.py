@@ -41,12 +41,16 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class TensorRTMessage:
-    """One error of TensorRT. ``node`` and ``operator`` are empty where TensorRT does not name them."""
+    """One error of TensorRT. ``node`` and ``operator`` are empty where TensorRT does not name them.
+
+    ``number`` is the node's place in its graph, or -1.
+    """
 
     text: str
     node: str = ""
     operator: str = ""
     code: str = ""
+    number: int = -1
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from trtnorm_cli.build.backend import Backend, load_backend
+from trtnorm_cli.build.catalogue import is_missing_driver_noise
 from trtnorm_cli.build.child_process import die_with_parent, run_with_large_stack
 from trtnorm_cli.build.layer_table import is_layer_table, read_layer_table
 from trtnorm_cli.build.request import LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
@@ -127,7 +128,7 @@ class Build:
         network = self.builder.create_network(self.backend.network_flags())
         self.parser = self.trt.OnnxParser(network, self.logger)
         if not self.parser.parse_from_file(str(self.folder / self.request.model)):
-            raise Refused("parse", parser_errors(self.parser) or self._logged_errors())
+            raise Refused("parse", [*self._weight_errors(), *parser_errors(self.parser)] or self._logged_errors())
         if network.num_layers == 0 and network.num_outputs == 0:
             text = "the parser reported success, but the network it made has no layers and no outputs"
             raise Refused("parse", [TensorRTMessage(text)])
@@ -142,7 +143,7 @@ class Build:
             for name, (low, opt, high) in shapes.items():
                 self._set_shape(profile, name, low, opt, high, index)
             if config.add_optimization_profile(profile) < 0:
-                raise Refused("profile", [TensorRTMessage(f"TensorRT does not accept optimization profile {index}")])
+                raise Refused("profile", self._logged_errors(f"TensorRT does not accept optimization profile {index}"))
         return config
 
     def _set_shape(self, profile: Any, name: str, low: Any, opt: Any, high: Any, index: int) -> None:
@@ -158,12 +159,18 @@ class Build:
             raise Refused("build", self._logged_errors())
         return plan
 
-    def _logged_errors(self) -> list[TensorRTMessage]:
+    def _weight_errors(self) -> list[TensorRTMessage]:
+        """Why a weight could not be read: the parser's own error says only that it could not."""
+        return [TensorRTMessage(text) for text in unique(self.logger.errors) if text.startswith("WeightsContext.cpp")]
+
+    def _logged_errors(self, otherwise: str = "TensorRT gave no reason") -> list[TensorRTMessage]:
         texts = unique(message for message in self.logger.errors if not is_missing_driver_noise(message))
-        return [TensorRTMessage(text) for text in texts] or [TensorRTMessage("TensorRT gave no reason")]
+        return [TensorRTMessage(text) for text in texts] or [TensorRTMessage(otherwise)]
 
     def _write(self, plan: Any) -> int:
         path = Path(self.request.engine)
+        if not path.parent.is_dir():  # a build repeated by hand: the place for the engine is gone
+            path = self.folder / path.name
         with path.open("wb") as stream:
             stream.write(memoryview(plan))
             stream.flush()
@@ -210,12 +217,7 @@ def describe_tensor(tensor: Any) -> dict[str, Any]:
 
 def parser_errors(parser: Any) -> list[TensorRTMessage]:
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
-    return [TensorRTMessage(e.desc(), e.node_name(), e.node_operator(), e.code().name) for e in errors]
-
-
-def is_missing_driver_noise(message: str) -> bool:
-    """True for what TensorRT logs after any error on a machine without a driver."""
-    return "cudaError 35" in message or "CUDA initialization failure with error: 35" in message
+    return [TensorRTMessage(e.desc(), e.node_name(), e.node_operator(), e.code().name, e.node()) for e in errors]
 
 
 def unique(messages: Any) -> tuple[str, ...]:

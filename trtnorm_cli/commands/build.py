@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option, model_argument, profile_option
+from trtnorm_cli.commands.options import backend_option, json_option, model_argument, profile_option, weights_option
 
 
 @click.command("build")
 @model_argument
 @profile_option
+@weights_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine", help="Default: MODEL's stem here.")
 @backend_option
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop the builder after.")
@@ -22,6 +23,7 @@ from trtnorm_cli.commands.options import backend_option, json_option, model_argu
 def command(
     model: Path,
     profile: Path | None,
+    weights: Path | None,
     output: Path | None,
     backend: str | None,
     timeout: float | None,
@@ -44,7 +46,7 @@ def command(
     from trtnorm_cli.report.build import print_summary
     from trtnorm_cli.report.progress import BuildProgress
 
-    prepared = prepare(model, profile)
+    prepared = prepare(model, profile, weights)
     require_backend(backend)
     engine = output or Path(model.stem + ".engine")
     with BuildProgress() as progress:

@@ -12,6 +12,12 @@ model_argument = click.argument("model", type=click.Path(path_type=Path))
 profile_option = click.option(
     "--profile", "-p", type=click.Path(path_type=Path), metavar="CFG.yaml", help="Build profile; see configs/."
 )
+weights_option = click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A .safetensors or .pt file to take parameters from that do not fit.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout and everything else to stderr.")
 backend_option = click.option(
     "--backend",

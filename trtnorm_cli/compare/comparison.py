@@ -41,7 +41,8 @@ class Options:
     """How to compare.
 
     ``budget_s`` bounds each float64 run. A trial in which the reference would run longer than ``trial_budget_s``, judged by
-    the run before, is skipped. ``tolerances`` are by output name, '' for all others.
+    the run before, is skipped. Only the first ``float64_trials`` trials, the smallest ones, are evaluated in float64 (all by
+    default); the others rely on the bound that those gave. ``tolerances`` are by output name, '' for all others.
     """
 
     by_position: bool = False
@@ -49,6 +50,7 @@ class Options:
     run_timeout_s: float = 300.0
     memory_bytes: int | None = None
     trial_budget_s: float | None = None
+    float64_trials: int | None = None
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
 
@@ -158,7 +160,8 @@ class _Court:
     def __init__(self, reference: Participant, runner: OrtRunner, options: Options, result: Comparison) -> None:
         self.reference, self.runner, self.options, self.result = reference, runner, options, result
         self.reference_errors: dict[str, Distance] = {}
-        self.float64_refused = ""
+        self.float64_refused = False
+        self.float64_rates: dict[str, float] = {}
         self.seconds_per_element = 0.0
 
     def hold(self, trial: Trial, pairings: Sequence[_Pairing]) -> None:
@@ -173,8 +176,8 @@ class _Court:
             return
         self.result.trials.append(trial.label)
         truth = self._truth(trial)
-        for name in native if truth else ():
-            self._remember(name, distance(truth[name], native[name]))
+        for name, exact in (truth or {}).items():
+            self._remember(name, distance(exact, native[name]))
         for pairing, report in zip(pairings, self.result.candidates, strict=True):
             if report.error is None:
                 self._judge(trial, pairing, report, native, truth)
@@ -200,15 +203,29 @@ class _Court:
 
     def _float64(self, participant: Participant, feeds: Feeds, label: str) -> Reference | None:
         """The participant in float64; None, with a note, when that is not possible or takes too long."""
-        if self.float64_refused or participant.model_path is None:
+        limit = self.options.float64_trials
+        beyond = limit is not None and len(self.result.trials) > limit
+        if self.float64_refused or beyond or participant.model_path is None:
+            return None
+        elements = sum(array.size for array in feeds.values())
+        predicted = self.float64_rates.get(participant.label, 0.0) * elements
+        if predicted > self.options.budget_s:
+            reason = f"it would take about {predicted:.0f} s, the budget is {self.options.budget_s:g} s"
+            self._without_float64(participant, label, reason)
             return None
         try:
-            return evaluate_float64(participant.model_path, feeds, budget_s=self.options.budget_s)
+            found = evaluate_float64(participant.model_path, feeds, budget_s=self.options.budget_s)
         except ReferenceUnavailable as error:
-            self.float64_refused = error.summary if participant is self.reference else ""
             where = f" ({error.where})" if error.where else ""
-            self.result.notes.append(f"{label}: no float64 run of {participant.label}: {error.summary}{where}")
+            self._without_float64(participant, label, f"{error.summary}{where}")
             return None
+        self.float64_rates[participant.label] = found.seconds / max(elements, 1)
+        return found
+
+    def _without_float64(self, participant: Participant, label: str, reason: str) -> None:
+        """Note why there is no float64 run. Without one of the reference, larger trials need not ask again."""
+        self.float64_refused = self.float64_refused or participant is self.reference
+        self.result.notes.append(f"{label}: no float64 run of {participant.label}: {reason}")
 
     def _remember(self, name: str, error: Distance) -> None:
         """Keep the larger of the distances seen: one lucky run must not make the bound tight for the others."""

@@ -84,9 +84,12 @@ def open_session(model: str, external_folder: str | None, threads: int | None) -
     options.inter_op_num_threads = 1
     if threads:
         options.intra_op_num_threads = threads
-    if external_folder:
+    source: str | bytes = model
+    if external_folder:  # it counts only for a model that is not read from a path; older versions take the working folder
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", external_folder)
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        source = Path(model).read_bytes()
+        os.chdir(external_folder)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def infer(session: ort.InferenceSession, feeds: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:

@@ -49,7 +49,7 @@ class OrtRunner:
     """Runs ONNX models with ONNX Runtime on the CPU in one child process; a context manager, for one thread at a time.
 
     ``timeout_s`` bounds the loading of a model and each single run. ``memory_bytes`` bounds the child's private
-    writable memory (``RLIMIT_DATA``, Linux: heap, weights copied from the file, thread stacks, about 300 MB of
+    writable memory (``RLIMIT_DATA``, Linux: heap, weights copied from the file, thread stacks, about 130 MB of
     interpreter and libraries' own; ``RLIMIT_AS`` would also count address space that is only reserved). ``threads`` is
     the number of threads within an operator, by default all cores.
     """

@@ -57,6 +57,7 @@ class Settings:
     find_blame: bool = True
     save_to: Path | None = None
     trial_budget_s: float | None = None
+    float64_trials: int | None = None
 
 
 @dataclass
@@ -94,12 +95,16 @@ def compare_rewriting(
 ) -> Comparison:
     """The comparison at the end of a build: the source with its rewriting ``fixed`` and the TensorRT network of that.
 
+    Where the source cannot serve, because it is invalid or was to be read otherwise, the model as it was read stands for it.
     Shapes at which a run would take long are left out; the result names them.
     """
-    session = Session(onnx_participant(prepared.loaded.path, prepared.loaded.path.name))
+    source = onnx_participant(prepared.loaded.path, prepared.loaded.path.name)
+    session = Session(_as_meant(source, rewriting, scratch))
     session.changes = [asdict(change) for change in rewriting.changes]
     admit_file(session, fixed, "rewriting", backend, scratch)
-    settings = Settings(seed=seed, in_between=0, budget_s=_BUILD_FLOAT64_S, trial_budget_s=_BUILD_TRIAL_S)
+    settings = Settings(
+        seed=seed, in_between=0, budget_s=_BUILD_FLOAT64_S, trial_budget_s=_BUILD_TRIAL_S, float64_trials=1
+    )
     return judge_session(session, prepared.profile, settings)
 
 
@@ -139,10 +144,20 @@ def _refused(label: str, kind: str, error: TrtnormError) -> CandidateReport:
 def _admit_rewriting(session: Session, reference: Spec, profile_path: Path | None, scratch: Path, backend: str | None) -> None:
     _, rewriting = rewrite_alone(reference.path, profile_path)
     rewriting.require_all_checks_passed()
+    session.reference = _as_meant(session.reference, rewriting, scratch)
     fixed = scratch / "rewritten.onnx"
     save_model(rewriting.model, fixed, rewriting.folder)
     session.changes = [asdict(change) for change in rewriting.changes]
     admit_file(session, fixed, f"rewriting of {reference.path}", backend, scratch)
+
+
+def _as_meant(source: Participant, rewriting: Rewriting, scratch: Path) -> Participant:
+    """``source``, or the model as it was read where the file itself is invalid or the user asked to read it otherwise."""
+    if rewriting.meant is None:
+        return source
+    path = scratch / "as-meant.onnx"
+    save_model(rewriting.meant, path, rewriting.folder)
+    return onnx_participant(path, f"{source.label} as it was read")
 
 
 def admit_file(session: Session, fixed: Path, label: str, backend: str | None, scratch: Path) -> None:
@@ -179,6 +194,7 @@ def _options(profile: BuildProfile | None, settings: Settings) -> Options:
         settings.timeout_s,
         settings.memory_bytes,
         settings.trial_budget_s,
+        settings.float64_trials,
         tolerances,
     )
 

@@ -78,18 +78,27 @@ def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
 def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
     # onnx-ir and onnxscript take most of a second to import, which no other command should pay.
     from trtnorm_cli.onnx_model.ir_model import close_model, open_model
-    from trtnorm_cli.onnx_model.tidy import inline_functions, lift_constants, pinned_outputs, remove_dead_nodes
+    from trtnorm_cli.onnx_model.tidy import (
+        count_identities,
+        inline_functions,
+        lift_constants,
+        pinned_outputs,
+        remove_dead_nodes,
+    )
 
     counts: Counter[str] = Counter()
     notes: list[str] = list(_notes_on_inputs(model))
     opened = open_model(model, base_dir)
     shapes: dict[ir.Value, ir.Shape] = {}
-    with pinned_outputs(opened.model, counts):
+    with pinned_outputs(opened.model) as pins:
         inline_functions(opened.model, counts, notes)
         lift_constants(opened.model, counts)
+        remove_dead_nodes(opened.model, counts)
+        identities = count_identities(opened.model) - pins
         if folding:
             shapes = _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
+    counts["identities removed"] = max(identities - count_identities(opened.model), 0)
     remove_dead_nodes(opened.model, counts)
     result = close_model(opened, shapes)
     notes += add_inferred_shapes(result, {value.name or "" for value in shapes})

@@ -26,6 +26,8 @@ _ROUNDS = 16
 # A result up to this size is always kept; up to the second size, when it is no larger than the constants it replaces.
 _SMALL_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 27
+# In a model with more weights than this only small results are kept: the others would be in memory instead of in the file.
+_HUGE_MODEL_BYTES = 1 << 30
 _NO_LIMIT = 1 << 62
 _SHIELD = "trtnorm.shielded"
 
@@ -68,7 +70,7 @@ def fold_constants(model: ir.Model) -> Folding:
         lift_constants(model, Counter())
         _evaluate_the_rest(model, policy)
         folding.counts["constants folded"] += len(before - _census(model)) + static_dimensions(model)
-        remove_identities(model, folding.counts, keep_outputs=True)
+        remove_identities(model, keep_outputs=True)
         told = shapes_from_arithmetic(model)
         if number > 0 and before == _census(model) and told == folding.shapes:
             break
@@ -134,6 +136,8 @@ def _shielded(model: ir.Model) -> Iterator[None]:
 
 
 def _library_breaks(node: ir.Node, opset: int) -> bool:
+    if node.op_type == "Identity":
+        return node.outputs[0].is_graph_output()  # it would rename what is behind the output
     if node.op_type == "SplitToSequence":
         return not _split_is_expressible(node, opset)
     if node.op_type in ("ConcatFromSequence", "SequenceAt"):
@@ -161,6 +165,7 @@ class _Policy:
     def __init__(self, model: ir.Model) -> None:
         self._opset = model.opset_imports.get("", 0)
         self._ir_version = model.ir_version
+        self._most_bytes = _SMALL_BYTES if _weights_bytes(model) > _HUGE_MODEL_BYTES else _LARGE_BYTES
         self._notes: dict[str, list[str]] = {}
         self._failed: set[ir.Node] = set()
 
@@ -178,8 +183,8 @@ class _Policy:
         if node.op_type in _NORMALIZATIONS:
             self._note("computed from constants only, and left to the rules", node)
             return False
-        if not _is_affordable(node):
-            self._note("constant, but its value is too large to store", node)
+        if not _is_affordable(node, self._most_bytes):
+            self._note("constant, but its value is too large to be stored", node)
             return False
         return True
 
@@ -228,15 +233,20 @@ class _Policy:
         ]
 
 
-def _is_affordable(node: ir.Node) -> bool:
-    """The value of ``node`` is small, or no larger than the constants that only this node reads."""
+def _weights_bytes(model: ir.Model) -> int:
+    tensors = [v.const_value for g in (model.graph, *model.graph.subgraphs()) for v in g.initializers.values()]
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _is_affordable(node: ir.Node, most_bytes: int) -> bool:
+    """The value of ``node`` is small, or no larger than ``most_bytes`` and than the constants that only this node reads."""
     sizes = [_bytes(value) for value in node.outputs]
     if any(size is None for size in sizes):
         # Nodes whose size is unknown here pick elements from their inputs; what can grow at will has a known size.
         return sum(value.const_value.nbytes for value in node.inputs if value and value.const_value) <= _SMALL_BYTES
     size = sum(size for size in sizes if size is not None)
     freed = sum(v.const_value.nbytes for v in set(node.inputs) if v and v.const_value and len(v.uses()) == 1)
-    return size <= _SMALL_BYTES or size <= min(freed, _LARGE_BYTES)
+    return size <= _SMALL_BYTES or size <= min(freed, most_bytes)
 
 
 def _bytes(value: ir.Value) -> int | None:

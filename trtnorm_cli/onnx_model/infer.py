@@ -7,26 +7,26 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from trtnorm_cli.onnx_model.shapes import TensorType, tensor_type
-from trtnorm_cli.onnx_model.walk import all_graphs
+from trtnorm_cli.onnx_model.walk import all_graphs, subgraphs
 
 # Initializers with more elements cannot be shape arithmetic; their bytes are withheld, so that a model of any size passes.
 _SHAPE_ELEMENTS = 1024
-# Data propagation keeps a symbol of about 100 bytes for every element of what these two make.
-_PROPAGATED_ELEMENTS = 1 << 16
-_GENERATORS = ("ConstantOfShape", "Range")
+# Data propagation keeps about 140 bytes for every element of every vector that a node reads, whatever it holds.
+_LONG = 1 << 16
 _OPAQUE = "trtnorm.opaque"
 
 
 def add_inferred_shapes(model: onnx.ModelProto, certain: set[str]) -> list[str]:
     """Replace the value infos of ``model``, in place, by inferred ones; returns what could not be done, in words.
 
-    The value infos of the ``certain`` tensors are believed. Other dimensions that inference leaves open are taken from the old value infos, unless any of these contradicts what was
-    inferred: then the file describes other shapes (a batch size from before the batch became dynamic) and none is believed.
+    The value infos of the ``certain`` tensors are believed. Other dimensions that inference leaves open are taken from the
+    old value infos, unless any of these contradicts what was inferred: then the file describes other shapes (a batch size
+    from before the batch became dynamic) and none is believed.
     """
     declared = [_types(graph.value_info) for graph in all_graphs(model.graph)]
     light = light_copy(model)
     _forget(light, certain | set(_unknown_to_onnx(light)))
-    _hide_large_generators(light)
+    _hide_long_vectors(light)
     inferred, problem = _infer(light, data_prop=True)
     if inferred is None:
         return [f"shapes were not inferred, those of the file stand: {problem}"]
@@ -51,7 +51,7 @@ def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, Tenso
         if graph is not light.graph:
             _forget_shapes(graph.input)
     if data_prop:
-        _hide_large_generators(light)
+        _hide_long_vectors(light)
     inferred, _ = _infer(light, data_prop)
     if inferred is None:
         return None
@@ -126,25 +126,24 @@ def _forget_shapes(values: Iterable[onnx.ValueInfoProto]) -> None:
             value.type.tensor_type.ClearField("shape")
 
 
-def _hide_large_generators(model: onnx.ModelProto) -> None:
-    """Give nodes that make many numbers from constants a name without a data propagator, and state their shape."""
+def _hide_long_vectors(model: onnx.ModelProto) -> None:
+    """Give the nodes that read or make long vectors an operator without a data propagator, and state what they make."""
     inferred, _ = _infer(model, data_prop=False)
-    tables = [_types(g.value_info) for g in all_graphs(inferred.graph)] if inferred is not None else []
+    tables = [_types([*g.value_info, *g.input, *g.output]) for g in all_graphs(inferred.graph)] if inferred else []
+    long = {name for types in tables for name, kind in types.items() if _is_long_vector(kind)}
+    hidden = False
     for graph, types in zip(all_graphs(model.graph), tables, strict=False):
         for node in graph.node:
-            kind = types.get(node.output[0]) if node.op_type in _GENERATORS and not node.domain else None
-            if kind is not None and _elements(kind) > _PROPAGATED_ELEMENTS:
-                node.domain = _OPAQUE
-                graph.value_info.append(_value_info(node.output[0], kind))
-    if any(node.domain == _OPAQUE for graph in all_graphs(model.graph) for node in graph.node):
+            if not long.isdisjoint([*node.input, *node.output]) and not any(True for _ in subgraphs(node)):
+                node.domain, hidden = _OPAQUE, True
+                stated = {value.name for value in (*graph.value_info, *graph.output)}
+                graph.value_info.extend(_value_info(n, types[n]) for n in node.output if n in types and n not in stated)
+    if hidden:
         model.opset_import.append(onnx.helper.make_opsetid(_OPAQUE, 1))
 
 
-def _elements(kind: TensorType) -> int:
-    count = 1
-    for size in kind.shape or ():
-        count *= size if isinstance(size, int) else 1
-    return count
+def _is_long_vector(kind: TensorType) -> bool:
+    return kind.shape is not None and len(kind.shape) == 1 and isinstance(kind.shape[0], int) and kind.shape[0] > _LONG
 
 
 def _types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType]:

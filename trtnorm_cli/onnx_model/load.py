@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +18,21 @@ from trtnorm_cli.onnx_model.walk import all_tensors
 # GroupNormalization of opset 18, and outputs of unknown rank.
 _CHECKER_OBJECTIONS_THAT_RUN = ("No Op registered for", "is deprecated in domain_version", "Field 'shape' of 'type' is required")
 
+_BITS_BELOW_A_BYTE = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
+
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model as it stands in its file. Tensors in external files stay there; ``folder`` is what they are relative to."""
+    """A model as it stands in its file. Tensors in external files stay there; ``folder`` is what they are relative to.
+
+    ``data_files`` are those files.
+    """
 
     path: Path
     proto: onnx.ModelProto
     sha256: str
     warnings: tuple[str, ...] = ()
+    data_files: tuple[Path, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -38,17 +45,19 @@ def load_model(path: Path) -> LoadedModel:
     Raises ``ModelError`` for anything that is not a complete, structurally valid ONNX model: a missing file, a folder,
     other content, a truncated file, or external data that is missing, too short or outside the model's folder.
     """
+    _require_utf8_name(path)
     proto = _parse(path, _read(path))
     _require_a_graph(path, proto)
     files = _require_external_data(path, proto)
     warnings = _check(path)
-    return LoadedModel(path, proto, sha256_of([path, *files]), warnings)
+    _require_whole_tensors(path, proto)
+    return LoadedModel(path, proto, sha256_of([path, *files]), warnings, tuple(files))
 
 
 def _read(path: Path) -> bytes:
-    if path.is_dir():
-        raise ModelError("this is a folder, not an ONNX file", str(path), "give the path of the .onnx file inside it")
     try:
+        if path.is_dir():
+            raise ModelError("this is a folder, not an ONNX file", str(path), "give the path of the .onnx file inside it")
         content = path.read_bytes() if path.is_file() else None
     except OSError as error:
         raise ModelError(f"the file cannot be read: {error.strerror}", str(path)) from error
@@ -79,6 +88,9 @@ def _require_a_graph(path: Path, proto: onnx.ModelProto) -> None:
             str(path),
             "give a model written by an exporter, not a data file",
         )
+    for value in proto.graph.input:
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.elem_type:
+            raise ModelError(f"the input {value.name} has no element type", str(path), "export the model again")
     if not any(entry.domain in ("", "ai.onnx") for entry in proto.opset_import):
         raise ModelError("the model does not say which ONNX opset it uses", str(path), "export the model again")
 
@@ -112,7 +124,7 @@ def _external_file(path: Path, tensor: onnx.TensorProto) -> Path:
             where,
             "place the data beside the model and save it again with a relative location",
         )
-    if not file.is_file():
+    if not _is_file(file):
         raise ModelError(
             f"the external data file {location} is missing",
             where,
@@ -124,21 +136,68 @@ def _external_file(path: Path, tensor: onnx.TensorProto) -> Path:
 
 def _is_inside(file: Path, folder: Path) -> bool:
     """True when ``file`` lies in ``folder`` after links are followed."""
-    return file.resolve().is_relative_to(folder.resolve())
+    try:
+        return file.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # the name is too long, or a folder on the way cannot be searched
+        return False
 
 
 def _require_size(file: Path, entries: dict[str, str], tensor: onnx.TensorProto, where: str) -> None:
+    needed = tensor_bytes(tensor)
     try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", needed))
     except ValueError as error:
         raise ModelError("offset and length of the external data are not numbers", where, "save the model again") from error
     size = file.stat().st_size
-    if offset < 0 or length < 0 or offset + length > size:
+    if offset < 0 or length != needed:
+        raise ModelError(
+            f"the external data is {length} bytes from {offset} on, the tensor needs {needed}", where, "save the model again"
+        )
+    if offset + length > size:
         raise ModelError(
             f"the external data file {file.name} is truncated: {offset + length} bytes are needed, it has {size}",
             where,
             f"copy {file.name} again",
         )
+    if "length" not in entries:  # without it, readers take the rest of the file
+        tensor.external_data.add(key="length", value=str(length))
+
+
+def tensor_bytes(tensor: onnx.TensorProto) -> int:
+    """The size of a tensor's data in bytes, from its dimensions and type; types below eight bits are packed."""
+    count = math.prod(tensor.dims)
+    name = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if (bits := _BITS_BELOW_A_BYTE.get(name)) is not None:
+        return -(-count * bits // 8)
+    try:
+        return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (KeyError, TypeError):
+        return len(tensor.raw_data)
+
+
+def _require_whole_tensors(path: Path, proto: onnx.ModelProto) -> None:
+    """Raise ``ModelError`` for a tensor that holds another number of bytes than its shape needs."""
+    for tensor in all_tensors(proto):
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
+            raise ModelError(
+                f"the tensor holds {len(tensor.raw_data)} bytes, its shape and type need {tensor_bytes(tensor)}",
+                f"{path}, tensor {tensor.name}",
+                "the file is damaged: copy or export it again",
+            )
+
+
+def _require_utf8_name(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise ModelError("the file's name is not UTF-8, which ONNX asks for", str(path), "rename the file") from error
 
 
 def _check(path: Path) -> tuple[str, ...]:

@@ -50,6 +50,11 @@ class Normalization:
     fed_by: str
     attributes: dict[str, object]
 
+    @property
+    def label(self) -> str:
+        """The node as a user knows it: its name, or operator and first output when it has none."""
+        return self.name or f"{self.operator} -> {self.output}"
+
 
 def normalizations(model: onnx.ModelProto) -> list[Normalization]:
     """Every normalization node of the model's graph and subgraphs, in order."""

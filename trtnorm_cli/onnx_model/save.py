@@ -10,7 +10,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.onnx_model.load import external_tensors
+from trtnorm_cli.onnx_model.load import external_tensors, tensor_bytes
 from trtnorm_cli.onnx_model.walk import all_tensors
 
 # A single protobuf file must stay below 2 GiB; above this the weights go to a file beside the model.
@@ -33,12 +33,17 @@ def save_model(model: onnx.ModelProto, path: Path, source_folder: Path | None = 
         raise UsageProblem(f"the model cannot be written: {error.strerror or error}", str(path)) from error
 
 
+def data_file_of(path: Path) -> Path:
+    """The file beside the model ``path`` that holds the weights of a large one."""
+    return path.with_name(path.name + ".data")
+
+
 def _write(model: onnx.ModelProto, path: Path, scratch: Path, source_folder: Path | None, large: bool) -> list[Path]:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     names = [path.name]
     if large:
-        names.insert(0, path.name + ".data")
+        names.insert(0, data_file_of(path).name)
         _move_weights_out(copy, scratch / names[0], source_folder)
     else:
         _move_weights_in(copy, source_folder)
@@ -50,19 +55,8 @@ def _write(model: onnx.ModelProto, path: Path, scratch: Path, source_folder: Pat
 
 
 def _payload_bytes(model: onnx.ModelProto) -> int:
-    external = sum(tensor_bytes(tensor) for tensor in external_tensors(model))
-    return external + model.ByteSize()
-
-
-def tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """The size of a tensor's data in bytes, from its dimensions and type."""
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    try:
-        return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    except (KeyError, TypeError):
-        return len(tensor.raw_data)
+    """The size of all tensors. protobuf cannot even measure a message of more than 2 GiB."""
+    return sum(tensor_bytes(tensor) for tensor in all_tensors(model))
 
 
 def _move_weights_in(model: onnx.ModelProto, source_folder: Path | None) -> None:

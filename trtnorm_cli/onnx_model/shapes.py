@@ -39,7 +39,7 @@ def tensor_type(value: onnx.ValueInfoProto) -> TensorType | None:
 
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
-        return int(dim.dim_value)
+        return int(dim.dim_value) if dim.dim_value >= 0 else None  # some exporters write -1 for a dynamic dimension
     return dim.dim_param or None
 
 
@@ -55,14 +55,25 @@ def model_inputs(model: onnx.ModelProto) -> dict[str, TensorType]:
 
 
 def declared_types(model: onnx.ModelProto) -> dict[str, TensorType]:
-    """The types that the file states for inputs, outputs and inner tensors of all graphs."""
+    """The types that the file states for inputs, outputs and inner tensors of all graphs.
+
+    The branches of an If may use one name for different tensors; what is stated differently counts as not known.
+    """
     found: dict[str, TensorType] = {}
     for graph in all_graphs(model.graph):
-        for value in (*graph.value_info, *graph.input, *graph.output):
-            kind = tensor_type(value)
+        here = {value.name: tensor_type(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+        for name, kind in here.items():
             if kind is not None:
-                found[value.name] = kind
+                found[name] = _common(found.get(name, kind), kind)
     return found
+
+
+def _common(one: TensorType, other: TensorType) -> TensorType:
+    """What two statements about tensors of one name agree on."""
+    dtype = one.dtype if one.dtype == other.dtype else onnx.TensorProto.UNDEFINED
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return TensorType(dtype, None)
+    return TensorType(dtype, tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)))
 
 
 def default_pins(model: onnx.ModelProto, spatial: int = _SPATIAL_PIN) -> dict[str, tuple[int, ...]]:

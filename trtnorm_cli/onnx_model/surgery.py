@@ -73,7 +73,8 @@ class Surgery:
         producer = tensor.inputs[0] if tensor.inputs else None
         if producer is None or producer.op != "Constant" or producer.domain not in (None, "", "ai.onnx"):
             return None
-        return _constant_node_value(self.protos[id(producer)], self.folder) if id(producer) in self.protos else None
+        proto = self.protos.get(id(producer)) or OnnxExporter.export_node(producer)
+        return _constant_node_value(proto, self.folder)
 
     def _read_values(self, tensor: gs.Constant) -> np.ndarray | None:
         values = tensor._values

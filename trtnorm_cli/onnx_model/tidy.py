@@ -15,30 +15,33 @@ from trtnorm_cli.errors import ModelError
 
 # From opset 7 to 11 Dropout had no training input: it always was the identity.
 _DROPOUT_IS_IDENTITY = range(7, 12)
-# Marks a node that cleaning itself put in, and does not count when it goes.
-_PIN = "trtnorm.pin"
 
 
 @dataclass(frozen=True)
 class _Pin:
-    """The value behind a graph output, and the Identity that stands between the two while the graph is worked on."""
+    """A graph output, and the value that stood there before an Identity was put between the two."""
 
     index: int
     name: str
     behind: ir.Value
-    output: ir.Value
 
 
 @contextmanager
-def pinned_outputs(model: ir.Model, counts: Counter[str]) -> Iterator[None]:
+def pinned_outputs(model: ir.Model) -> Iterator[int]:
     """Put an Identity before every output, so that work on the inner tensors cannot lose or merge an output's name.
 
-    On leaving, an output is produced directly again wherever its name allows; the names of inputs are as they were.
+    Yields how many were put in. On leaving, an output is produced directly again wherever its name allows; the names of inputs are as they were.
     """
     inputs = [(value, value.name) for value in model.graph.inputs]
+    before = count_identities(model)
     pins = _pin(model.graph)
-    yield
-    remove_identities(model, counts)
+    yield count_identities(model) - before
+    for pin in pins:
+        # Outputs that were produced directly come first: they keep their producer, and an Identity of them keeps its own name.
+        identity = model.graph.outputs[pin.index].producer()
+        if identity is not None and identity.op_type == "Identity" and identity.inputs[0] is pin.behind:
+            _bypass(identity)
+    remove_identities(model)
     _unpin(model.graph, pins)
     for value, name in inputs:
         value.name = name
@@ -46,24 +49,26 @@ def pinned_outputs(model: ir.Model, counts: Counter[str]) -> Iterator[None]:
 
 
 def _pin(graph: ir.Graph) -> list[_Pin]:
-    pins = []
+    pins: list[_Pin] = []
     for index, behind in enumerate(graph.outputs):
         name = behind.name or f"output_{index}"
-        pin = ir.Value(name=f"trtnorm_output_{index}_{name}", type=behind.type, shape=behind.shape)
-        identity = ir.Node("", "Identity", [behind], outputs=[pin])
-        identity.meta[_PIN] = True
-        graph.append(identity)
-        graph.outputs[index] = pin
-        pins.append(_Pin(index, name, behind, pin))
+        if _identity_of(behind) is None or any(pin.behind is behind for pin in pins):
+            pin = ir.Value(name=f"trtnorm_output_{index}_{name}", type=behind.type, shape=behind.shape)
+            graph.append(ir.Node("", "Identity", [behind], outputs=[pin]))
+            graph.outputs[index] = pin
+        pins.append(_Pin(index, name, behind))
     return pins
 
 
 def _unpin(graph: ir.Graph, pins: list[_Pin]) -> None:
     claimed: dict[ir.Value, str] = {}
     for pin in pins:
-        value = _settled(graph, pin, claimed)
-        graph.outputs[pin.index] = value
+        before = graph.outputs[pin.index]
+        value = graph.outputs[pin.index] = _settled(graph, pin, claimed)
         claimed[value] = pin.name
+        identity = before.producer()
+        if before is not value and identity is not None and not before.uses() and not before.is_graph_output():
+            graph.remove(identity, safe=True)
     for value, name in claimed.items():
         _give_name(graph, value, name)
 
@@ -115,7 +120,7 @@ def inline_functions(model: ir.Model, counts: Counter[str], notes: list[str]) ->
         del model.functions[key]
     for function in model.functions.values():
         _adopt_opset(model, function)
-    calls = _count_calls(model)
+    calls = _count_calls(model, model.graph, {})
     try:
         passes.InlinePass()(model)
     except Exception as error:  # the pass raises ValueError and its own errors, wrapped or not
@@ -129,16 +134,24 @@ def inline_functions(model: ir.Model, counts: Counter[str], notes: list[str]) ->
     passes.RemoveUnusedOpsetsPass()(model)
 
 
-def _count_calls(model: ir.Model) -> int:
-    """Calls in the graph and its subgraphs; a call inside a function counts once for each time the function is reached."""
+def _count_calls(model: ir.Model, caller: ir.Graph | ir.Function, counted: dict[ir.Function, int | None]) -> int:
+    """Calls that inlining ``caller`` comes to, calls inside called functions included. Raises ``ModelError`` for recursion."""
     found = 0
-    pending: list[ir.Graph | ir.Function] = [model.graph]
-    while pending:
-        for node in ir.traversal.RecursiveGraphIterator(pending.pop()):
-            function = model.functions.get(node.op_identifier())
-            if function is not None:
-                found += 1
-                pending.append(function)
+    for node in ir.traversal.RecursiveGraphIterator(caller):
+        function = model.functions.get(node.op_identifier())
+        if function is None:
+            continue
+        if function not in counted:
+            counted[function] = None
+            counted[function] = _count_calls(model, function, counted)
+        inside = counted[function]
+        if inside is None:
+            raise ModelError(
+                f"the function {function.name} calls itself",
+                f"function {function.name}",
+                "export the model without functions; TensorRT crashes on recursion",
+            )
+        found += 1 + inside
     return found
 
 
@@ -166,7 +179,13 @@ def _since(operator: str, opset: int) -> int | None:
         return None
 
 
-def remove_identities(model: ir.Model, counts: Counter[str], keep_outputs: bool = False) -> None:
+def count_identities(model: ir.Model) -> int:
+    """How many nodes pass their input on unchanged."""
+    opset = model.opset_imports.get("", 0)
+    return sum(_is_identity(node, opset) for node in model.graph.all_nodes())
+
+
+def remove_identities(model: ir.Model, keep_outputs: bool = False) -> None:
     """Connect the consumers of every Identity, and of every Dropout that is one, with its input, and remove it.
 
     An Identity that produces a graph output goes only when its input can take over the name, and never when
@@ -174,8 +193,8 @@ def remove_identities(model: ir.Model, counts: Counter[str], keep_outputs: bool 
     """
     opset = model.opset_imports.get("", 0)
     for node in list(model.graph.all_nodes()):
-        if _is_identity(node, opset) and not (keep_outputs and node.outputs[0].is_graph_output()) and _bypass(node):
-            counts["identities removed"] += _PIN not in node.meta
+        if _is_identity(node, opset) and not (keep_outputs and node.outputs[0].is_graph_output()):
+            _bypass(node)
 
 
 def _is_identity(node: ir.Node, opset: int) -> bool:
@@ -190,16 +209,15 @@ def _is_unused(value: ir.Value) -> bool:
     return not value.uses() and not value.is_graph_output()
 
 
-def _bypass(node: ir.Node) -> bool:
+def _bypass(node: ir.Node) -> None:
     source, result, graph = node.inputs[0], node.outputs[0], node.graph
     assert source is not None
     assert graph is not None
     producer = source.producer()
     if result.is_graph_output() and (producer is None or producer.graph is not graph or source.is_graph_output()):
-        return False
+        return
     result.replace_all_uses_with(source, replace_graph_outputs=True)
     graph.remove(node, safe=True)
-    return True
 
 
 def lift_constants(model: ir.Model, counts: Counter[str]) -> None:
@@ -240,7 +258,7 @@ def _remove_dead(graph: ir.Graph) -> int:
     for node in reversed(dead):
         _detach(node)
         graph.remove(node)
-    return removed + sum(_PIN not in node.meta for node in dead)
+    return removed + len(dead)
 
 
 def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:

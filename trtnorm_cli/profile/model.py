@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PrivateAttr,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -45,6 +46,8 @@ from trtnorm_cli.profile.scalars import (
     SmallestDim,
     read_dim,
 )
+from trtnorm_cli.profile.suggest import did_you_mean, listing
+from trtnorm_cli.rewrite.settings import READINGS, TrainingMode
 
 
 class _Settings(BaseModel):
@@ -227,6 +230,16 @@ class RuleSettings(_Settings):
     skip: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="Names of rules to leave out.")
 
 
+def _known_reading(name: str) -> str:
+    if name in READINGS:
+        return name
+    meant = did_you_mean(name, READINGS)
+    raise invalid([Problem((), f"{name!r} is no reading of parameters{meant}", f"one of {listing(READINGS, 20)}")], name)
+
+
+ReadingName = Annotated[str, AfterValidator(_known_reading), WithJsonSchema({"enum": list(READINGS)})]
+
+
 def _profile_names(profiles: Sequence[OptimizationProfile]) -> tuple[str, ...]:
     alone = len(profiles) == 1
     return tuple(profile.name or ("default" if alone else f"profile{index}") for index, profile in enumerate(profiles))
@@ -257,6 +270,15 @@ class BuildProfile(_Settings):
     data: dict[str, InputData] = Field(default_factory=dict, description="Random data by input, to check and compare.")
     tolerances: dict[str, Tolerance] = Field(default_factory=dict, description="By output; 'default' for all others.")
     rules: RuleSettings = Field(default_factory=RuleSettings)
+    training_mode: TrainingMode = Field(
+        default="as-written",
+        description="What a BatchNormalization in training mode becomes: statistics of each batch, as the file has it; "
+        "the running statistics (eval), which changes the results; or an error.",
+    )
+    mismatch: dict[str, ReadingName] = Field(
+        default_factory=dict,
+        description="How parameters that do not fit the channels are meant, by normalization node.",
+    )
 
     _positions: Positions = PrivateAttr(default_factory=Positions)
 

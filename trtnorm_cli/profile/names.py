@@ -1,4 +1,4 @@
-"""Names in a build profile that the model or trtnorm must know: outputs and rewrite rules."""
+"""Names in a build profile that the model or trtnorm must know: outputs, rewrite rules and normalization nodes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from trtnorm_cli.profile.suggest import did_you_mean, listing
 
 
 def refuse_unknown_names(
-    profile: BuildProfile, *, outputs: Sequence[str] | None = None, rules: Sequence[str] | None = None
+    profile: BuildProfile,
+    *,
+    outputs: Sequence[str] | None = None,
+    rules: Sequence[str] | None = None,
+    normalizations: Sequence[str] | None = None,
 ) -> None:
-    """Check the outputs under ``tolerances`` and the rules under ``rules.skip``; None leaves a kind unchecked.
+    """Check the outputs under ``tolerances``, the rules under ``rules.skip`` and the nodes under ``mismatch``.
+
+    None leaves a kind unchecked.
 
     Raises one ProfileError that names every unknown one, the nearest known one, and all there are.
     """
@@ -36,6 +42,16 @@ def refuse_unknown_names(
             )
             for index, name in enumerate(profile.rules.skip)
             if name not in rules
+        ]
+    if normalizations is not None:
+        problems += [
+            Problem(
+                ("mismatch", name),
+                f"the model has no normalization {name!r}{did_you_mean(name, normalizations)}",
+                f"normalizations of the model: {listing(normalizations)}",
+            )
+            for name in profile.mismatch
+            if name not in normalizations
         ]
     if problems:
         raise refusal(problems, profile.positions)

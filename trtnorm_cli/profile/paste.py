@@ -38,6 +38,20 @@ def paste_block(inputs: Sequence[ModelInput]) -> str:
     return "\n".join(lines or ["{}  # every input is static: no build profile is needed"]) + "\n"
 
 
+def starting_profile(model: str, inputs: Sequence[ModelInput]) -> str:
+    """Return ``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name."""
+    lines = [
+        "# yaml-language-server: $schema=profile.schema.json",
+        "# (the schema for editors: trtnorm schema > profile.schema.json)",
+        f"# Build profile of {model}:  trtnorm build {model} --profile THIS.yaml",
+        "#",
+        "# The engine takes every size from min to max and is tuned for opt. Sizes that must be a multiple of something say so",
+        "# with multiple_of. Change the numbers to what you will feed.",
+        "",
+    ]
+    return "\n".join(lines) + "\n" + paste_block(inputs)
+
+
 def default_ranges(inputs: Sequence[ModelInput]) -> dict[str, DimRange]:
     """Return values to start from for every symbolic dimension, by its name, else by where it first stands."""
     ranges: dict[str, DimRange] = {}

@@ -6,13 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
+from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
 
 
 def print_summary(manifest: dict[str, Any], engine: Path, stderr: bool = False) -> None:
     """What was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
     out = console(stderr)
     out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
+    print_warnings(out, manifest["rewrite_warnings"])
     for warning in manifest["warnings"]:
         out.print(f"note: {warning}")
     out.print(f"\nengine    {engine}\nmanifest  {engine}.json")

@@ -28,6 +28,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     return made
 
 
+def print_warnings(out: Console, warnings: Iterable[str]) -> None:
+    """What must not be overlooked; further lines of a warning are indented."""
+    for warning in warnings:
+        first, *rest = warning.splitlines()
+        out.print("\n".join([f"WARNING: {first}", *(f"         {line}" for line in rest)]), style="bold yellow")
+
+
 def shape_text(shape: Sequence[object] | None) -> str:
     """``Nx3x224x224``; ``?`` for what is not known."""
     if shape is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
-from trtnorm_cli.report.console import console, table
+from trtnorm_cli.report.console import console, print_warnings, table
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 
@@ -25,6 +25,7 @@ def rewriting_json(loaded: LoadedModel, rewriting: Rewriting, written: Iterable[
             {"node": norm.name or norm.output, "operator": norm.operator, "outcome": outcome}
             for norm, outcome in outcomes(rewriting)
         ],
+        "rewrite_warnings": list(rewriting.warnings),
         "warnings": [*loaded.warnings, *rewriting.cleaning.notes],
     }
 
@@ -61,5 +62,6 @@ def print_rewriting(
     if explain:
         rows = [(n.operator, n.name or n.output, "\n".join(outcome)) for n, outcome in outcomes(rewriting)]
         out.print(table("Normalization nodes", ("operator", "node", "outcome"), rows), new_line_start=True)
+    print_warnings(out, rewriting.warnings)
     for path in written:
         out.print(f"wrote {path}")

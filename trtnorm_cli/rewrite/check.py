@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
-from trtnorm_cli.compare.float64 import ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.compare.float64 import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator, evaluate_float64
 from trtnorm_cli.compare.metrics import distance
 from trtnorm_cli.compare.runner import OrtRunner, RunFailed
 from trtnorm_cli.compare.tolerance import epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.rewrite.realise import Realised
-from trtnorm_cli.rewrite.rule import Check, Match
+from trtnorm_cli.rewrite.realise import Realised, realise
+from trtnorm_cli.rewrite.rule import Check, Match, Unprovable
+from trtnorm_cli.rewrite.sampling import draw, sample_shapes
+from trtnorm_cli.rewrite.shape_sources import ShapeSources, shape_sources
 
-# Above this many elements an input of a cut-out is run at a smaller batch.
-_LARGE_INPUT = 1 << 24
+Tensors = dict[str, np.ndarray]
+
+# Errors are measured against the largest value; so many values, or so many draws, are looked at.
+_ENOUGH_VALUES, _MOST_DRAWS = 256, 16
 # Rounding the replacement's constants to the storage type moves the exact result by a few units in the last place.
 _STORAGE_ROUNDINGS = 8
 
@@ -34,70 +39,106 @@ class Judge:
     seed: int = 0
 
     def __call__(self, match: Match, realised: Realised) -> Check:
-        failed = partial(self._failed, match)
-        inputs = _region_inputs(match, realised)
-        unknown = [t.name for t in inputs if not self._pinned(t)]
-        if unknown:
-            return failed(f"the shape of {', '.join(unknown)} is not known, so nothing can be compared")
-        feeds = self._feeds(inputs)
-        before, after = _before(match, inputs, self.pinned), _after(match, realised, inputs, self.pinned)
-        return self._compare(match, before, after, feeds)
+        """The check of one change. Raises ``Unprovable`` when the original cannot be evaluated at any shape tried."""
+        meant = None if match.rule.reference is None else realise(match.rule.reference(match), match, _reference_names())
+        inputs = _region_inputs(match, realised, meant)
+        shapes = shape_sources(match, inputs)
+        kinds = {tensor.name: self._kind(match, tensor) for tensor in _fed(inputs, shapes)}
+        before = _before(match, realised, shapes, kinds) if meant is None else _after(match, meant, shapes, kinds)
+        after = _after(match, realised, shapes, kinds)
+        positive = [tensor.name for tensor in map(match.bound.tensors.get, match.rule.positive) if tensor is not None]
+        draws, wanted = self._reference(before, kinds, positive, self._stated_shapes(match, kinds))
+        try:
+            exact = [evaluate_float64(after, feeds).outputs for feeds in draws]
+        except (BudgetExceeded, UnsupportedOperator) as error:
+            raise Unprovable(f"the replacement cannot be evaluated in float64: {error}") from error
+        except ReferenceUnavailable as error:
+            return self._failed(match, f"the replacement cannot be evaluated in float64: {error}")
+        run_rel, ran = self._run(before, after, draws)
+        return self._verdict(match, draws, wanted, _relative(wanted, exact), run_rel, ran)
 
-    def _pinned(self, tensor: gs.Tensor) -> bool:
-        kind = self.pinned.get(tensor.name)
-        return kind is not None and kind.is_static
+    def _kind(self, match: Match, tensor: gs.Tensor) -> TensorType:
+        """The type at the pinned shapes, or what the file says."""
+        for kind in (self.pinned.get(match.origins.get(tensor.name, tensor.name)), match.type_of(tensor)):
+            if kind is not None and kind.dtype and kind.shape is not None:
+                return kind
+        raise Unprovable(f"type and shape of {tensor.name} are not known")
 
-    def _storage(self, match: Match, feeds: Mapping[str, np.ndarray]) -> np.dtype:
+    def _stated_shapes(self, match: Match, kinds: Mapping[str, TensorType]) -> Tensors:
+        """Values for shapes that are made from tensors which the change replaces: those that the pinned shapes come to."""
+        stated = {}
+        for node in match.nodes:
+            if node.op == "Reshape" and node.inputs[1].name in kinds:
+                kind = self.pinned.get(match.origins.get(node.outputs[0].name, node.outputs[0].name))
+                if kind is not None and kind.is_static:
+                    stated[node.inputs[1].name] = np.array(kind.shape, np.int64)
+        return stated
+
+    def _reference(
+        self, before: onnx.ModelProto, kinds: Mapping[str, TensorType], positive: Sequence[str], stated: Tensors
+    ) -> tuple[list[Tensors], list[Tensors]]:
+        """Inputs, several draws where the output is small, and what the original makes of them in float64."""
+        rng = np.random.default_rng(self.seed)
+        reason = ""
+        for shapes in sample_shapes(kinds):
+            draws = [{**draw(rng, kinds, shapes, positive), **stated}]
+            try:
+                wanted = [evaluate_float64(before, draws[0]).outputs]
+                name, first = next(iter(wanted[0].items()))
+                if first.size == 0:
+                    raise Unprovable(f"{name} has no elements")
+                if kinds:
+                    draws += [{**draw(rng, kinds, shapes, positive), **stated} for _ in range(_further_draws(first.size))]
+                return draws, wanted + [evaluate_float64(before, feeds).outputs for feeds in draws[1:]]
+            except ReferenceUnavailable as error:
+                reason = str(error)
+        raise Unprovable(f"the original cannot be evaluated in float64: {reason}")
+
+    def _storage(self, match: Match, feeds: Tensors) -> np.dtype:
         """The type of what is computed; where it is not known, that of the inputs."""
         kind = self.pinned.get(match.output.name)
         if kind is not None and kind.dtype:
             return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype))
         return next((feed.dtype for feed in feeds.values()), np.dtype(np.float32))
 
-    def _feeds(self, inputs: Iterable[gs.Tensor]) -> dict[str, np.ndarray]:
-        rng = np.random.default_rng(self.seed)
-        return {t.name: _random(rng, self.pinned[t.name]) for t in inputs}
-
-    def _compare(self, match: Match, before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Check:
-        name = match.output.name
-        storage = self._storage(match, feeds)
+    def _verdict(
+        self,
+        match: Match,
+        draws: list[Tensors],
+        wanted: list[Tensors],
+        float64_rel: float,
+        run_rel: float | None,
+        ran: str,
+    ) -> Check:
+        storage = self._storage(match, draws[0])
         exact_tolerance = _STORAGE_ROUNDINGS * epsilon(storage)
-        try:
-            wanted = evaluate_float64(before, feeds).outputs[name]
-            exact = evaluate_float64(after, feeds).outputs[name]
-        except ReferenceUnavailable as error:
-            return self._failed(match, f"it cannot be evaluated in float64: {error}")
-        float64_rel = distance(wanted, exact).relative_max
-        run_rel, ran = self._run(before, after, feeds, name)
         tolerance = max(match.rule.tolerance, 16 * epsilon(storage))
         passed = float64_rel <= exact_tolerance and (run_rel is None or run_rel <= tolerance)
-        reason = "" if passed else self._reason(float64_rel, exact_tolerance, run_rel, tolerance)
+        largest = max(float(np.max(np.abs(values[match.output.name]), initial=0.0)) for values in wanted)
         return Check(
-            max_abs=(float64_rel if run_rel is None else run_rel) * float(np.max(np.abs(wanted), initial=0.0)),
+            max_abs=(float64_rel if run_rel is None else run_rel) * largest,
             max_rel=run_rel if run_rel is not None else float64_rel,
             tolerance=tolerance,
             float64_rel=float64_rel,
             float64_tolerance=exact_tolerance,
             seed=self.seed,
-            shapes={key: list(value.shape) for key, value in feeds.items()},
+            shapes={key: list(value.shape) for key, value in draws[0].items()},
             evaluated_with=ran,
             passed=passed,
-            reason=reason,
+            reason="" if passed else self._reason(float64_rel, exact_tolerance, run_rel, tolerance),
         )
 
-    def _run(
-        self, before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, np.ndarray], name: str
-    ) -> tuple[float | None, str]:
+    def _run(self, before: onnx.ModelProto, after: onnx.ModelProto, draws: list[Tensors]) -> tuple[float | None, str]:
         """Relative difference in ONNX Runtime; None where it has no kernel for what stood there before."""
         try:
-            wanted = self.runner.run(before, feeds)[name]
+            wanted = self.runner.run_many(before, draws)
         except RunFailed as error:
             return None, f"float64 only; ONNX Runtime does not run the original: {error.reason}"
         try:
-            got = self.runner.run(after, feeds)[name]
+            got = self.runner.run_many(after, draws)
         except RunFailed as error:
             return float("inf"), f"ONNX Runtime does not run the replacement: {error.reason}"
-        return distance(wanted, got).relative_max, "ONNX Runtime and float64"
+        return _relative(wanted, got), "ONNX Runtime and float64"
 
     @staticmethod
     def _reason(exact: float, exact_tolerance: float, run: float | None, tolerance: float) -> str:
@@ -120,27 +161,30 @@ class Judge:
         )
 
 
-def _random(rng: np.random.Generator, kind: TensorType) -> np.ndarray:
-    """Standard normal values for floating types, small integers and booleans for the others."""
-    shape = _affordable(tuple(int(size) for size in kind.shape or () if size is not None))
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.dtype)
-    if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    if np.issubdtype(dtype, np.integer):
-        return rng.integers(0, 4, shape).astype(dtype)
-    return rng.standard_normal(shape).astype(dtype)
+def _further_draws(size: int) -> int:
+    """How many more draws make an output of ``size`` values large enough that not all of it is close to zero by chance."""
+    return min(_MOST_DRAWS, math.ceil(_ENOUGH_VALUES / size)) - 1
 
 
-def _affordable(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if np.prod(shape, dtype=np.int64) > _LARGE_INPUT and len(shape) > 1:
-        return (1, *shape[1:])
-    return shape
+def _relative(wanted: list[Tensors], got: list[Tensors]) -> float:
+    """The largest difference of an output over all draws, relative to its largest value; infinite when shapes differ."""
+    return max(
+        distance(np.stack([values[name] for values in wanted]), np.stack([values[name] for values in got])).relative_max
+        for name in wanted[0]
+    )
 
 
-def _region_inputs(match: Match, realised: Realised) -> list[gs.Tensor]:
-    """Run-time tensors that enter the matched nodes or the replacement, without repeats."""
-    inner = {id(tensor) for node in match.bound.nodes.values() for tensor in node.outputs}
-    entering = [t for node in reversed(match.bound.nodes.values()) for t in node.inputs] + list(realised.taken.values())
+def _reference_names() -> Callable[[str], str]:
+    """Names that no model uses, for the nodes of a reference."""
+    number = itertools.count()
+    return lambda wish: f"trtnorm.reference.{next(number)}/{wish}"
+
+
+def _region_inputs(match: Match, realised: Realised, meant: Realised | None) -> list[gs.Tensor]:
+    """Run-time tensors that enter the original and the replacement, without repeats."""
+    inner = {id(tensor) for node in match.nodes for tensor in node.outputs}
+    original = [t for node in reversed(match.nodes) for t in node.inputs]
+    entering = (original if meant is None else list(meant.taken.values())) + list(realised.taken.values())
     found: dict[str, gs.Tensor] = {}
     for tensor in entering:
         if tensor.name and id(tensor) not in inner and not match.surgery.is_constant(tensor):
@@ -148,36 +192,50 @@ def _region_inputs(match: Match, realised: Realised) -> list[gs.Tensor]:
     return list(found.values())
 
 
-def _before(match: Match, inputs: list[gs.Tensor], pinned: Mapping[str, TensorType]) -> onnx.ModelProto:
-    nodes = [_node_proto(match, node) for node in reversed(match.bound.nodes.values())]
-    return _region(match, nodes, inputs, {}, pinned)
+def _fed(inputs: list[gs.Tensor], shapes: ShapeSources) -> list[gs.Tensor]:
+    """``inputs`` without those that the region computes from shapes, and the tensors whose shapes those are."""
+    computed = {tensor.name for node in shapes.nodes for tensor in node.outputs}
+    fed = {tensor.name: tensor for tensor in (*inputs, *shapes.tensors) if tensor.name not in computed}
+    return list(fed.values())
+
+
+def _before(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> onnx.ModelProto:
+    nodes = [_node_proto(match, node) for node in reversed(match.nodes)]
+    return _region(match, nodes, shapes, realised.outputs, {}, kinds)
 
 
 def _node_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
-    """The node as the file has it, without further outputs: the driver has made sure that nobody uses them."""
-    from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
-
-    source = match.surgery.protos.get(id(node)) or OnnxExporter.export_node(node)
+    """The node as the file has it, without further outputs unless the rule replaces them: nobody uses them."""
     result = onnx.NodeProto()
-    result.CopyFrom(source)
-    del result.output[1:]
+    result.CopyFrom(_whole_proto(match, node))
+    if match.reach is None and not match.rule.replaces_further_outputs:
+        del result.output[1:]
     return result
 
 
-def _after(match: Match, realised: Realised, inputs: list[gs.Tensor], pinned: Mapping[str, TensorType]) -> onnx.ModelProto:
-    return _region(match, [node.proto() for node in realised.nodes], inputs, realised.constants, pinned)
+def _whole_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
+    from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
+
+    return match.surgery.protos.get(id(node)) or OnnxExporter.export_node(node)
+
+
+def _after(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> onnx.ModelProto:
+    nodes = [node.proto() for node in realised.nodes]
+    return _region(match, nodes, shapes, realised.outputs, realised.constants, kinds)
 
 
 def _region(
     match: Match,
     nodes: list[onnx.NodeProto],
-    inputs: list[gs.Tensor],
+    shapes: ShapeSources,
+    outputs: Sequence[str],
     constants: Mapping[str, np.ndarray],
-    pinned: Mapping[str, TensorType],
+    kinds: Mapping[str, TensorType],
 ) -> onnx.ModelProto:
-    """A model of ``nodes`` alone, with the constants they read."""
+    """A model of ``nodes``, what computes shapes for them, and the constants they read."""
     initializers = {name: numpy_helper.from_array(value, name) for name, value in constants.items()}
-    known = {t.name: t for node in match.bound.nodes.values() for t in node.inputs}
+    known = {t.name: t for node in (*match.nodes, *shapes.nodes) for t in node.inputs}
+    nodes = [*(_whole_proto(match, node) for node in shapes.nodes), *nodes]
     for node in nodes:
         for name in node.input:
             tensor = known.get(name)
@@ -186,15 +244,11 @@ def _region(
     graph = onnx.helper.make_graph(
         nodes,
         "region",
-        [_value_info(tensor.name, pinned) for tensor in inputs],
-        [onnx.helper.make_empty_tensor_value_info(match.output.name)],
+        [onnx.helper.make_tensor_value_info(name, kind.dtype, None) for name, kind in kinds.items()],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
         list(initializers.values()),
     )
     source = match.surgery.source
     model = onnx.helper.make_model(graph, opset_imports=list(source.opset_import))
     model.ir_version = max(source.ir_version, 4)
     return model
-
-
-def _value_info(name: str, pinned: Mapping[str, TensorType]) -> onnx.ValueInfoProto:
-    return onnx.helper.make_tensor_value_info(name, pinned[name].dtype, None)

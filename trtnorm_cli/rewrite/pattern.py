@@ -41,6 +41,13 @@ class Maybe:
 
 
 @dataclass(frozen=True)
+class Either:
+    """An input that fits one of ``patterns``; the first that fits counts."""
+
+    patterns: tuple[Var | Const | Op, ...]
+
+
+@dataclass(frozen=True)
 class Op:
     """A node of the default domain with one of ``types``, whose inputs match ``inputs`` in order."""
 
@@ -49,7 +56,7 @@ class Op:
     name: str
 
 
-Pattern = Var | Const | Maybe | Op
+Pattern = Var | Const | Maybe | Either | Op
 
 
 def op(types: str | tuple[str, ...], *inputs: Pattern, name: str) -> Op:
@@ -60,6 +67,11 @@ def op(types: str | tuple[str, ...], *inputs: Pattern, name: str) -> Op:
 def optional(pattern: Var | Const | Op) -> Maybe:
     """An input that may be left out."""
     return Maybe(pattern)
+
+
+def either(*patterns: Var | Const | Op) -> Either:
+    """An input that may be written in several ways."""
+    return Either(patterns)
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,11 @@ def describe(node: gs.Node) -> str:
     return node.name or f"{node.op} -> {output}"
 
 
+def titled(node: gs.Node) -> str:
+    """A node with its operator, for a sentence: ``Conv conv1``, or ``Conv -> c`` when it has no name."""
+    return f"{node.op} {node.name}" if node.name else describe(node)
+
+
 def _fit_node(pattern: Op, node: gs.Node, bound: Bound, surgery: Surgery) -> str | None:
     if not root_fits(pattern, node):
         return f"{describe(node)} is {node.op}, not {' or '.join(pattern.types)}"
@@ -121,12 +138,28 @@ def _fit_input(
         return None
     if missing or tensor is None:
         return f"input {index} of {describe(consumer)} is left out"
+    if isinstance(pattern, Either):
+        return _fit_either(pattern, tensor, bound, surgery, consumer, index)
     if isinstance(pattern, Op):
         return _fit_producer(pattern, tensor, bound, surgery, consumer)
     if isinstance(pattern, Const) and not surgery.is_constant(tensor):
         return f"{tensor.name}, input {index} of {describe(consumer)}, is computed at run time"
     bound.tensors[pattern.name] = tensor
     return None
+
+
+def _fit_either(
+    pattern: Either, tensor: gs.Tensor, bound: Bound, surgery: Surgery, consumer: gs.Node, index: int
+) -> str | None:
+    reasons = []
+    for inner in pattern.patterns:
+        trial = Bound(dict(bound.tensors), dict(bound.nodes))
+        reason = _fit_input(inner, tensor, trial, surgery, consumer, index)
+        if reason is None:
+            bound.tensors, bound.nodes = trial.tensors, trial.nodes
+            return None
+        reasons.append(reason)
+    return "; ".join(dict.fromkeys(reasons))
 
 
 def _fit_producer(pattern: Op, tensor: gs.Tensor, bound: Bound, surgery: Surgery, consumer: gs.Node) -> str | None:
@@ -145,6 +178,8 @@ def _tensor_names(pattern: Pattern) -> Iterator[str]:
         yield pattern.name
     elif isinstance(pattern, Maybe):
         yield from _tensor_names(pattern.pattern)
+    elif isinstance(pattern, Either):
+        yield from dict.fromkeys(name for inner in pattern.patterns for name in _tensor_names(inner))
     else:
         for inner in pattern.inputs:
             yield from _tensor_names(inner)

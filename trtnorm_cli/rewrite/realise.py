@@ -11,7 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from trtnorm_cli.rewrite.pattern import describe
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutput, NewOutputs, NewTensors, Replacement
 
 
 @dataclass(frozen=True)
@@ -30,45 +30,90 @@ class RealNode:
 
 @dataclass
 class Realised:
-    """A replacement with names: nodes in topological order, new constants by name, and the tensors it takes as they are."""
+    """A replacement with names: nodes in topological order, new constants by name, and the tensors it takes as they are.
 
+    ``outputs`` are the tensors of the model that it goes on producing, the root's first one first. ``instead_of`` holds the
+    old node whose place a new one takes (by its number in ``nodes``); ``stands_for`` maps new tensors to old ones of the same
+    type and shape.
+    """
+
+    outputs: tuple[str, ...]
     nodes: list[RealNode] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     taken: dict[str, gs.Tensor] = field(default_factory=dict)
+    instead_of: dict[int, gs.Node] = field(default_factory=dict)
+    stands_for: dict[str, str] = field(default_factory=dict)
+
+    def substitute(self, old: str) -> str:
+        """The tensor of the type and shape of the tensor ``old``, which goes away."""
+        return next(new for new, stood_for in self.stands_for.items() if stood_for == old)
 
 
-def realise(expression: NewNode, match: Match, fresh: Callable[[str], str]) -> Realised:
-    """Give names to what ``expression`` adds; ``fresh`` turns a wished name into one that the model does not use yet.
-
-    The last node produces the tensor that the match's root produced.
-    """
-    result = Realised()
-    _Namer(result, describe(match.root), fresh).node(expression, match.output.name)
+def realise(expression: Replacement, match: Match, fresh: Callable[[str], str]) -> Realised:
+    """Give names to what ``expression`` adds; ``fresh`` turns a wished name into one that the model does not use yet."""
+    produced = _produced(expression, match)
+    result = Realised(tuple(produced))
+    namer = _Namer(result, describe(match.site), fresh)
+    namer.fixed = {_key(source): name for name, source in produced.items()}
+    for source in produced.values():
+        namer.input(source)
+    if isinstance(expression, NewTensors):
+        result.taken.update((tensor.name, tensor) for tensor in expression.same_shape.values())
+        result.stands_for.update((tensor.name, old) for old, tensor in expression.same_shape.items())
     return result
 
 
+def _produced(expression: Replacement, match: Match) -> dict[str, NewNode | NewOutput]:
+    """Tensors of the model, the root's first output first, with what produces them from now on."""
+    if isinstance(expression, NewNode):
+        return {match.output.name: expression}
+    if isinstance(expression, NewOutputs):
+        return {match.root.outputs[number].name: expression.nodes[number] for number in sorted(expression.nodes)}
+    first = [(tensor.name, source) for tensor, source in expression.tensors if tensor is match.output]
+    return dict([*first, *((tensor.name, source) for tensor, source in expression.tensors)])
+
+
+def _key(source: NewNode | NewOutput) -> tuple[int, int]:
+    return (id(source.node), source.index) if isinstance(source, NewOutput) else (id(source), 0)
+
+
 class _Namer:
+    """``fixed`` names outputs (by the id of their node and their number) that are tensors of the model."""
+
     def __init__(self, result: Realised, stem: str, fresh: Callable[[str], str]) -> None:
         self.result, self.stem, self.fresh = result, stem, fresh
-        self.done: dict[int, str] = {}
+        self.done: dict[int, tuple[str, ...]] = {}
+        self.fixed: dict[tuple[int, int], str] = {}
 
-    def node(self, new: NewNode, output: str | None = None) -> str:
-        """Name ``new`` and all that feeds it; returns the name of its output."""
+    def node(self, new: NewNode) -> tuple[str, ...]:
+        """Name ``new`` and all that feeds it; returns the names of its outputs."""
         if id(new) in self.done:
             return self.done[id(new)]
         inputs = tuple(self.input(item) for item in new.inputs)
         name = new.name or self.fresh(f"{self.stem}/{new.role or new.op}")
-        produced = output or self.fresh(f"{name}_output")
+        outputs = tuple(self.fixed.get((id(new), i)) or self.fresh(f"{name}_output") for i in range(new.outputs))
         attrs = {key: value for key, value in new.attrs.items() if not _is_empty_list(value)}
-        self.result.nodes.append(RealNode(new.op, name, inputs, (produced,), attrs))
-        self.done[id(new)] = produced
-        return produced
+        self.result.nodes.append(RealNode(new.op, name, inputs, outputs, attrs))
+        self.done[id(new)] = outputs
+        self._remember(new, outputs)
+        return outputs
 
-    def input(self, item: gs.Tensor | NewConstant | NewNode | None) -> str:
+    def _remember(self, new: NewNode, outputs: tuple[str, ...]) -> None:
+        """What the new node stands for."""
+        if new.like is not None:
+            self.result.stands_for[outputs[0]] = new.like.name
+        if new.instead_of is None:
+            return
+        self.result.instead_of[len(self.result.nodes) - 1] = new.instead_of
+        self.result.stands_for.update(zip(outputs, (tensor.name for tensor in new.instead_of.outputs), strict=False))
+
+    def input(self, item: gs.Tensor | NewConstant | NewNode | NewOutput | None) -> str:
         if item is None:
             return ""
         if isinstance(item, NewNode):
-            return self.node(item)
+            return self.node(item)[0]
+        if isinstance(item, NewOutput):
+            return self.node(item.node)[item.index]
         if isinstance(item, NewConstant):
             return self._constant(item)
         self.result.taken[item.name] = item
@@ -78,8 +123,8 @@ class _Namer:
         if id(item) not in self.done:
             name = self.fresh(f"{self.stem}/{item.role}")
             self.result.constants[name] = item.value
-            self.done[id(item)] = name
-        return self.done[id(item)]
+            self.done[id(item)] = (name,)
+        return self.done[id(item)][0]
 
 
 def _is_empty_list(value: Any) -> bool:

@@ -1,9 +1,9 @@
-"""Rewrite one model: clean, plan, apply, check. One straight function of named steps."""
+"""Rewrite one model: clean, settle what it means, plan, apply, check, audit. One straight function of named steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -12,15 +12,21 @@ from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.load import LoadedModel
-from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, default_pins, model_inputs, pinned_types
+from trtnorm_cli.onnx_model.normalization import normalizations
+from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
+from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
+from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.audit import Refusal, audit
 from trtnorm_cli.rewrite.check import Judge
+from trtnorm_cli.rewrite.check_shapes import check_types
+from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
 from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
-from trtnorm_cli.rewrite.rules import RULES, rule_named
+from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
+from trtnorm_cli.rewrite.settings import RewriteSettings
 
-# Sizes tried for unknown spatial dimensions when no profile says which sizes the model takes.
-_SPATIAL_PINS = (32, 64, 128, 224, 256, 512)
+_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Rewriting:
     """A rewritten model and the record of how it came about.
 
     ``cleaned`` is the model between cleaning and the rules; tensors in external files are relative to ``folder``.
+    ``meant`` is the model that comparisons are made with where the file itself cannot serve: it is invalid and was repaired,
+    or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are.
     """
 
     model: onnx.ModelProto
@@ -36,74 +44,129 @@ class Rewriting:
     changes: tuple[Change, ...]
     failed: tuple[Change, ...]
     rejections: tuple[Rejection, ...]
+    refusals: tuple[Refusal, ...] = ()
+    meant: onnx.ModelProto | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def cleaned(self) -> onnx.ModelProto:
         return self.cleaning.model
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user must be told of the changes, each warning once with the nodes that it is about."""
+        nodes: dict[str, list[str]] = {}
+        for change in self.changes:
+            if change.warning:
+                nodes.setdefault(change.warning, []).append(change.node)
+        return (*(f"{_counted(names)} {text}" for text, names in nodes.items()), *self.notes)
+
     def require_all_checks_passed(self) -> None:
-        """Raise ``RewriteError`` naming every change whose check failed; those changes are not in ``model``."""
-        if not self.failed:
-            return
-        lines = [f"{change.rule} at {change.node}: {change.check.reason}" for change in self.failed]
-        rules = sorted({change.rule for change in self.failed})
-        raise RewriteError(
-            f"{len(self.failed)} change(s) failed their numeric check and were undone; nothing was written",
-            where="\n".join(["these changes:", *lines]),
-            hint="leave the rule out in the build profile and report this model:\nrules:\n  skip: [" + ", ".join(rules) + "]",
-        )
+        """Raise ``RewriteError`` naming every change whose check failed, or every normalization that must not stay.
+
+        A change whose check failed is not in ``model``.
+        """
+        if self.failed:
+            raise _failed_checks(self.failed)
+        if self.refusals:
+            raise _refused(self.refusals)
 
 
-def rewrite(loaded: LoadedModel, pins: Mapping[str, tuple[int, ...]] | None = None, skip: Sequence[str] = ()) -> Rewriting:
-    """Clean ``loaded`` and apply the rules, each change proved at the input shapes ``pins``.
+def _counted(names: Sequence[str]) -> str:
+    """``bn1``, or ``3 nodes (bn1, bn2, bn3)`` and the verb's subject stays one: each of them does it."""
+    if len(names) == 1:
+        return names[0]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"each of {len(names)} nodes ({', '.join(names[:_SHOWN])}{more})"
 
-    Without ``pins``, small shapes are chosen. ``skip`` names rules to leave out. The loaded model is not changed.
-    """
-    rules = select_rules(skip)
-    cleaning = clean(loaded.proto, loaded.folder)
-    surgery = open_model(cleaning.model, loaded.folder)
-    pinned = check_types(cleaning.model, pins)
-    with OrtRunner() as runner:
-        outcome = driver.apply(surgery, rules, declared_types(cleaning.model), Judge(runner, pinned))
-    return Rewriting(
-        model=surgery.close() if outcome.changes else cleaning.model,
-        folder=loaded.folder,
-        cleaning=cleaning,
-        changes=tuple(outcome.changes),
-        failed=tuple(outcome.failed),
-        rejections=outcome.rejections,
+
+def _failed_checks(failed: Sequence[Change]) -> RewriteError:
+    lines = [f"{change.rule} at {change.node}: {change.check.reason}" for change in failed]
+    rules = sorted({change.rule for change in failed})
+    return RewriteError(
+        f"{len(failed)} change(s) failed their numeric check and were undone; nothing was written",
+        where="\n".join(["these changes:", *lines]),
+        hint="leave the rule out in the build profile and report this model:\nrules:\n  skip: [" + ", ".join(rules) + "]",
     )
 
 
-def plan(loaded: LoadedModel, skip: Sequence[str] = ()) -> tuple[Surgery, driver.Plan, Cleaning]:
+def _refused(refusals: Sequence[Refusal]) -> RewriteError:
+    lines = []
+    for refusal in refusals[:_SHOWN]:
+        lines.append(f"{refusal.title}: {refusal.reason}")
+        lines += [f"    {detail}" for detail in refusal.details]
+    if len(refusals) > _SHOWN:
+        lines.append(f"and {len(refusals) - _SHOWN} more")
+    ways_out = dict.fromkeys(refusal.way_out for refusal in refusals[:_SHOWN])
+    return RewriteError(
+        f"{len(refusals)} normalization(s) would be refused or computed wrongly by TensorRT; nothing was written",
+        where="\n".join(["these nodes:", *lines]),
+        hint="\n".join(ways_out),
+    )
+
+
+def rewrite(loaded: LoadedModel, pins: Pins | None = None, settings: RewriteSettings | None = None) -> Rewriting:
+    """Clean ``loaded``, settle what it means, and apply the rules, each change proved at the input shapes ``pins``.
+
+    Without ``pins``, small shapes are chosen. The loaded model is not changed.
+    """
+    settings = settings or RewriteSettings()
+    rules = select_rules(settings.skip)
+    source, notes = _provable(loaded.proto)
+    cleaning = clean(source, loaded.folder)
+    repairs, on_request = (tuple(rule for rule in stage if rule in rules) for stage in (REPAIRS, ON_REQUEST))
+    with OrtRunner() as runner:
+        meaning = settle(cleaning, loaded.folder, repairs, on_request, pins, settings, runner)
+        model = meaning.cleaning.model
+        surgery = open_model(model, loaded.folder)
+        outcome = driver.apply(surgery, rules, declared_types(model), Judge(runner, check_types(model, pins)), settings)
+    refusals = audit(surgery, tolerant_types(model, pins)[0], settings)
+    settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
+    return Rewriting(
+        model=surgery.close() if outcome.changes else model,
+        folder=loaded.folder,
+        cleaning=replace(meaning.cleaning, model=cleaning.model),
+        changes=(*meaning.changes, *outcome.changes),
+        failed=(*meaning.failed, *outcome.failed),
+        rejections=outcome.rejections,
+        refusals=tuple(refusals),
+        meant=model if meaning.differs_from_the_file or source is not loaded.proto else None,
+        notes=(*notes, *meaning.notes, *_unneeded(cleaning.model, settings, settled)),
+    )
+
+
+def _provable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
+    """``model``, raised to an opset in which changes can be proved where it is older; and what the user should know of that."""
+    opset = opset_of(model)
+    if opset >= OLDEST:
+        return model, []
+    raising = raise_old_opset(model)
+    if raising.model is None:
+        why = f"the model is of opset {opset}, which ONNX Runtime does not run, and cannot be raised: {raising.why_not}"
+        return model, [f"{why}. Its normalizations are left to TensorRT, and nothing can be proved"]
+    return raising.model, [f"the model is of opset {opset}, which ONNX Runtime does not run; it was raised to opset {OLDEST}"]
+
+
+def _unneeded(cleaned: onnx.ModelProto, settings: RewriteSettings, settled: set[str]) -> list[str]:
+    """Lines of the build profile that had no effect. ``settled`` are nodes that were repaired or refused."""
+    known = [norm.label for norm in normalizations(cleaned)]
+    needless = [node for node in settings.mismatch if node in known and node not in settled]
+    return [f"the build profile says how to read the parameters of {node}, but they fit" for node in needless]
+
+
+def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[Surgery, driver.Plan, Cleaning]:
     """What ``rewrite`` would try, without doing it."""
-    cleaning = clean(loaded.proto, loaded.folder)
+    settings = settings or RewriteSettings()
+    cleaning = clean(_provable(loaded.proto)[0], loaded.folder)
     surgery = open_model(cleaning.model, loaded.folder)
-    return surgery, driver.plan(surgery, select_rules(skip), declared_types(cleaning.model)), cleaning
+    types, _ = tolerant_types(cleaning.model, None)
+    return surgery, driver.plan(surgery, select_rules(settings.skip), types, settings=settings), cleaning
 
 
 def select_rules(skip: Sequence[str]) -> tuple[Rule, ...]:
     """All rules in order, without those named in ``skip``; an unknown name is a ``UsageProblem``."""
     names = {rule_named(name).name for name in skip}
     return tuple(rule for rule in RULES if rule.name not in names)
-
-
-def check_types(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]] | None) -> dict[str, TensorType]:
-    """Types of all tensors at the shapes at which changes are proved."""
-    if pins is not None:
-        return pinned_types(model, pins)
-    if all(kind.is_static for kind in model_inputs(model).values()):
-        return pinned_types(model, default_pins(model))
-    for size in _SPATIAL_PINS:
-        types = pinned_types(model, default_pins(model, size))
-        if not any(_vanishes(kind) for kind in types.values()):
-            break
-    return types
-
-
-def _vanishes(kind: TensorType) -> bool:
-    """True for a tensor without elements: the input was too small for the model."""
-    return any(isinstance(size, int) and size <= 0 for size in kind.shape or ())
 
 
 def require_valid(source: Path, result: Path) -> None:

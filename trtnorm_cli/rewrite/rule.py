@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.rewrite.borders import Borders
 from trtnorm_cli.rewrite.pattern import Bound, Op, describe
+from trtnorm_cli.rewrite.settings import RewriteSettings
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
+    from onnx_graphsurgeon import Node as Node  # for the annotations of rules, which import no graphsurgeon
+    from onnx_graphsurgeon import Tensor as Tensor
 
     from trtnorm_cli.onnx_model.surgery import Surgery
 
@@ -30,25 +34,101 @@ class NewConstant:
 class NewNode:
     """A node of a replacement. Its inputs are tensors of the graph, new constants, other new nodes, or None (left out).
 
-    ``name`` is the node's name; when it is empty, the name of the replaced node and ``role`` make one.
+    ``name`` is the node's name; when it is empty, the name of the replaced node and ``role`` make one. ``instead_of`` is an
+    old node whose place it takes in the order of execution, and whose outputs have the types and shapes of its own; ``like``
+    is an old tensor of the type and shape of its first output.
     """
 
     op: str
-    inputs: tuple[gs.Tensor | NewConstant | NewNode | None, ...]
+    inputs: tuple[gs.Tensor | NewConstant | NewNode | NewOutput | None, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     role: str = ""
     name: str = ""
+    instead_of: gs.Node | None = None
+    like: gs.Tensor | None = None
+    outputs: int = 1
+
+
+@dataclass(frozen=True)
+class NewOutput:
+    """A further output of a new node, as the input of another."""
+
+    node: NewNode
+    index: int
+
+
+@dataclass(frozen=True)
+class NewOutputs:
+    """A replacement for several outputs of the root: ``nodes`` maps the number of an output to what produces it.
+
+    Output 0 is always there; the others are those that somebody uses.
+    """
+
+    nodes: Mapping[int, NewNode]
+
+
+@dataclass(frozen=True)
+class NewTensors:
+    """A replacement for tensors of several nodes: each tensor with what produces it from now on, the root's first output
+    among them.
+
+    ``same_shape`` maps further tensors that go away to tensors of the same type and shape, for those that ask for no more.
+    """
+
+    tensors: tuple[tuple[gs.Tensor, NewNode | NewOutput], ...]
+    same_shape: Mapping[str, gs.Tensor] = field(default_factory=dict)
+
+
+Replacement = NewNode | NewOutputs | NewTensors
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a match extends to beyond its pattern.
+
+    ``nodes`` are all that is replaced, the last to run first. The replacement produces the first output of ``root`` and the
+    tensors ``kept``, with the values that they had. ``plan`` is what the rule's replacement is made from.
+    """
+
+    root: gs.Node
+    nodes: tuple[gs.Node, ...]
+    kept: tuple[gs.Tensor, ...]
+    plan: Any
 
 
 @dataclass(frozen=True)
 class Match:
-    """A place where a rule's pattern fits. Reads only; everything that a rule asks about the graph goes through here."""
+    """A place where a rule's pattern fits. Reads only; everything that a rule asks about the graph goes through here.
+
+    ``used_outputs`` are the numbers of the root's outputs that somebody reads, the first one always among them. ``origins``
+    names for a tensor of an earlier replacement the tensor of the file that has its type and shape, and ``memory`` keeps
+    what is worth finding out only once. ``site`` is the node at which the rule was tried, the root unless ``reach`` moved it.
+    """
 
     rule: Rule
     root: gs.Node
     bound: Bound
     surgery: Surgery
     types: Mapping[str, TensorType]
+    settings: RewriteSettings = field(default_factory=RewriteSettings)
+    used_outputs: tuple[int, ...] = (0,)
+    borders: Borders = field(default_factory=Borders.nowhere)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    memory: dict[Hashable, Any] = field(default_factory=dict)
+    reach: Reach | None = None
+
+    @property
+    def site(self) -> gs.Node:
+        return next(iter(self.bound.nodes.values()))
+
+    @property
+    def kept(self) -> tuple[gs.Tensor, ...]:
+        """Further tensors that the replacement produces with the values that they had."""
+        return () if self.reach is None else self.reach.kept
+
+    def reaching(self, reach: Reach) -> Match:
+        """The match extended to ``reach``."""
+        return replace(self, root=reach.root, reach=reach)
 
     @property
     def output(self) -> gs.Tensor:
@@ -59,12 +139,25 @@ class Match:
     def opset(self) -> int:
         return self.surgery.opset
 
+    @property
+    def nodes(self) -> list[gs.Node]:
+        """The matched nodes from the root backwards; one that stands for two names of the pattern is there once."""
+        if self.reach is not None:
+            return list(self.reach.nodes)
+        return list({id(node): node for node in self.bound.nodes.values()}.values())
+
     def node(self, name: str) -> gs.Node:
         return self.bound.nodes[name]
 
     def tensor(self, name: str) -> gs.Tensor | None:
         """The tensor bound to ``name``; None for an optional input that is left out."""
         return self.bound.tensors[name]
+
+    def given(self, name: str) -> gs.Tensor:
+        """The tensor bound to ``name``, where the pattern does not let it be left out."""
+        tensor = self.bound.tensors[name]
+        assert tensor is not None, f"the pattern binds {name}"
+        return tensor
 
     def value(self, name: str) -> np.ndarray:
         """The value of a constant of the pattern, in the type in which the file stores it."""
@@ -81,6 +174,15 @@ class Match:
     def type_of(self, tensor: gs.Tensor) -> TensorType | None:
         return self.types.get(tensor.name)
 
+    def shape(self, name: str) -> tuple[int | str | None, ...] | None:
+        """The shape of a bound tensor as far as it is known: a number, a symbol or None for each axis."""
+        tensor = self.bound.tensors[name]
+        value = None if tensor is None else self.surgery.constant(tensor)
+        if value is not None:
+            return value.shape
+        kind = None if tensor is None else self.type_of(tensor)
+        return None if kind is None else kind.shape
+
     def rank(self, name: str) -> int | None:
         """The rank of a bound tensor, or None when it is not known."""
         tensor = self.bound.tensors[name]
@@ -91,23 +193,43 @@ class Match:
 Precondition = Callable[[Match], str | None]
 
 
+def _always(node: gs.Node, surgery: Surgery) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rewrite: where (``pattern``), when (``preconditions``), and what instead (``replacement``).
 
     A precondition returns None when it holds, or the reason for refusing. ``tolerance`` bounds the largest difference that
     float32 rounding may make between before and after, relative to the largest output. ``needs_rank_of`` names tensors
-    whose rank must be known.
+    whose rank must be known. A replacement that gives ``NewOutputs`` sets ``replaces_further_outputs``.
+
+    ``warning`` is what a user must be told where the rule is applied, without the node's name. ``reference`` says in other
+    operators what the match means, where the file's own nodes cannot: they are invalid, or the user asked to read them
+    otherwise (``changes_meaning``); the replacement is compared with it. ``positive`` names tensors that no valid run
+    makes negative, such as a variance.
+
+    ``concerns`` says at which of the pattern's operators the rule is worth trying and its refusal worth explaining. ``reach``
+    finds, once the preconditions hold, what else is replaced, or gives the reason for refusing; None when there is nothing to
+    gain and nothing to explain.
     """
 
     name: str
     pattern: Op
     preconditions: tuple[Precondition, ...]
-    replacement: Callable[[Match], NewNode]
+    replacement: Callable[[Match], Replacement]
     because: str
     tolerance: float = 1e-5
     needs_rank_of: tuple[str, ...] = ()
     since_opset: int = 7
+    replaces_further_outputs: bool = False
+    warning: Callable[[Match], str | None] | None = None
+    reference: Callable[[Match], NewNode] | None = None
+    changes_meaning: Callable[[Match], bool] | None = None
+    positive: tuple[str, ...] = ()
+    concerns: Callable[[gs.Node, Surgery], bool] = _always
+    reach: Callable[[Match], Reach | str | None] | None = None
 
     @property
     def doc(self) -> str:
@@ -137,7 +259,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Change:
-    """A replacement that was made (or, with a failed check, was not)."""
+    """A replacement that was made (or, with a failed check, was not).
+
+    ``changes_meaning`` is set where the user asked to read the model otherwise than it is written;
+    ``compared_with_reference`` where the file's own nodes are not what the replacement was compared with.
+    """
 
     rule: str
     node: str
@@ -145,6 +271,9 @@ class Change:
     added: tuple[str, ...]
     because: str
     check: Check
+    warning: str = ""
+    changes_meaning: bool = False
+    compared_with_reference: bool = False
 
 
 @dataclass(frozen=True)

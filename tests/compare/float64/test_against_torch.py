@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 functional = torch.nn.functional
 pytestmark = pytest.mark.torch
 
-drawn = settings(max_examples=40, deadline=None, derandomize=True)
+drawn = settings(max_examples=25, deadline=None, derandomize=True)
 TOLERANCE = 1e-12
 
 
@@ -270,6 +270,40 @@ def test_activations(op_type):
     result, expected = in_float64(op_type, [x], opset=20, **attributes), function(tensor(x)).numpy()
     # Selu's constants are float32 in ONNX.
     np.testing.assert_allclose(result, expected, rtol=1e-7 if op_type == "Selu" else 1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "low", "high"),
+    [
+        *(("Acos", -1, 1), ("Acosh", 1, 30), ("Asin", -1, 1), ("Asinh", -30, 30), ("Atan", -30, 30), ("Atanh", -0.999, 0.999)),
+        *(("Cos", -30, 30), ("Cosh", -30, 30), ("Sin", -30, 30), ("Sinh", -30, 30), ("Tan", -1.5, 1.5), ("Log", 1e-9, 30)),
+    ],
+)
+def test_functions_of_one_number(op_type, low, high):
+    x = np.linspace(low, high, 301)
+    expected = getattr(torch, op_type.lower())(tensor(x)).numpy()
+    np.testing.assert_allclose(in_float64(op_type, [x], opset=22), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (2, 3, 4, 5, 2)])
+def test_global_pooling(shape):
+    x = normal(*shape)
+    axes = tuple(range(2, x.ndim))
+    assert_close(in_float64("GlobalAveragePool", [x]), tensor(x).mean(dim=axes, keepdim=True), TOLERANCE)
+    assert_close(in_float64("GlobalMaxPool", [x]), tensor(x).amax(dim=axes, keepdim=True), 0)
+    for p in (1, 2, 3):
+        expected = torch.linalg.vector_norm(tensor(x), p, dim=axes, keepdim=True)
+        assert_close(in_float64("GlobalLpPool", [x], p=p), expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("periodic", [0, 1])
+@pytest.mark.parametrize("name", ["Blackman", "Hamming", "Hann"])
+def test_windows(name, periodic):
+    coefficients = {"alpha": 25 / 46, "beta": 21 / 46} if name == "Hamming" else {}
+    function = getattr(torch, f"{name.lower()}_window")
+    expected = function(16, periodic=bool(periodic), dtype=torch.float64, **coefficients).numpy()
+    result = in_float64(f"{name}Window", [np.array(16)], opset=17, periodic=periodic)
+    assert_close(result, expected, 1e-7)  # the specification has the coefficients as float32
 
 
 def test_gelu_of_tanh():

@@ -192,6 +192,14 @@ def test_a_channel_scaled_by_zero(rewrite):
 
 REFUSALS = [
     *shared_refusals(FEEDING),
+    *[
+        Refusal(
+            rule.weight_has_kernel_axes,
+            Feeding("float[N, 2, 5, 5] x", "c = Conv(x, w)", 3, {"w": random(*shape)}).model(),
+            f"the weight of Conv -> c has shape {list(shape)}",
+        )
+        for shape in [(), (3,), (3, 2)]
+    ],
     Refusal(
         rule.parameters_match_output_channels,
         FEEDING.model(**batchnorm(5)),

@@ -87,6 +87,14 @@ def test_other_types(rewrite, dtype, name, limit):
 
 REFUSALS = [
     *shared_refusals(FEEDING),
+    *[
+        Refusal(
+            rule.weight_has_kernel_axes,
+            Feeding("float[N, 2, 5, 5] x", "c = ConvTranspose(x, w)", 3, {"w": random(*shape)}).model(),
+            f"the weight of ConvTranspose -> c has shape {list(shape)}",
+        )
+        for shape in [(), (3,), (3, 2)]
+    ],
     Refusal(
         rule.groups_divide_input_channels,
         Feeding("float[N, 5, 5, 5] x", "c = ConvTranspose <group=2>(x, w)", 6, {"w": random(5, 3, 3, 3)}).model(),

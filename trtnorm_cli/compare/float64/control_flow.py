@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from trtnorm_cli.compare.float64.kernels.call import NotImplementedHere
 
@@ -36,11 +37,13 @@ def loop(body: Callable[[str], Body], inputs: list[Any], attributes: dict[str, A
 def _stacked(scans: list[list[Any]], count: int, declared: Any) -> list[np.ndarray]:
     if scans:
         return [np.stack([scan[i] for scan in scans]) for i in range(count)]
-    return [np.zeros((0, *_declared_shape(declared[i]))) for i in range(count)]
+    return [_nothing(declared[i].type.tensor_type) for i in range(count)]
 
 
-def _declared_shape(value: Any) -> tuple[int, ...]:
-    return tuple(dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
+def _nothing(declared: Any) -> np.ndarray:
+    """What an output is made of when there was no iteration: zero rows of the declared type and shape."""
+    dtype = tensor_dtype_to_np_dtype(declared.elem_type) if declared.elem_type else np.float64
+    return np.zeros((0, *(dimension.dim_value for dimension in declared.shape.dim)), dtype)
 
 
 def scan(body: Callable[[str], Body], inputs: list[Any], attributes: dict[str, Any]) -> list[Any]:

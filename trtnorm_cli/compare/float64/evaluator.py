@@ -27,6 +27,10 @@ from trtnorm_cli.compare.float64.shape_arithmetic import KEPT
 
 OLDEST_OPSET = 7
 """Before, operators broadcast by an attribute."""
+DISCONTINUOUS = (
+    *("ArgMax", "ArgMin", "DynamicQuantizeLinear", "Hardmax", "NonMaxSuppression", "QLinearConv", "QLinearMatMul"),
+    *("QuantizeLinear", "Round", "Sign", "TopK", "Unique"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,19 +55,42 @@ def evaluate_float64(
 ) -> Reference:
     """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
 
-    The model is raised with :func:`raise_to_float64`; weights are raised one by one when they are needed, and every tensor
-    is freed after its last use. Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
-    :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
-    stands in the way: a missing input, shapes that do not fit, no memory.
+    The model is raised with :func:`raise_to_float64`; weights are raised one by one when they are needed, and every
+    tensor is freed after its last use. Raises :class:`UnsupportedOperator` for an operator without a verified
+    implementation, :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for
+    anything else that stands in the way: a missing input, shapes that do not fit, no memory.
     """
     start = time.perf_counter()
-    folder = ""
-    if isinstance(model, Path):
-        folder, model = str(model.absolute().parent), onnx.load(str(model), load_external_data=False)
-    run = _Run(model, folder, start + budget_s)
+    run = _Run(*_loaded(model), start, start + budget_s)
     with np.errstate(all="ignore"):
         values = run.evaluate(feeds, outputs)
-    return Reference(values, run.evaluated_with, time.perf_counter() - start, tuple(run.notes))
+    return Reference(values, run.evaluated_with, time.perf_counter() - start, run.notes())
+
+
+def _loaded(model: onnx.ModelProto | Path) -> tuple[onnx.ModelProto, str]:
+    """The model without its external data, and the folder in which that is."""
+    if isinstance(model, onnx.ModelProto):
+        return model, ""
+    try:
+        return onnx.load(str(model), load_external_data=False), str(model.absolute().parent)
+    except Exception as error:
+        raise ReferenceUnavailable(f"the model cannot be read: {error}", where=str(model)) from error
+
+
+def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return raise_structure(model)
+    except Exception as error:
+        raise ReferenceUnavailable(f"the model cannot be raised to float64: {error}") from error
+
+
+def _no_weight(name: str) -> Any:
+    raise KeyError(name)
+
+
+def _own(value: Any) -> Any:
+    """A copy: what was evaluated may be a view of another tensor, or of what the caller gave."""
+    return [_own(item) for item in value] if isinstance(value, list) else None if value is None else np.array(value)
 
 
 class _Scope:
@@ -86,16 +113,15 @@ class _Scope:
 
 
 class _Run:
-    def __init__(self, model: onnx.ModelProto, folder: str, deadline: float) -> None:
-        self._structure = raise_structure(model)
+    def __init__(self, model: onnx.ModelProto, folder: str, start: float, deadline: float) -> None:
+        self._structure = _raised(model)
         self._opsets = imported_opsets(model)
         if self._opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
             raise UnsupportedOperator(f"opset {self._opsets['']} is older than {OLDEST_OPSET}")
         self._weights = {t.name: t for t in (*model.graph.initializer, *self._structure.graph.initializer)}
         self._sparse = {s.values.name: s for s in self._structure.graph.sparse_initializer}
-        self._folder, self._start, self._deadline = folder, time.perf_counter(), deadline
+        self._folder, self._start, self._deadline = folder, start, deadline
         self.evaluated_with: dict[str, str] = {}
-        self.notes: list[str] = []
 
     def evaluate(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
         graph = self._structure.graph
@@ -105,7 +131,17 @@ class _Run:
         todo = plan(graph, names, self._opsets)
         self._check_inputs(todo, feeds)
         self._run_plan(todo, scope)
-        return {name: raised_array(scope.get(name)) for name in names}
+        return {name: _own(raised_array(scope.get(name))) for name in names}
+
+    def notes(self) -> tuple[str, ...]:
+        kept = sum(any(name.endswith(KEPT) for name in node.output) for node in self._structure.graph.node)
+        jumps = sorted(set(self.evaluated_with) & set(DISCONTINUOUS))
+        said = []
+        if kept:
+            said.append(f"{kept} nodes that decide sizes were evaluated in their own type")
+        if jumps:
+            said.append(f"{', '.join(jumps)}: next to a tie, rounding alone decides the result")
+        return tuple(said)
 
     def _check_inputs(self, todo: Plan, feeds: Mapping[str, Any]) -> None:
         inputs = {value.name for value in todo.graph.input}
@@ -123,8 +159,10 @@ class _Run:
     def _weight(self, name: str) -> Any:
         if name in self._sparse:
             return dense(self._sparse[name])
-        tensor = TensorProto()
-        tensor.CopyFrom(self._weights[name])
+        tensor = self._weights[name]
+        if tensor.data_location == TensorProto.EXTERNAL:  # reading would keep the data in the model
+            tensor = TensorProto()
+            tensor.CopyFrom(self._weights[name])
         array = numpy_helper.to_array(tensor, self._folder)
         return array if name.endswith(KEPT) else raised_array(array)
 
@@ -145,9 +183,7 @@ class _Run:
         except KeyError:
             raise ReferenceUnavailable(f"the graph has no tensor '{name}'", where=node_name(step.node)) from None
 
-    def _evaluate(
-        self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]
-    ) -> Sequence[Any]:
+    def _evaluate(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
         try:
             return self._dispatch(step, inputs, scope, opsets)
         except ReferenceUnavailable:
@@ -160,9 +196,7 @@ class _Run:
             words = f"cannot be evaluated: {type(error).__name__}: {error}"
             raise ReferenceUnavailable(words, where=node_name(step.node)) from error
 
-    def _dispatch(
-        self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]
-    ) -> Sequence[Any]:
+    def _dispatch(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
         node = step.node
         domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
         operator = (domain, node.op_type)
@@ -191,7 +225,7 @@ class _Run:
             raise UnsupportedOperator("no verified float64 implementation", where=node_name(step.node))
         self._used((domain, step.node.op_type), "trtnorm: the specification's function body")
         wanted = [name for name in step.node.output if name]
-        inner = _Scope({}.__getitem__, scope)
+        inner = _Scope(_no_weight, scope)
         inner.values = {name: value for name, value in zip(step.node.input, inputs, strict=True) if name}
         self._run_plan(plan(model.graph, wanted, imported_opsets(model)), inner)
         return [inner.get(name) if name else None for name in step.node.output]
@@ -206,6 +240,7 @@ class _Run:
         todo, weights = step.cache[attribute]
 
         def evaluate(inputs: list[Any]) -> list[Any]:
+            self._check_time(step, 0.0)
             scope = _Scope(weights.__getitem__, outer)
             scope.values = {value.name: given for value, given in zip(todo.graph.input, inputs, strict=True)}
             self._run_plan(todo, scope)

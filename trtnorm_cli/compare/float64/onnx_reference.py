@@ -9,6 +9,8 @@ import onnx
 from onnx import NodeProto
 from onnx.reference import ReferenceEvaluator
 
+from trtnorm_cli.compare.float64.raising import raised_array
+
 VERIFIED = frozenset(
     ("", name)
     for name in (
@@ -25,4 +27,4 @@ def evaluate(node: NodeProto, inputs: Sequence[Any], opsets: Mapping[str, int], 
     if "onnx.reference" not in cache:
         cache["onnx.reference"] = ReferenceEvaluator(node, opsets=dict(opsets))
     named = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
-    return cache["onnx.reference"].run(None, named)
+    return [raised_array(value) for value in cache["onnx.reference"].run(None, named)]

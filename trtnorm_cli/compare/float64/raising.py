@@ -1,11 +1,12 @@
 """A model raised to float64: the exact arithmetic of the function that it describes.
 
-Weights, constants and type annotations of float16, bfloat16 and float32 become float64, and a Cast to one of these types
-becomes a Cast to float64, because its rounding is what a reference has to be free of. Integers, booleans, strings and
-float8 (whose rounding is quantization, a part of the model) stay. Model-local functions are inlined.
+Weights, constants and type annotations of float16, bfloat16 and float32 become float64, and a Cast to one of these
+types becomes a Cast to float64, because its rounding is what a reference has to be free of. Integers, booleans, strings
+and float8 (whose rounding is quantization, a part of the model) stay. Model-local functions are inlined.
 
-Arithmetic on shapes keeps its type: ``Cast(Shape(x)) · 0.7`` decides in float32 how large a tensor is, and 10 · 0.7f is 7
-in float32 and 6.9999999 in float64. Such nodes are copied in their own type for the Cast to an integer that they end in.
+Arithmetic on shapes keeps its type: ``Cast(Shape(x)) · 0.7`` decides in float32 how large a tensor is, and 10 · 0.7f is
+7 in float32 and 6.9999999 in float64. Such nodes are copied in their own type for the Cast to an integer that they end
+in.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, numpy_helper
+from onnx.inliner import inline_local_functions
 
 from trtnorm_cli.compare.float64.shape_arithmetic import KEPT, keep_shape_arithmetic
 
@@ -86,8 +88,6 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
-    from onnx.inliner import inline_local_functions
-
     return inline_local_functions(model)
 
 

@@ -184,6 +184,20 @@ class LayerContext:
         """Weights of the layer, in their own type."""
         return self.writer.constants.add(values, dims, f"{self.layer.name}/{role}")
 
+    def larger(self, a: str, b: str, onnx_type: int) -> str:
+        """The elementwise maximum."""
+        return self._extreme("Max", "Greater", a, b, onnx_type)
+
+    def smaller(self, a: str, b: str, onnx_type: int) -> str:
+        """The elementwise minimum."""
+        return self._extreme("Min", "Less", a, b, onnx_type)
+
+    def _extreme(self, op: str, comparison: str, a: str, b: str, onnx_type: int) -> str:
+        if onnx_type != TensorProto.INT64:
+            return self.op(op, a, b)
+        # ONNX Runtime 1.31 compares the lower halves of int64 values as signed numbers in Max, Min and Clip.
+        return self.op("Where", self.op(comparison, a, b), a, b)
+
     # Shapes at run time.
 
     def dims(self, name: str) -> str:

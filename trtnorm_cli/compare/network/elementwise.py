@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 from onnx import TensorProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from .context import LayerContext
 
 _BINARY = {
     "SUM": "Add",
     "PROD": "Mul",
-    "MAX": "Max",
-    "MIN": "Min",
     "SUB": "Sub",
     "DIV": "Div",  # integers: towards zero in both
     "POW": "Pow",
@@ -57,6 +57,10 @@ def elementwise(layer: LayerContext) -> str:
     a, b = layer.wide(0), layer.wide(1)
     if operation == "FLOOR_DIV":
         return layer.narrow(_floor_div(layer, a, b))
+    if operation == "MAX":
+        return layer.narrow(layer.larger(a, b, layer.wide_type()))
+    if operation == "MIN":
+        return layer.narrow(layer.smaller(a, b, layer.wide_type()))
     if operation not in _BINARY:
         raise layer.layer.refused(f"no translation of the operation {operation}")
     if operation in ("GREATER", "LESS") and layer.tensor(0).dtype == "BOOL":
@@ -112,13 +116,17 @@ def _scaled_tanh(layer: LayerContext, x: str, alpha: float, beta: float) -> str:
 
 
 def _clip(layer: LayerContext, x: str, alpha: float, beta: float) -> str:
-    """max(alpha, min(beta, x))"""
-    low, high = (layer.scalar(bound, layer.wide_type()) for bound in (alpha, beta))
-    return layer.op("Max", layer.op("Min", x, high), low)
+    """max(alpha, min(beta, x)); for integers the bounds, which are floats, end where the type ends."""
+    bounds = [alpha, beta]
+    if layer.wide_type() != TensorProto.FLOAT:
+        limits = np.iinfo(tensor_dtype_to_np_dtype(layer.wide_type()))
+        bounds = [min(max(int(bound), limits.min), limits.max) for bound in bounds]
+    low, high = (layer.scalar(bound, layer.wide_type()) for bound in bounds)
+    return layer.larger(layer.smaller(x, high, layer.wide_type()), low, layer.wide_type())
 
 
 def _integer_relu(layer: LayerContext, x: str, alpha: float, beta: float) -> str:
-    return layer.op("Max", x, layer.scalar(0, layer.wide_type()))
+    return layer.larger(x, layer.scalar(0, layer.wide_type()), layer.wide_type())
 
 
 #: ONNX operator, and which of alpha and beta each attribute takes.
@@ -158,10 +166,23 @@ def select(layer: LayerContext) -> str:
 def cast(layer: LayerContext) -> str:
     """``ICastLayer``, and ``IIdentityLayer`` where a weakly typed network gave its output another type.
 
-    Floating point to integer truncates towards zero; what happens out of range is unspecified in both.
+    Floating point to integer truncates towards zero and, in TensorRT, ends where int32 ends; ONNX leaves that undefined.
     """
     have, want = layer.tensor(0).onnx_type, layer.output().onnx_type
-    return layer.op("Identity", layer.value(0)) if have == want else layer.cast(layer.value(0), have, want)
+    if have == want:
+        return layer.op("Identity", layer.value(0))
+    if want == TensorProto.INT32 and layer.wide_type() == TensorProto.FLOAT:
+        return _saturated_int32(layer, layer.wide(0))
+    return layer.cast(layer.value(0), have, want)
+
+
+def _saturated_int32(layer: LayerContext, x: str) -> str:
+    """By way of int64, because the largest int32 is no float32."""
+    limits = np.iinfo(np.int32)
+    bounded = layer.op("Clip", x, layer.scalar(-(2.0**31)), layer.scalar(2.0**31))
+    whole = layer.cast(bounded, TensorProto.FLOAT, TensorProto.INT64)
+    whole = layer.smaller(whole, layer.scalar(limits.max, TensorProto.INT64), TensorProto.INT64)
+    return layer.cast(whole, TensorProto.INT64, TensorProto.INT32)
 
 
 def constant(layer: LayerContext) -> str:

@@ -55,14 +55,20 @@ def scatter(layer: LayerContext) -> str:
 
 
 def one_hot(layer: LayerContext) -> str:
-    """``IOneHotLayer``: inputs are indices, [off, on] values, and the depth; an index outside the depth sets nothing."""
+    """``IOneHotLayer``: inputs are indices, [off, on] values, and the depth.
+
+    A negative index counts from the back, and one outside the depth sets nothing.
+    """
     rank = layer.rank(0) + 1
     axis = int(layer.handle.axis) % rank
     onnx_type = layer.tensor(1).onnx_type
     zero, one = (layer.scalar(v, TensorProto.INT64) for v in (0, 1))
     depth = layer.op("Reshape", layer.int64(2), layer.array([], "int64"))
     classes = layer.op("Reshape", layer.op("Range", zero, depth, one), layer.ints(-1, *[1] * (rank - axis - 1)))
-    hit = layer.op("Equal", layer.op("Unsqueeze", layer.int64(0), layer.ints(axis)), classes)
+    indices = layer.int64(0)
+    from_the_back = layer.op("Add", indices, depth)
+    indices = layer.op("Where", layer.op("Less", indices, zero), from_the_back, indices)
+    hit = layer.op("Equal", layer.op("Unsqueeze", indices, layer.ints(axis)), classes)
     off, on = (layer.move("Gather", [layer.value(1), index], onnx_type) for index in (zero, one))
     return layer.move("Where", [hit, on, off], onnx_type, data=(1, 2))
 

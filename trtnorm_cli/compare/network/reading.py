@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .datatypes import ONNX_TYPE, WITHOUT_ONNX_TYPE
+from .datatypes import ONNX_TYPE
 from .problems import UntranslatableLayer
 
 #: ``LayerType`` name -> the class of ``tensorrt`` that holds the layer's parameters.
@@ -163,5 +163,5 @@ def _shape_of(handle: Any) -> tuple[int, ...] | None:
 def _require_types(layers: list[Layer]) -> None:
     for layer in layers:
         for tensor in (*layer.inputs, *layer.outputs):
-            if tensor is not None and tensor.dtype in WITHOUT_ONNX_TYPE:
+            if tensor is not None and tensor.dtype not in ONNX_TYPE:
                 raise layer.refused(f"tensor '{tensor.name}' has the type {tensor.dtype}, which ONNX opset 21 lacks")

@@ -155,7 +155,8 @@ def _strict_index(layer: LayerContext, index: str, limit: str) -> str:
 
 def _clamped(layer: LayerContext, index: str, limit: str) -> str:
     last = layer.op("Sub", limit, layer.scalar(1, TensorProto.INT64))
-    return layer.op("Max", layer.op("Min", index, last), layer.scalar(0, TensorProto.INT64))
+    below = layer.smaller(index, last, TensorProto.INT64)
+    return layer.larger(below, layer.scalar(0, TensorProto.INT64), TensorProto.INT64)
 
 
 def _wrapped(layer: LayerContext, index: str, limit: str) -> str:
@@ -166,8 +167,8 @@ def _reflected(layer: LayerContext, index: str, limit: str) -> str:
     """Reflection about the middle of the outermost elements, repeated: period 2 · (limit − 1)."""
     one, two = (layer.scalar(v, TensorProto.INT64) for v in (1, 2))
     period = layer.op("Mul", layer.op("Sub", limit, one), two)
-    phase = layer.op("Mod", index, layer.op("Max", period, one))
-    return layer.op("Min", phase, layer.op("Sub", period, phase))
+    phase = layer.op("Mod", index, layer.larger(period, one, TensorProto.INT64))
+    return layer.smaller(phase, layer.op("Sub", period, phase), TensorProto.INT64)
 
 
 _INDEX = {"STRICT_BOUNDS": _strict_index, "CLAMP": _clamped, "WRAP": _wrapped, "REFLECT": _reflected}

@@ -42,6 +42,9 @@ IR_VERSION = 10
 
 Result = str | list[str]
 
+#: What TensorRT puts between the entries of a layer's metadata.
+_METADATA_SEPARATOR = "\x1e"
+
 #: How each layer type is written. Loops and conditionals are more than a layer: see ``control``.
 TRANSLATIONS: dict[str, Callable[[LayerContext], Result]] = {
     "ACTIVATION": elementwise.activation,
@@ -231,7 +234,8 @@ class Translator:
     def origin(layer: Layer) -> dict[str, str]:
         """Where a node comes from: TensorRT's layer, its type, and the ONNX nodes that its metadata names."""
         properties = {"trt.layer": layer.name, "trt.type": layer.kind}
-        nodes = re.findall(r"\[ONNX Layer: (.*?)\]", getattr(layer.handle, "metadata", None) or "")
+        parts = (getattr(layer.handle, "metadata", None) or "").split(_METADATA_SEPARATOR)
+        nodes = [found[1] for found in (re.fullmatch(r"\[ONNX Layer: (.*)\]", part) for part in parts) if found]
         return {**properties, "onnx.node": "\n".join(nodes)} if nodes else properties
 
     @staticmethod

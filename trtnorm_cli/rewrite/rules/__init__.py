@@ -5,17 +5,50 @@ from __future__ import annotations
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import (
+    batchnorm_batch_statistics,
+    batchnorm_parameters_to_vectors,
+    batchnorm_per_element,
+    batchnorm_runtime_parameters,
+    batchnorm_to_inference,
     batchnorm_to_scale_shift,
+    fold_batchnorm_constant,
     fold_batchnorm_conv,
     fold_batchnorm_conv_transpose,
+    fold_batchnorm_downstream,
     fold_batchnorm_gemm,
+    fold_batchnorm_upstream,
+    fold_scale_shift_upstream,
+    merge_scale_shift,
+    repair_batchnorm_channels,
+    untile_batchnorm,
 )
 
+# These settle what a model means and run before all others: they make it valid, then read it as the user asks.
+REPAIRS: tuple[Rule, ...] = (
+    fold_batchnorm_constant.RULE,
+    batchnorm_parameters_to_vectors.RULE,
+    repair_batchnorm_channels.RULE,
+)
+ON_REQUEST: tuple[Rule, ...] = (batchnorm_to_inference.RULE,)
+
 RULES: tuple[Rule, ...] = (
+    *REPAIRS,
+    *ON_REQUEST,
+    untile_batchnorm.RULE,
     fold_batchnorm_conv.RULE,
     fold_batchnorm_conv_transpose.RULE,
+    # Next to its convolution a BatchNormalization folds without any shape being known; then the search for weights further
+    # away. Before comes first: it costs nothing, while a padded convolution behind cannot take a shift.
     fold_batchnorm_gemm.RULE,
+    fold_batchnorm_upstream.RULE,
+    fold_batchnorm_downstream.RULE,
+    # What no weight takes: constants among themselves, once those next to weights are gone.
+    fold_scale_shift_upstream.RULE,
+    merge_scale_shift.RULE,
     batchnorm_to_scale_shift.RULE,
+    batchnorm_per_element.RULE,
+    batchnorm_runtime_parameters.RULE,
+    batchnorm_batch_statistics.RULE,
 )
 
 

@@ -54,11 +54,7 @@ def parameters_agree(m: Match) -> str | None:
 
 def parameters_are_finite(m: Match) -> str | None:
     """scale, bias, mean and variance hold no NaN and no infinity."""
-    for name in PARAMETER_NAMES:
-        bad = np.flatnonzero(~np.isfinite(m.value(name).astype(np.float64)))
-        if bad.size:
-            return f"{_tensor_name(m, name)} ({_ROLES[name]}) is not finite in {_channels(bad, m.value(name))}"
-    return None
+    return next((reason for name in PARAMETER_NAMES if (reason := not_finite(m, name)) is not None), None)
 
 
 def variance_is_positive(m: Match) -> str | None:
@@ -106,6 +102,15 @@ def not_representable(values: np.ndarray, dtype: np.dtype, what: str) -> str | N
 def is_float(dtype: np.dtype) -> bool:
     """True for float16, bfloat16, float32 and float64."""
     return dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
+
+
+def not_finite(m: Match, name: str) -> str | None:
+    """None when the parameter ``name`` holds no NaN and no infinity; else the channels where it does, with their values."""
+    values = m.value(name).reshape(-1)
+    bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
+    if bad.size == 0:
+        return None
+    return f"{_tensor_name(m, name)} ({_ROLES[name]}) is not finite in {_channels(bad, values)}"
 
 
 def _tensor_name(m: Match, name: str) -> str:

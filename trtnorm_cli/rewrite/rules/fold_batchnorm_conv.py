@@ -18,6 +18,12 @@ from trtnorm_cli.rewrite.rules import batchnorm
 CONV = op("Conv", Var("x"), Const("weight"), optional(Const("bias")), name="conv")
 
 
+def weight_has_kernel_axes(m: Match) -> str | None:
+    """the weight of the convolution has two axes of channels and at least one of the kernel."""
+    weight = m.value("weight")
+    return None if weight.ndim >= 3 else f"the weight of {describe(m.node('conv'))} has shape {list(weight.shape)}"
+
+
 def parameters_match_output_channels(m: Match) -> str | None:
     """scale, bias, mean and variance each hold one value per output channel of the convolution."""
     return batchnorm.channel_mismatch(m, m.value("weight").shape[0], describe(m.node("conv")))
@@ -66,6 +72,7 @@ RULE = Rule(
     pattern=op("BatchNormalization", CONV, *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
     preconditions=(
         *batchnorm.PRECONDITIONS,
+        weight_has_kernel_axes,
         parameters_match_output_channels,
         bias_is_a_vector,
         folded_values_are_representable,

@@ -18,6 +18,12 @@ from trtnorm_cli.rewrite.rules import batchnorm
 CONV = op("ConvTranspose", Var("x"), Const("weight"), optional(Const("bias")), name="conv")
 
 
+def weight_has_kernel_axes(m: Match) -> str | None:
+    """the weight of the transposed convolution has two axes of channels and at least one of the kernel."""
+    weight = m.value("weight")
+    return None if weight.ndim >= 3 else f"the weight of {describe(m.node('conv'))} has shape {list(weight.shape)}"
+
+
 def groups_divide_input_channels(m: Match) -> str | None:
     """the number of groups divides the input channels of the weight."""
     channels, groups = m.value("weight").shape[0], _groups(m)
@@ -80,6 +86,7 @@ RULE = Rule(
     pattern=op("BatchNormalization", CONV, *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
     preconditions=(
         *batchnorm.PRECONDITIONS,
+        weight_has_kernel_axes,
         groups_divide_input_channels,
         parameters_match_output_channels,
         bias_is_a_vector,

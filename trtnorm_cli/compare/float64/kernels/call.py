@@ -13,7 +13,8 @@ import numpy as np
 class Call:
     """``inputs`` holds arrays, lists (sequences) or None for what is absent; ``attributes`` has the schema's defaults.
 
-    ``opset`` is the version of the operator's domain that the model imports, ``outputs`` the names, empty if not wanted.
+    ``opset`` is the version of the operator's domain that the model imports, ``outputs`` the names, empty if not
+    wanted.
     """
 
     op_type: str

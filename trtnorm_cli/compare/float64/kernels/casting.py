@@ -6,7 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from trtnorm_cli.compare.float64.kernels.call import Call, Kernel, NotImplementedHere, one
@@ -40,11 +40,19 @@ def to_narrow_float(x: np.ndarray, target: Any, saturate: bool) -> np.ndarray:
     return np.where(np.isnan(x), rounded, np.clip(x, -largest, largest).astype(target))
 
 
+CONSTANT_TYPES: dict[str, Any] = {
+    "value": None,
+    **dict.fromkeys(("value_float", "value_floats"), np.float32),
+    **dict.fromkeys(("value_int", "value_ints"), np.int64),
+    **dict.fromkeys(("value_string", "value_strings"), object),
+}
+"""Attributes of Constant; one of float32 is left only where arithmetic on shapes keeps its type."""
+
+
 def constant(call: Call) -> np.ndarray:
-    for name in ("value", "value_int", "value_ints", "value_string", "value_strings"):
-        value = call[name]
-        if value is not None:
-            return np.asarray(value, np.int64 if "int" in name else object if "string" in name else None)
+    for name, dtype in CONSTANT_TYPES.items():
+        if call[name] is not None:
+            return np.asarray(call[name], dtype)
     if call["sparse_value"] is not None:
         return dense(call["sparse_value"])
     raise NotImplementedHere("a Constant without a value")
@@ -52,8 +60,6 @@ def constant(call: Call) -> np.ndarray:
 
 def dense(sparse: Any) -> np.ndarray:
     """A SparseTensorProto as an array: indices are flat, or one row per element."""
-    from onnx import numpy_helper
-
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     result = np.zeros(tuple(sparse.dims), values.dtype)
     where = (indices,) if indices.ndim == 1 else tuple(indices.T)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -57,20 +58,19 @@ def conv_transpose(call: Call) -> np.ndarray:
     matrix = weight.reshape(group, x.shape[1] // group, -1).transpose(0, 2, 1)
     columns = np.matmul(matrix, x.reshape(x.shape[0], group, x.shape[1] // group, math.prod(sizes)))
     _add_windows(buffer, columns.reshape(*buffer.shape[:2], *kernel, *sizes), strides, dilations)
-    cut = tuple(slice(b, b + o) for b, o in zip(begin, output, strict=True))
-    return _with_bias(buffer[(..., *cut)], bias)
+    cut: tuple[Any, ...] = (..., *(slice(b, b + o) for b, o in zip(begin, output, strict=True)))
+    return _with_bias(buffer[cut], bias)
 
 
-def _add_windows(
-    buffer: np.ndarray, columns: np.ndarray, strides: tuple[int, ...], dilations: tuple[int, ...]
-) -> None:
+def _add_windows(buffer: np.ndarray, columns: np.ndarray, strides: tuple[int, ...], dilations: tuple[int, ...]) -> None:
     """Add windows [N, C, kernel..., windows...] to where they lie in ``buffer`` [N, C, ...]."""
     spatial = buffer.ndim - 2
     kernel, counts = columns.shape[2 : 2 + spatial], columns.shape[2 + spatial :]
     for offset in itertools.product(*map(range, kernel)):
         place = zip(offset, dilations, strides, counts, strict=True)
-        target = tuple(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in place)
-        buffer[(..., *target)] += columns[(slice(None), slice(None), *offset)]
+        target: tuple[Any, ...] = (..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in place))
+        source: tuple[Any, ...] = (slice(None), slice(None), *offset)
+        buffer[target] += columns[source]
 
 
 def col2im(call: Call) -> np.ndarray:
@@ -84,7 +84,8 @@ def col2im(call: Call) -> np.ndarray:
     columns = call.x.reshape(call.x.shape[0], -1, *block, *counts)
     buffer = np.zeros((*columns.shape[:2], *padded), call.x.dtype)
     _add_windows(buffer, columns, strides, dilations)
-    return buffer[(..., *(slice(b, b + n) for b, n in zip(pads, image, strict=False)))]
+    inside: tuple[Any, ...] = (..., *(slice(b, b + n) for b, n in zip(pads[:spatial], image, strict=True)))
+    return buffer[inside]
 
 
 def _reach(begin: int, output: int, full: int) -> int:

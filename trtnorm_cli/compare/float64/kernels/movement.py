@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
-from trtnorm_cli.compare.float64.kernels.call import Call, Kernel, NotImplementedHere, one
+from trtnorm_cli.compare.float64.kernels.call import Call, Kernel, one
 
 
 def reshape(call: Call) -> np.ndarray:
@@ -92,7 +93,7 @@ def gather_elements(call: Call) -> np.ndarray:
 
 def _element_grid(indices: np.ndarray, axis: int, length: int) -> tuple[np.ndarray, ...]:
     """An index per axis: ``indices`` along ``axis`` and the element's own place along the others."""
-    grid = list(np.indices(indices.shape, sparse=True))
+    grid: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     grid[axis] = _positive(indices, length)
     return tuple(grid)
 
@@ -106,7 +107,7 @@ def _nd_grid(x: np.ndarray, indices: np.ndarray, batch: int) -> tuple[np.ndarray
     """The last axis of ``indices`` is a place in ``x`` behind its first ``batch`` axes."""
     depth = indices.shape[-1]
     columns = tuple(_positive(indices[..., i], x.shape[batch + i]) for i in range(depth))
-    batches = np.indices(indices.shape[:batch], sparse=True) if batch else ()
+    batches: tuple[np.ndarray, ...] = np.indices(indices.shape[:batch], sparse=True) if batch else ()
     extra = indices.ndim - 1 - batch
     return (*(b.reshape(b.shape + (1,) * extra) for b in batches), *columns)
 
@@ -149,7 +150,7 @@ def pad(call: Call) -> np.ndarray:
     if mode == "constant":
         fill = np.ravel(value)[0] if np.size(value) else 0
         return np.pad(x, margins, constant_values=np.asarray(fill, x.dtype) if x.dtype != object else "")
-    return np.pad(x, margins, mode=mode)  # type: ignore[call-overload]
+    return np.pad(x, margins, mode=mode)
 
 
 def depth_to_space(call: Call) -> np.ndarray:
@@ -204,10 +205,9 @@ def one_hot(call: Call) -> np.ndarray:
 
 
 def eye_like(call: Call) -> np.ndarray:
-    from onnx.helper import tensor_dtype_to_np_dtype
-
     dtype = call.x.dtype if call["dtype"] is None else tensor_dtype_to_np_dtype(call["dtype"])
-    return np.eye(*call.x.shape, k=call["k"], dtype=dtype)
+    rows, columns = call.x.shape
+    return np.eye(rows, columns, k=call["k"], dtype=dtype)
 
 
 def non_zero(call: Call) -> np.ndarray:
@@ -219,20 +219,12 @@ def compress(call: Call) -> np.ndarray:
 
 
 def reverse_sequence(call: Call) -> np.ndarray:
+    """The first ``lengths`` steps of each sample backward; time and batch are the first two axes."""
     x, lengths = call.inputs
-    time, batch = call["time_axis"], call["batch_axis"]
-    steps = np.arange(x.shape[time])[:, None]
+    steps = np.arange(x.shape[call["time_axis"]])[:, None]
     order = np.where(steps < lengths, lengths - 1 - steps, steps)
-    order = order if time == 0 else order.T
-    return (
-        np.take_along_axis(x, order.reshape(order.shape + (1,) * (x.ndim - 2)), axis=time)
-        if {time, batch}
-        == {
-            0,
-            1,
-        }
-        else _refuse("ReverseSequence of other axes than 0 and 1")
-    )
+    order = order if call["time_axis"] == 0 else order.T
+    return np.take_along_axis(x, order.reshape(order.shape + (1,) * (x.ndim - 2)), axis=call["time_axis"])
 
 
 def center_crop_pad(call: Call) -> np.ndarray:
@@ -255,10 +247,6 @@ def tile(call: Call) -> np.ndarray:
 
 def transpose(call: Call) -> np.ndarray:
     return np.transpose(call.x, call["perm"])
-
-
-def _refuse(reason: str) -> Any:
-    raise NotImplementedHere(reason)
 
 
 KERNELS: dict[str, Kernel] = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from trtnorm_cli.compare.float64.kernels.call import Call, Kernel, NotImplementedHere, one
 from trtnorm_cli.compare.float64.kernels.casting import converted
@@ -41,8 +42,6 @@ def saturated(values: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def quantize(call: Call) -> np.ndarray:
-    from onnx.helper import tensor_dtype_to_np_dtype
-
     x, scale, zero = call.x, call.inputs[1], call.input(2)
     number = call["output_dtype"]
     dtype = zero.dtype if zero is not None else tensor_dtype_to_np_dtype(number) if number else np.dtype(np.uint8)
@@ -101,11 +100,10 @@ def qlinear_matmul(call: Call) -> np.ndarray:
 
 
 def _row(values: np.ndarray, axis: int) -> np.ndarray:
-    return (
-        values.reshape((-1,) + (1,) * (-1 - axis))
-        if values.ndim == 1 and values.size > 1
-        else (values.reshape(()) if values.size == 1 else values)
-    )
+    """A single value without an axis, one value per row or column along ``axis``, anything else as it is."""
+    if values.size == 1:
+        return values.reshape(())
+    return values.reshape((-1,) + (1,) * (-1 - axis)) if values.ndim == 1 else values
 
 
 def qlinear_conv(call: Call) -> np.ndarray:

@@ -31,10 +31,9 @@ def _extreme(ufunc: Any, lowest: bool) -> Reduction:
     def reduce(x: np.ndarray, axes: tuple[int, ...] | None, keepdims: bool) -> Any:
         if x.dtype == bool:
             return (np.any if lowest else np.all)(x, axis=axes, keepdims=keepdims)
+        end: float = -np.inf if lowest else np.inf
         if np.issubdtype(x.dtype, np.integer):
             end = np.iinfo(x.dtype).min if lowest else np.iinfo(x.dtype).max
-        else:
-            end = -np.inf if lowest else np.inf
         return ufunc.reduce(x, axis=axes, keepdims=keepdims, initial=end)
 
     return reduce
@@ -45,12 +44,10 @@ def _sum(x: np.ndarray, axes: tuple[int, ...] | None, keepdims: bool) -> Any:
 
 
 def _mean(x: np.ndarray, axes: tuple[int, ...] | None, keepdims: bool) -> Any:
-    total = np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
-    return (
-        np.trunc(total / (x.size / max(np.size(total), 1)))
-        if x.dtype.kind in "iu"
-        else (np.mean(x, axis=axes, keepdims=keepdims))
-    )
+    if x.dtype.kind == "f":
+        return np.mean(x, axis=axes, keepdims=keepdims)
+    total = _sum(x, axes, keepdims)
+    return np.trunc(total / (x.size / max(np.size(total), 1)))
 
 
 def log_sum_exp(x: np.ndarray, axes: tuple[int, ...] | None, keepdims: bool) -> Any:

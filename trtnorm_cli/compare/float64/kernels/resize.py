@@ -1,7 +1,8 @@
 """Resize and Upsample: one interpolation matrix per axis, because every mode is separable.
 
-Coordinates for ``nearest`` are computed in float32, in the order of the specification's formulas: which neighbour is nearest
-jumps with the last bit, and the specification's scales are float32. Sizes of the output are float32 for the same reason.
+Coordinates for ``nearest`` are computed in float32, in the order of the specification's formulas: which neighbour is
+nearest jumps with the last bit, and the specification's scales are float32. Sizes of the output are float32 for the
+same reason.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from trtnorm_cli.compare.float64.kernels.call import Call, Kernel, NotImplemente
 
 SIMPLE_UNTIL = 10
 """Upsample and Resize until opset 10 know only asymmetric coordinates; nearest rounds down, or up when shrinking."""
+
+REACH = {"linear": 1.0, "cubic": 2.0}
+"""How many elements to each side count."""
 
 
 @dataclass(frozen=True)
@@ -113,32 +117,29 @@ def _original(axis: Axis, mode: str, kind: type[np.floating]) -> np.ndarray:
 
 
 def _nearest(coordinates: np.ndarray, axis: Axis, call: Call) -> np.ndarray:
+    mode = call["nearest_mode"]
     if call.opset <= SIMPLE_UNTIL:
-        rounded = np.ceil(coordinates) if axis.scale < 1 else np.floor(coordinates)
+        mode = "ceil" if axis.scale < 1 else "floor"
+    if mode in ("round_prefer_floor", "round_prefer_ceil"):
+        half = np.float32(0.5)
+        rounded = np.ceil(coordinates - half) if mode == "round_prefer_floor" else np.floor(coordinates + half)
     else:
-        rounded = {
-            "round_prefer_floor": lambda c: np.ceil(c - np.float32(0.5)),
-            "round_prefer_ceil": lambda c: np.floor(c + np.float32(0.5)),
-            "floor": np.floor,
-            "ceil": np.ceil,
-        }[call["nearest_mode"]](coordinates)
+        rounded = np.ceil(coordinates) if mode == "ceil" else np.floor(coordinates)
     return np.clip(rounded, 0, axis.length - 1).astype(np.int64)
 
 
 def _interpolation(coordinates: np.ndarray, axis: Axis, call: Call) -> np.ndarray:
     """The matrix [resized, length] of weights; places outside of the input count for the element at the edge."""
     stretch = min(axis.scale, 1.0) if call["antialias"] else 1.0
-    if call["mode"] == "linear":
-        reach, weight = 1.0 / stretch, lambda distance: np.maximum(1.0 - np.abs(distance), 0.0)
-    elif call["mode"] == "cubic":
-        reach, weight = 2.0 / stretch, lambda distance: cubic(distance, call["cubic_coeff_a"])
-    else:
+    if call["mode"] not in REACH:
         raise NotImplementedHere(f"mode {call['mode']}")
     if call["mode"] == "linear" and not call["antialias"]:
         coordinates = np.clip(coordinates, 0, axis.length - 1)
+    reach = REACH[call["mode"]] / stretch
     first = np.floor(coordinates - reach).astype(np.int64)
     places = first[:, None] + np.arange(2 * math.ceil(reach) + 2)
-    weights = weight((places - coordinates[:, None]) * stretch)
+    distances = (places - coordinates[:, None]) * stretch
+    weights = cubic(distances, call["cubic_coeff_a"]) if call["mode"] == "cubic" else np.maximum(1 - np.abs(distances), 0.0)
     if call["exclude_outside"]:
         weights = np.where((places >= 0) & (places < axis.length), weights, 0.0)
     if call["exclude_outside"] or call["antialias"]:

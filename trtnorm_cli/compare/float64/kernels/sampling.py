@@ -76,8 +76,8 @@ def _read(x: np.ndarray, places: list[np.ndarray], padding: str, aligned: bool) 
         places = [_padded_place(p, n, padding, aligned) for p, n in zip(places, sizes, strict=True)]
     clipped = tuple(np.clip(np.rint(p), 0, n - 1).astype(np.int64) for p, n in zip(places, sizes, strict=True))
     samples = np.arange(x.shape[0]).reshape((-1,) + (1,) * (clipped[0].ndim - 1))
-    values = np.moveaxis(np.moveaxis(x, 1, -1)[(samples, *clipped)], -1, 1)
-    return np.where(inside[:, None], values, 0.0)
+    where = (samples, *clipped)
+    return np.where(inside[:, None], np.moveaxis(np.moveaxis(x, 1, -1)[where], -1, 1), 0.0)
 
 
 def roi_align(call: Call) -> np.ndarray:
@@ -123,13 +123,14 @@ def _pooled_cells(
     grid = (x.shape[0], cells[0], counts[0], cells[1], counts[1])
     if call["mode"] == "max":
         return np.max(np.stack(terms), axis=0).reshape(grid).max(axis=(2, 4))
-    return sum(terms).reshape(grid).mean(axis=(2, 4))  # type: ignore[union-attr]
+    return sum(terms).reshape(grid).mean(axis=(2, 4))
 
 
 def deform_conv(call: Call) -> np.ndarray:
     """Dai et al. 2017; with a mask Zhu et al. 2019. Two spatial axes.
 
-    offset [N, offset_group·kh·kw·2, oh, ow] moves every tap (row first), mask [N, offset_group·kh·kw, oh, ow] weighs it.
+    offset [N, offset_group·kh·kw·2, oh, ow] moves every tap (row first), mask [N, offset_group·kh·kw, oh, ow] weighs
+    it.
     """
     x, weight, offset, bias, mask = (call.input(i) for i in range(5))
     if x.ndim != 4:
@@ -156,7 +157,7 @@ def deform_conv(call: Call) -> np.ndarray:
 def _bilinear_zero_outside(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     supports = itertools.product(_support(rows, "linear"), _support(columns, "linear"))
     terms = [(rw * cw)[:, None] * _read(x, [r, c], "zeros", False) for (r, rw), (c, cw) in supports]
-    return sum(terms)  # type: ignore[return-value]
+    return sum(terms)
 
 
 KERNELS: dict[str, Kernel] = {"DeformConv": one(deform_conv), "GridSample": one(grid_sample), "RoiAlign": one(roi_align)}

@@ -30,9 +30,7 @@ def non_max_suppression(call: Call) -> np.ndarray:
 
 def _from_corners(boxes: np.ndarray) -> np.ndarray:
     """Two opposite corners, in any order, as smaller and larger ones."""
-    return np.concatenate(
-        [np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1
-    )
+    return np.concatenate([np.minimum(boxes[..., :2], boxes[..., 2:]), np.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1)
 
 
 def _from_centre(boxes: np.ndarray) -> np.ndarray:
@@ -62,9 +60,7 @@ def _intersection_over_union(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 def unique(call: Call) -> tuple[Any, ...]:
     """Values, index of the first of each, the inverse, and counts; sorted, or in order of appearance."""
     axis = call["axis"]
-    values, first, inverse, counts = np.unique(
-        call.x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
+    values, first, inverse, counts = np.unique(call.x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     inverse = inverse.reshape(-1)
     if not call["sorted"]:
         order = np.argsort(first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,8 @@ class Windows:
         """Each offset within the window, and the elements [N, C, output...] that all windows have there."""
         for offset in itertools.product(*map(range, self.kernel)):
             steps = zip(offset, self.dilations, self.strides, self.output, strict=True)
-            yield offset, padded[(..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in steps))]
+            where: tuple[Any, ...] = (..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in steps))
+            yield offset, padded[where]
 
     def view(self, padded: np.ndarray) -> np.ndarray:
         """All windows without a copy, [N, C, kernel..., output...]."""

@@ -1,0 +1,283 @@
+"""The command line itself: help, exit codes, how errors are shown, and what is imported."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+import trtnorm_cli
+from tests.models import batchnorm, parse, random, saved
+from trtnorm_cli import cli, errors
+from trtnorm_cli.cli import COMMANDS, render, run
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+HEAVY = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "torch", "tensorrt", "tensorrt_rtx", "pydantic", "rich", "yaml")
+
+
+def tree(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The path of every command and subcommand."""
+    context = click.Context(command)
+    inner = command.list_commands(context) if isinstance(command, click.Group) else []
+    return [path, *itertools.chain(*(tree(command.get_command(context, name), (*path, name)) for name in inner))]
+
+
+ALL_COMMANDS = tree(cli.cli)
+every_command = pytest.mark.parametrize("path", ALL_COMMANDS, ids=lambda path: "-".join(("trtnorm", *path)))
+
+
+def trtnorm(*arguments: str | Path, env: dict[str, str] | None = None, **options) -> subprocess.CompletedProcess[str]:
+    """The program as a user starts it."""
+    command = [sys.executable, "-m", "trtnorm_cli", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(trtnorm_cli.__file__).parents[1]), **(env or {})}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120, **options)
+
+
+@every_command
+def test_help_is_as_reviewed(path, capsys, monkeypatch):
+    """Run with UPDATE_SNAPSHOTS=1 to write the files anew, and read the difference."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    snapshot = SNAPSHOTS / f"help{''.join('-' + name for name in path)}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
+        snapshot.write_text(shown)
+    assert shown == snapshot.read_text()
+
+
+def test_there_is_no_snapshot_of_a_command_that_is_gone():
+    expected = {f"help{''.join('-' + name for name in path)}.txt" for path in ALL_COMMANDS}
+    assert {path.name for path in SNAPSHOTS.glob("help*.txt")} == expected
+
+
+@every_command
+def test_help_has_an_example_and_fits_a_terminal(path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    run([*path, "-h"])
+    shown = capsys.readouterr().out
+    assert re.search(r"^  Example:\n +trtnorm ", shown, re.MULTILINE)
+    assert all(len(line) <= 100 for line in shown.splitlines())
+
+
+@every_command
+def test_the_line_in_the_list_of_commands_is_short(path):
+    if len(path) == 1:
+        assert COMMANDS[path[0]].endswith(".")
+        assert len(COMMANDS[path[0]]) <= 66
+
+
+@every_command
+def test_help_imports_nothing_heavy(path):
+    code = (
+        "import sys\nfrom trtnorm_cli.cli import run\n"
+        f"assert run({[*path, '--help']!r}) == 0\n"
+        f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit('imported: ' + ', '.join(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_quick():
+    """At most 60 ms of processor time more than Python itself, the best of several runs: what else runs does not count."""
+
+    def seconds(*arguments: str) -> float:
+        process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return used.ru_utime + used.ru_stime
+
+    pairs = [(seconds("-c", "pass"), seconds("-m", "trtnorm_cli", "--help")) for _ in range(7)]
+    assert min(b for _, b in pairs) - min(a for a, _ in pairs) < 0.060
+
+
+@pytest.mark.parametrize(("arguments", "code", "words"), [
+    (["--version"], 0, f"trtnorm, version {trtnorm_cli.__version__}"),
+    (["biuld"], 2, "there is no command 'biuld'; did you mean 'build'?"),
+    (["zzzz"], 2, "there is no command 'zzzz'"),
+    (["build"], 2, "Missing argument 'MODEL'"),
+    (["build", "m.onnx", "--nonsense"], 2, "--nonsense"),
+    (["build", "m.onnx", "--timeout", "0"], 2, "Invalid value for '--timeout'"),
+    (["build", "m.onnx", "--timeout", "soon"], 2, "Invalid value for '--timeout'"),
+    (["build", "m.onnx", "--backend", "tensorrt-lite"], 2, "Invalid value for '--backend'"),
+    (["rewrite", "m.onnx"], 2, "give the name of the result with -o FIXED.onnx, or --dry-run"),
+    (["rules", "show", "no-such-rule"], 2, "there is no rule named 'no-such-rule'"),
+    (["rules", "show"], 2, "Missing argument 'NAME'"),
+])  # fmt: skip
+def test_usage(capsys, arguments, code, words):
+    assert run(arguments) == code
+    shown = capsys.readouterr()
+    assert words in (shown.err if code else shown.out)
+    assert "Traceback" not in shown.err
+
+
+def test_no_command_shows_the_help(capsys):
+    assert run([]) in (0, 2)
+    assert "Commands:" in "".join(capsys.readouterr())
+
+
+@pytest.fixture
+def raising(monkeypatch):
+    """A command ``fake`` that raises the given error, or returns the given value."""
+
+    def install(outcome: object) -> None:
+        @click.command("fake")
+        def command() -> object:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        module = ModuleType("trtnorm_cli.commands.fake")
+        module.command = command
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(COMMANDS, "fake", "Raise.")
+
+    return install
+
+
+CODES = {
+    errors.OutOfTolerance: 1, errors.UsageProblem: 2, errors.ProfileError: 2, errors.ModelError: 3, errors.RewriteError: 4,
+    errors.TensorRTRefusal: 5, errors.BuilderDied: 6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "code"), CODES.items(), ids=lambda value: getattr(value, "__name__", str(value)))
+def test_each_error_has_its_exit_code(raising, capsys, kind, code):
+    raising(kind("it went wrong", "m.onnx", "mend it"))
+    assert run(["fake"]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "error: m.onnx: it went wrong\n  fix: mend it\n"
+
+
+def test_every_error_is_in_the_table_of_exit_codes():
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.TrtnormError)}
+    assert kinds - {errors.TrtnormError} == CODES.keys()
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(None, 0), (0, 0), (1, 1), (4, 4), ("text", 0)])
+def test_a_command_returns_its_exit_code(raising, outcome, code):
+    raising(outcome)
+    assert run(["fake"]) == code
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), click.Abort()])
+def test_an_interrupt(raising, capsys, interrupt):
+    raising(interrupt)
+    assert run(["fake"]) == 130
+    assert capsys.readouterr().err.strip() == "interrupted"
+
+
+def test_a_defect_leaves_a_log_and_no_traceback(raising, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    raising(ZeroDivisionError("oops"))
+    assert run(["fake"]) == 70
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: this is a defect in trtnorm: ZeroDivisionError: oops\n  fix: report it together with ")
+    assert "Traceback" not in shown
+    (log,) = tmp_path.glob("trtnorm-defect-*.log")
+    assert str(log) in shown
+    text = log.read_text()
+    assert f"trtnorm {trtnorm_cli.__version__}, Python {sys.version.split()[0]}" in text
+    assert "numpy " in text
+    assert "onnxruntime " in text
+    assert "Traceback (most recent call last)" in text
+    assert "ZeroDivisionError: oops" in text
+
+
+def test_a_defect_without_a_place_for_the_log(raising, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    raising(ZeroDivisionError("oops"))
+    assert run(["fake"]) == 70
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: this is a defect in trtnorm: ZeroDivisionError: oops\n  fix: report it together with ")
+    assert "Traceback (most recent call last)" in shown, "there is nowhere else to put it"
+
+
+@pytest.mark.parametrize(("error", "text"), [
+    (errors.ModelError("a"), "error: a"),
+    (errors.ModelError("a", "w"), "error: w: a"),
+    (errors.ModelError("a", None, "h"), "error: a\n  fix: h"),
+    (errors.ModelError("a", "w\nx", "h\ni"), "error: a\n  w\n  x\n  fix: h\n       i"),
+    (errors.ModelError("a\nb", "w"), "error: w: a\nb"),
+])  # fmt: skip
+def test_rendering(error, text):
+    assert render(error) == text
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    made = parse(
+        "g (float[N, 2, 7, 7] x) => (float[N, 4, 5, 5] y)"
+        ' { ["卷积"] c = Conv(x, w) ["规范"] y = BatchNormalization(c, gamma, beta, mu, var) }',
+        {"w": random(4, 2, 3, 3), **batchnorm(4)},
+    )
+    return saved(made, tmp_path_factory.mktemp("cli") / "m.onnx")
+
+
+def test_a_reader_that_goes_away_is_no_error(model):
+    reader, writer = os.pipe()
+    os.close(reader)
+    for arguments in (["inspect", str(model), "--json"], ["rules"], ["--help"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "trtnorm_cli", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+    os.close(writer)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_names_that_the_terminal_cannot_show(model, encoding):
+    done = trtnorm("inspect", model, env={"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}, encoding=encoding)
+    assert done.returncode == 0, done.stderr
+    assert ("规范" if encoding == "utf-8" else "\\u89c4\\u8303") in done.stdout
+
+
+def test_a_file_name_that_is_not_utf_8(model, tmp_path):
+    name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.onnx")
+    Path(name).write_bytes(model.read_bytes())
+    for path in (name, name + "x"):
+        done = trtnorm("inspect", path, encoding="utf-8")
+        assert done.returncode == 3
+        assert "\\udcff.onnx" in done.stderr
+        assert "the file's name is not UTF-8" in done.stderr
+
+
+def test_json_goes_to_stdout_and_the_rest_to_stderr(model, tmp_path):
+    done = trtnorm("rewrite", model, "-o", tmp_path / "fixed.onnx", "--json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["written"] == [str(tmp_path / "fixed.onnx")]
+    assert "wrote" in done.stderr
+
+
+def test_shell_completion_lists_the_commands():
+    done = trtnorm(env={"_TRTNORM_COMPLETE": "bash_complete", "COMP_WORDS": "trtnorm ", "COMP_CWORD": "1"})
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == set(COMMANDS)
+
+
+def test_an_interrupt_while_modules_are_loaded(model):
+    """The first moments are spent on imports; Ctrl-C there must not end in a traceback either."""
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from trtnorm_cli.cli import main
+main(sys.argv[2:])
+"""
+    for module in ("trtnorm_cli.commands.inspect", "onnx", "numpy"):
+        command = [sys.executable, "-c", code, module, "inspect", str(model)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.strip()) == (130, "interrupted")

@@ -1,0 +1,397 @@
+"""From a model to an engine: what is written, what is kept, and what an end in the middle leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import onnx
+import pytest
+
+import trtnorm_cli
+from tests.models import batchnorm, operators, parse, random, saved
+from trtnorm_cli import pipeline
+from trtnorm_cli.build.launch import launch
+from trtnorm_cli.cli import run
+
+GRAPH = (
+    "g (float[N, 2, 9, 9] x) => (float[N, 4, 5, 5] y) {{ [conv1] c = Conv(x, w) [bn1] n = BatchNormalization"
+    "(c, gamma, beta, mu, var) [relu1] r = Relu(n) [conv2] y = {last} }}"
+)
+PROFILE = "optimization_profiles:\n  - inputs:\n      x: {min: [1, 2, 9, 9], opt: [2, 2, 9, 9], max: [4, 2, 9, 9]}\n"
+rtx = pytest.mark.rtx
+
+
+def model(last: str = "Conv(r, v)") -> onnx.ModelProto:
+    weights = {"w": random(4, 2, 3, 3), "v": random(4, 4, 3, 3), **batchnorm(4)}
+    return parse(GRAPH.format(last=last), weights)
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch) -> Path:
+    """The working directory, with a model that TensorRT takes, one that it refuses, and a profile."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "temp").mkdir()
+    saved(model(), folder / "good.onnx")
+    saved(model("Odd(r, v)"), folder / "odd.onnx")
+    (folder / "cfg.yaml").write_text(PROFILE)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temp"))
+    return folder
+
+
+def left_in_temp(work: Path) -> list[str]:
+    return sorted(path.name for path in (work.parent / "temp").iterdir())
+
+
+def build(*arguments: str) -> int:
+    return run(["build", *arguments, "--profile", "cfg.yaml"])
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """An engine with its manifest, as the command line leaves it."""
+    pytest.importorskip("tensorrt_rtx")
+    folder = tmp_path_factory.mktemp("engine")
+    saved(model(), folder / "good.onnx")
+    (folder / "cfg.yaml").write_text(PROFILE)
+    done = subprocess.run(
+        [sys.executable, "-m", "trtnorm_cli", "build", "good.onnx", "--profile", "cfg.yaml", "--json"],
+        cwd=folder, capture_output=True, text=True, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "good.engine", done
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(trtnorm_cli.__file__).parents[1]), **more}
+
+
+def manifest_of(path: Path) -> dict:
+    return json.loads(path.with_name(path.name + ".json").read_text())
+
+
+@rtx
+def test_the_engine_takes_the_models_stem(engine):
+    path, _ = engine
+    assert sorted(p.name for p in path.parent.iterdir()) == ["cfg.yaml", "good.engine", "good.engine.json", "good.onnx"]
+
+
+@rtx
+def test_the_manifest_is_what_json_prints(engine):
+    path, done = engine
+    assert json.loads(done.stdout) == manifest_of(path)
+    assert "TensorRT: Building engine" in done.stderr
+    assert "engine size" in done.stderr
+
+
+@rtx
+def test_the_manifest_says_what_is_in_the_engine(engine):
+    path, _ = engine
+    manifest = manifest_of(path)
+    assert manifest["format"] == 1
+    assert set(manifest["versions"]) == {"trtnorm", "python", "onnx", "onnxruntime", "backend", "tensorrt"}
+    assert manifest["versions"]["backend"] == "tensorrt-rtx"
+    assert manifest["source"] == {"file": "good.onnx", "sha256": sha256(path.parent / "good.onnx")}
+    assert manifest["engine"] == {"file": "good.engine", "sha256": sha256(path), "bytes": path.stat().st_size}
+    assert manifest["optimization_profiles"] == [
+        {"name": "default", "inputs": {"x": {"min": [1, 2, 9, 9], "opt": [2, 2, 9, 9], "max": [4, 2, 9, 9]}}}
+    ]
+    assert manifest["profile"]["optimization_profiles"]
+    network = manifest["network"]
+    assert network["layers_by_type"] == {"CONVOLUTION": 2, "ACTIVATION": 1}
+    assert [layer["name"] for layer in network["layers"]] == ["conv1", "relu1", "conv2"]
+    assert sum(network["kernels_by_type"].values()) <= len(network["kernels"])
+    assert network["inputs"][0] == {"name": "x", "dtype": "FLOAT", "shape": [-1, 2, 9, 9]}
+    assert {"rewrite", "parse", "build"} <= manifest["seconds"].keys()
+
+
+@rtx
+def test_each_change_is_in_the_manifest_with_its_check(engine):
+    (change,) = manifest_of(engine[0])["changes"]
+    assert (change["rule"], change["node"]) == ("fold-batchnorm-conv", "bn1")
+    assert change["removed"] == ["conv1", "bn1"]
+    assert change["added"] == ["conv1"]
+    check = change["check"]
+    assert check["passed"] is True
+    assert check["shapes"] == {"x": [1, 2, 9, 9]}
+    assert 0 <= check["max_rel"] <= check["tolerance"]
+    assert 0 <= check["float64_rel"] <= check["float64_tolerance"]
+
+
+@rtx
+def test_the_manifest_has_no_absolute_paths(engine):
+    path, _ = engine
+    text = path.with_name("good.engine.json").read_text()
+    assert str(path.parent) not in text
+    assert "/tmp/" not in text
+    assert str(Path.home()) not in text
+
+
+@rtx
+def test_a_build_can_be_repeated_to_the_byte(engine, work):
+    """All but the timings."""
+    assert build("good.onnx", "-o", "good.engine") == 0
+    first, second = manifest_of(engine[0]), manifest_of(work / "good.engine")
+    first.pop("seconds"), second.pop("seconds")
+    assert json.dumps(first) == json.dumps(second)
+    assert engine[0].read_bytes() == (work / "good.engine").read_bytes()
+    assert left_in_temp(work) == []
+
+
+@rtx
+def test_without_the_rule_there_is_a_scale_layer(work):
+    (work / "cfg.yaml").write_text(PROFILE + "rules: {skip: [fold-batchnorm-conv, batchnorm-to-scale-shift]}\n")
+    assert build("good.onnx") == 0
+    manifest = manifest_of(work / "good.engine")
+    assert manifest["changes"] == []
+    assert manifest["network"]["layers_by_type"]["SCALE"] == 1
+
+
+@rtx
+def test_a_static_model_needs_no_profile(work, capsys):
+    static = model()
+    for value in (*static.graph.input, *static.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 3
+    saved(static, work / "static.onnx")
+    assert run(["build", "static.onnx"]) == 0
+    manifest = manifest_of(work / "static.engine")
+    assert manifest["profile"] is None
+    assert manifest["network"]["inputs"][0]["shape"] == [3, 2, 9, 9]
+    shown = capsys.readouterr()
+    assert "engine    static.engine" in shown.out
+    assert "building the engine" in shown.err
+
+
+@rtx
+def test_inspecting_an_engine(engine, capsys):
+    path, _ = engine
+    assert run(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "built from good.onnx" in shown
+    assert "1 fold-batchnorm-conv" in shown
+    assert "warning" not in shown
+    assert run(["inspect", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["manifest"] == manifest_of(path)
+    assert found["engine_matches_manifest"] is True
+    if not found["inspector"]["available"]:
+        assert "an engine can only be loaded on a machine with an NVIDIA GPU" in found["inspector"]["reason"]
+
+
+@rtx
+def test_an_engine_that_is_not_the_manifests(engine, work, capsys):
+    for name in ("good.engine", "good.engine.json"):
+        (work / name).write_bytes((engine[0].parent / name).read_bytes())
+    with (work / "good.engine").open("ab") as stream:
+        stream.write(b"x")
+    assert run(["inspect", "good.engine"]) == 0
+    assert "warning: the engine's bytes are not those that the manifest describes" in capsys.readouterr().out
+
+
+@rtx
+def test_a_refusal_keeps_an_earlier_engine_and_the_evidence(work, capsys):
+    (work / "out.engine").write_text("earlier")
+    (work / "out.engine.json").write_text("earlier too")
+    assert build("odd.onnx", "-o", "out.engine") == 5
+    shown = capsys.readouterr().err
+    assert "node conv2 (Odd)" in shown
+    assert "Plugin not found" in shown
+    assert "decompose it into standard ONNX operators" in shown
+    assert (work / "out.engine").read_text() == "earlier"
+    assert (work / "out.engine.json").read_text() == "earlier too"
+    assert [p.name for p in work.iterdir() if p.name.startswith(".")] == []
+    (kept,) = left_in_temp(work)
+    assert str(work.parent / "temp" / kept / "build.log") in shown
+    assert {"request.json", "fixed.onnx", "build.log", "result.json"} <= set(os.listdir(work.parent / "temp" / kept))
+
+
+def fake(monkeypatch, body: str) -> None:
+    prelude = "import os, signal, sys, time; from pathlib import Path; folder = Path(sys.argv[1]); "
+    monkeypatch.setattr(pipeline, "launch", partial(launch, worker=(sys.executable, "-c", prelude + body)))
+    monkeypatch.setattr("trtnorm_cli.build.backend.require_backend", lambda name: None)
+
+
+@pytest.mark.parametrize(("body", "arguments", "words"), [
+    ("os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)", (), "the build process was ended by SIGKILL"),
+    ("os.abort()", (), "the build process was ended by SIGABRT"),
+    ("time.sleep(60)", ("--timeout", "0.5"), "the build took longer than 0.5 s and was stopped"),
+    ("sys.exit(0)", (), "without a result"),
+])  # fmt: skip
+def test_a_builder_that_dies_keeps_an_earlier_engine_and_the_evidence(work, capsys, monkeypatch, body, arguments, words):
+    fake(monkeypatch, body)
+    (work / "out.engine").write_text("earlier")
+    assert build("good.onnx", "-o", "out.engine", *arguments) == 6
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert (work / "out.engine").read_text() == "earlier"
+    assert not (work / "out.engine.json").exists()
+    assert [p.name for p in work.iterdir() if p.name.startswith(".")] == []
+    (kept,) = left_in_temp(work)
+    assert f"work folder {work.parent / 'temp' / kept}" in shown
+
+
+@rtx
+def test_the_command_that_repeats_a_build_works(work, capsys, monkeypatch):
+    """Although the place where the engine was to be written is gone by then."""
+    fake(monkeypatch, "os.abort()")
+    assert build("good.onnx") == 6
+    command = next(line for line in capsys.readouterr().err.splitlines() if "build.worker" in line).partition("hand: ")[2]
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False, cwd="/", env=environment())
+    assert done.returncode == 0, done.stderr
+    (kept,) = left_in_temp(work)
+    assert (work.parent / "temp" / kept / "good.engine").stat().st_size > 1000
+
+
+def test_a_half_written_engine_never_carries_the_final_name(work, monkeypatch):
+    fake(monkeypatch, "import json; e = Path(json.loads((folder / 'request.json').read_text())['engine']); "
+         "e.write_bytes(b'half'); assert e.parent.parent == Path.cwd(); os.abort()")  # fmt: skip
+    assert build("good.onnx") == 6
+    assert not list(work.glob("*.engine*"))
+    assert [p.name for p in work.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_change_that_fails_its_check_stops_the_build(work, capsys, monkeypatch):
+    from trtnorm_cli.rewrite.rules import fold_batchnorm_conv
+
+    right = fold_batchnorm_conv.fold
+    monkeypatch.setattr(fold_batchnorm_conv, "fold", lambda m: (right(m)[0], -right(m)[1]))
+    assert build("good.onnx") == 4
+    shown = capsys.readouterr().err
+    assert "fold-batchnorm-conv at bn1: in float64 the outputs differ by" in shown
+    assert "skip: [fold-batchnorm-conv]" in shown
+    assert run(["rewrite", "good.onnx", "-o", "fixed.onnx"]) == 4
+    assert sorted(p.name for p in work.iterdir()) == ["cfg.yaml", "good.onnx", "odd.onnx"]
+    assert left_in_temp(work) == []
+
+
+def test_an_invalid_result_is_not_written(work, capsys, monkeypatch):
+    """The numbers are right, and the ONNX checker is asked all the same."""
+    close = trtnorm_cli_surgery().close
+
+    def spoilt(self):
+        result = close(self)
+        result.graph.node[0].attribute.add(name="nonsense", type=2, i=1)
+        return result
+
+    monkeypatch.setattr(trtnorm_cli_surgery(), "close", spoilt)
+    assert run(["rewrite", "good.onnx", "-o", "fixed.onnx"]) == 4
+    assert "the rewritten model is not valid ONNX, so nothing was written" in capsys.readouterr().err
+    assert not (work / "fixed.onnx").exists()
+
+
+def trtnorm_cli_surgery():
+    from trtnorm_cli.onnx_model.surgery import Surgery
+
+    return Surgery
+
+
+def test_rewriting_alone(work, capsys):
+    assert run(["rewrite", "good.onnx", "-o", "fixed.onnx", "--explain"]) == 0
+    assert operators(onnx.load("fixed.onnx")) == ["Conv", "Relu", "Conv"]
+    shown = capsys.readouterr().out
+    assert "fold-batchnorm-conv" in shown
+    assert "wrote fixed.onnx" in shown
+    assert left_in_temp(work) == []
+    assert run(["rewrite", "fixed.onnx", "-o", "again.onnx"]) == 0
+    assert "no rule was applied" in capsys.readouterr().out
+    assert (work / "again.onnx").read_bytes() == (work / "fixed.onnx").read_bytes()
+
+
+def test_a_dry_run_writes_nothing(work, capsys):
+    before = sorted(p.name for p in work.iterdir())
+    assert run(["rewrite", "good.onnx", "--dry-run", "-o", "fixed.onnx", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [change["rule"] for change in record["changes"]] == ["fold-batchnorm-conv"]
+    assert record["written"] == []
+    assert sorted(p.name for p in work.iterdir()) == before
+
+
+def test_no_backend_is_one_clear_error(work, capsys, monkeypatch):
+    monkeypatch.setattr("trtnorm_cli.build.backend.installed", lambda: ())
+    assert build("good.onnx") == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: no TensorRT is installed\n")
+    assert "pip install 'trtnorm[tensorrt]'" in shown
+    assert "pip install 'trtnorm[rtx]'" in shown
+    assert not list(work.glob("*.engine*"))
+
+
+INTERRUPTED = """
+import signal, sys, threading, time, os
+import trtnorm_cli.pipeline as pipeline
+from trtnorm_cli.cli import main
+where, arguments = sys.argv[1], sys.argv[2:]
+if where == "rewrite":
+    import trtnorm_cli.prepare as module, trtnorm_cli.rewrite.rewriting as rewriting
+    real = rewriting.driver.apply
+    def apply(*a, **k):
+        os.kill(os.getpid(), signal.SIGINT); time.sleep(5)
+    rewriting.driver.apply = apply
+else:
+    from functools import partial
+    from pathlib import Path
+    from trtnorm_cli.build.launch import launch
+    code = "import sys, time; from pathlib import Path; Path(sys.argv[1], 'ready').touch(); time.sleep(60)"
+    def stop(request, folder, on_event, timeout_s):
+        def watch():
+            while not Path(folder, "ready").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=watch, daemon=True).start()
+        return launch(request, folder, on_event, timeout_s, (sys.executable, "-c", code))
+    pipeline.launch = stop
+import trtnorm_cli.build.backend as backend
+backend.require_backend = lambda name: None
+main(arguments)
+"""
+
+
+@pytest.mark.parametrize("where", ["rewrite", "build"])
+def test_an_interrupt_leaves_nothing_behind(work, where):
+    (work / "out.engine").write_text("earlier")
+    before = sorted(p.name for p in work.iterdir())
+    command = [sys.executable, "-c", INTERRUPTED, where, "build", "good.onnx", "--profile", "cfg.yaml", "-o", "out.engine"]
+    env = environment(TMPDIR=str(work.parent / "temp"))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip().endswith("interrupted")
+    assert sorted(p.name for p in work.iterdir()) == before
+    assert (work / "out.engine").read_text() == "earlier"
+    assert left_in_temp(work) == []
+
+
+@rtx
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.3, 0.6, 0.9, 1.2, 1.5, 2.0])
+def test_ctrl_c_at_any_time(work, delay):
+    before = sorted(p.name for p in work.iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trtnorm_cli", "build", "good.onnx", "--profile", "cfg.yaml"],
+        env=environment(TMPDIR=str(work.parent / "temp")), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    time.sleep(delay)
+    start = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, shown = process.communicate(timeout=30)
+    assert time.monotonic() - start < 3
+    assert process.returncode in (0, 130), shown
+    if process.returncode == 130:
+        assert "Traceback" not in shown
+        assert sorted(p.name for p in work.iterdir()) == before
+    assert left_in_temp(work) == []

@@ -1,0 +1,73 @@
+"""``trtnorm init``, ``trtnorm schema`` and ``trtnorm doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from trtnorm_cli import doctor
+from trtnorm_cli.cli import run
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.prepare import inputs_of
+from trtnorm_cli.profile.fit import fit
+from trtnorm_cli.profile.load import load_profile
+
+MODEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[N, 3, H, W] image, int64[N, S] tokens, float[2, 2] fixed) => (float[N, 3, H, W] y) { y = Relu(image) }
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(parser.parse_model(MODEL), "m.onnx")
+    return Path("m.onnx")
+
+
+def test_init_writes_a_profile_that_fits_as_it_is(model: Path) -> None:
+    assert run(["init", "m.onnx", "-o", "cfg.yaml"]) == 0
+    fitted = fit(load_profile(Path("cfg.yaml")), inputs_of(load_model(model).proto))
+    assert fitted.dynamic_inputs == ("image", "tokens")
+    assert fitted.profiles[0].shapes["image"].min[0] == fitted.profiles[0].shapes["tokens"].min[0]
+
+
+def test_init_does_not_overwrite(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("cfg.yaml").write_text("mine")
+    assert run(["init", "m.onnx", "-o", "cfg.yaml"]) == 2
+    assert "not overwritten" in capsys.readouterr().err
+    assert Path("cfg.yaml").read_text() == "mine"
+
+
+def test_the_committed_schema_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["schema"]) == 0
+    committed = Path(__file__).parents[1] / "configs" / "profile.schema.json"
+    assert json.loads(capsys.readouterr().out) == json.loads(committed.read_text()), "run: trtnorm schema > " + committed.name
+
+
+@pytest.mark.rtx
+def test_doctor_finds_the_backend_that_builds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rtx = next(backend for backend in found["backends"] if backend["name"] == "tensorrt-rtx")
+    assert rtx["can_build"]
+    assert rtx["strongly_typed_only"]
+    assert found["packages"]["onnx"] == onnx.__version__
+
+
+def test_doctor_says_what_to_install_when_nothing_builds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "_backend", lambda spec: {"name": spec.name, "install": spec.install, "needs": spec.needs,
+                                                          "installed": False, "can_build": False})  # fmt: skip
+    assert run(["doctor"]) == 2
+    assert "pip install 'trtnorm[rtx]'" in capsys.readouterr().out
+
+
+def test_doctor_warns_of_a_gpu_that_tensorrt_rtx_does_not_compile_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = {"name": "NVIDIA H200", "compute_cap": "9.0", "driver_version": "580", "memory.total": "1 MiB"}
+    assert any("compute capability 9.0" in line for line in doctor._problems([gpu], []))

@@ -1,0 +1,33 @@
+"""``trtnorm doctor``: what is installed, what it can build, and what is missing."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from trtnorm_cli.commands.options import json_option
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> int:
+    """Show versions, TensorRT backends, GPU and driver, what each backend can do here, and what to install.
+
+    Exits with 0 when at least one backend can build on this machine, else with 2.
+
+    \b
+    Example:
+      trtnorm doctor
+    """
+    from trtnorm_cli.doctor import examine
+    from trtnorm_cli.report.doctor import print_findings
+
+    found = examine()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        from trtnorm_cli.report.console import console
+
+        print_findings(console(), found)
+    return 0 if any(backend["can_build"] for backend in found["backends"]) else 2

@@ -1,0 +1,40 @@
+"""``trtnorm init``: a build profile to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trtnorm_cli.commands.options import model_argument
+
+
+@click.command("init")
+@model_argument
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="CFG.yaml", help="Default: print it.")
+def command(model: Path, output: Path | None) -> None:
+    """Write a commented build profile for MODEL: it loads and fits as it is, and its numbers are meant to be changed.
+
+    An existing file is not overwritten.
+
+    \b
+    Example:
+      trtnorm init resnet18.onnx -o cfg.yaml
+    """
+    from trtnorm_cli.errors import UsageProblem
+    from trtnorm_cli.onnx_model.load import load_model
+    from trtnorm_cli.prepare import inputs_of
+    from trtnorm_cli.profile.paste import starting_profile
+
+    text = starting_profile(model.name, inputs_of(load_model(model).proto))
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise UsageProblem("the file exists and is not overwritten", str(output), "give another name with -o") from error
+    except OSError as error:
+        raise UsageProblem(f"the file cannot be written: {error.strerror}", str(output), "choose another folder") from error
+    click.echo(f"wrote {output}")

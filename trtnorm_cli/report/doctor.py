@@ -1,0 +1,30 @@
+"""What ``trtnorm doctor`` found, as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from trtnorm_cli.report.console import table
+
+
+def print_findings(out: Console, found: dict[str, Any]) -> None:
+    """Versions, GPUs, backends, and what stands in the way."""
+    out.print(f"trtnorm {found['trtnorm']}, Python {found['python']}, {found['platform']}")
+    packages = [f"{name} {version or '-'}" for name, version in found["packages"].items()]
+    out.print(f"packages: {', '.join(packages)}")
+    for gpu in found["gpus"]:
+        out.print(f"GPU: {gpu['name']}, compute capability {gpu['compute_cap']}, driver {gpu['driver_version']}")
+    rows = [(b["name"], b.get("version", "-"), "yes" if b["can_build"] else "no", _remark(b)) for b in found["backends"]]
+    out.print(table("", ("backend", "version", "builds here", "remark"), rows), new_line_start=True)
+    for problem in found["problems"]:
+        out.print(f"note: {problem}")
+
+
+def _remark(backend: dict[str, Any]) -> str:
+    if not backend["installed"]:
+        return f"{backend['install']} (needs {backend['needs']})"
+    if not backend["can_build"]:
+        return str(backend["reason"])
+    return "types follow the model; there are no precision flags" if backend["strongly_typed_only"] else "weak or strong typing"

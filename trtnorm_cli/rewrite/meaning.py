@@ -1,0 +1,150 @@
+"""Settle what a model means before it is rewritten: parameters that do not fit, and training mode where ``eval`` is wanted.
+
+The rules of this stage make the model valid, or read it as the user asks. What comes out is what every later change, and the
+finished network, is compared with, wherever the file itself cannot be run or is to be read otherwise than it is written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from trtnorm_cli.compare.float64 import ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.compare.metrics import distance
+from trtnorm_cli.compare.runner import OrtRunner, RunFailed
+from trtnorm_cli.onnx_model.clean import Cleaning, clean
+from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
+from trtnorm_cli.onnx_model.surgery import open_model
+from trtnorm_cli.onnx_model.walk import all_graphs
+from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.check import Judge
+from trtnorm_cli.rewrite.check_shapes import check_types
+from trtnorm_cli.rewrite.diagnosis import OVER_CHANNELS
+from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
+from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
+from trtnorm_cli.rewrite.sampling import draw
+from trtnorm_cli.rewrite.settings import RewriteSettings
+
+Pins = Mapping[str, tuple[int, ...]]
+_SEED = 0
+
+
+@dataclass
+class Meaning:
+    """A model as it is meant, and how that was found. ``cleaning`` is the last cleaning; its counts cover all of them."""
+
+    cleaning: Cleaning
+    changes: list[Change] = field(default_factory=list)
+    failed: list[Change] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def differs_from_the_file(self) -> bool:
+        """True when comparing with the file itself says nothing: it is invalid, or the user asked to read it otherwise."""
+        return any(change.compared_with_reference for change in self.changes)
+
+
+def settle(
+    cleaning: Cleaning,
+    folder: Path,
+    repairs: tuple[Rule, ...],
+    on_request: tuple[Rule, ...],
+    pins: Pins | None,
+    settings: RewriteSettings,
+    runner: OrtRunner,
+) -> Meaning:
+    """Apply ``repairs``, then the rules ``on_request`` and measure what those change. External tensors are in ``folder``."""
+    meaning = Meaning(cleaning)
+    _apply(meaning, folder, repairs, pins, settings, runner)
+    as_written = meaning.cleaning.model
+    if _apply(meaning, folder, on_request, pins, settings, runner):
+        meaning.notes.append(_effect(as_written, meaning.cleaning.model, folder, pins, runner))
+    return meaning
+
+
+def _apply(
+    meaning: Meaning, folder: Path, rules: tuple[Rule, ...], pins: Pins | None, settings: RewriteSettings, runner: OrtRunner
+) -> bool:
+    """Apply ``rules`` and clean again; returns whether anything changed."""
+    before = meaning.cleaning.model
+    surgery = open_model(before, folder)
+    types, pinned = tolerant_types(before, pins)
+    outcome = driver.apply(surgery, rules, types, Judge(runner, pinned), settings)
+    meaning.failed += outcome.failed
+    meaning.rejections += outcome.rejections
+    if not outcome.changes:
+        return False
+    meaning.changes += outcome.changes
+    again = clean(surgery.close(), folder)
+    counts = dict(Counter(meaning.cleaning.counts) + Counter(again.counts))
+    notes = tuple(dict.fromkeys((*meaning.cleaning.notes, *again.notes)))
+    meaning.cleaning = replace(again, counts=counts, notes=notes)
+    return True
+
+
+def tolerant_types(model: onnx.ModelProto, pins: Pins | None) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
+    """Types of all tensors as declared and at the pinned shapes, also behind normalizations that are not valid.
+
+    Shape inference stops at parameters that do not fit. A normalization's output has the shape of its data whatever they are.
+    The channel axis of a normalization's data is taken from the pinned shapes where it is not declared: constant parameters
+    leave it no choice.
+    """
+    light = light_copy(model)
+    data = set()
+    for graph in all_graphs(light.graph):
+        for node in graph.node:
+            if node.op_type in OVER_CHANNELS and node.domain in DEFAULT_DOMAINS and node.input and node.output:
+                data.add(node.input[0])
+                node.op_type = "Identity"
+                del node.input[1:], node.output[1:], node.attribute[:]
+    declared = declared_types(model)
+    inferred = declared_types(onnx.shape_inference.infer_shapes(light, check_type=False, strict_mode=False, data_prop=True))
+    pinned = check_types(light, pins)
+    for name, kind in inferred.items():
+        said = declared.get(name)
+        if said is None or said.shape is None or not said.dtype:
+            declared[name] = kind
+    for name in data & declared.keys() & pinned.keys():
+        declared[name] = _with_channels(declared[name], pinned[name])
+    return declared, pinned
+
+
+def _with_channels(kind: TensorType, pinned: TensorType) -> TensorType:
+    shape, sizes = kind.shape, pinned.shape
+    if shape is None or sizes is None or len(shape) != len(sizes) or len(shape) < 2 or isinstance(shape[1], int):
+        return kind
+    return TensorType(kind.dtype, (shape[0], sizes[1], *shape[2:]))
+
+
+def _effect(before: onnx.ModelProto, after: onnx.ModelProto, folder: Path, pins: Pins | None, runner: OrtRunner) -> str:
+    """By how much the model's outputs change from ``before`` to ``after``, measured on one set of random inputs."""
+    kinds = {name: kind for name, kind in check_types(before, pins).items() if name in model_inputs(before)}
+    if any(not kind.is_static for kind in kinds.values()):
+        return "by how much the results change was not measured: the shapes of the inputs are not known"
+    shapes = {name: tuple(size for size in kind.shape or () if isinstance(size, int)) for name, kind in kinds.items()}
+    feeds = draw(np.random.default_rng(_SEED), kinds, shapes)
+    with tempfile.TemporaryDirectory(prefix="trtnorm-effect-") as name:
+        files = [_saved(model, Path(name) / f"{index}.onnx", folder) for index, model in enumerate((before, after))]
+        try:
+            wanted, got = (runner.run(file, feeds) for file in files)
+        except RunFailed:
+            try:
+                wanted, got = (evaluate_float64(file, feeds).outputs for file in files)
+            except ReferenceUnavailable as error:
+                return f"by how much the results change was not measured: {error}"
+    changes = [f"{output} by {distance(wanted[output], got[output]).relative_max:.2g}" for output in wanted]
+    return f"the results change: {', '.join(changes)} of the largest value, on random inputs (seed {_SEED})"
+
+
+def _saved(model: onnx.ModelProto, path: Path, folder: Path) -> Path:
+    save_model(model, path, folder)
+    return path

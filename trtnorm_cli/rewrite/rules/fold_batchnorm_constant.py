@@ -1,0 +1,93 @@
+"""Evaluate a BatchNormalization of constants.
+
+    y = (x − μ) · γ/√(σ²+ε) + β
+
+with x a constant as well, such as the weight of a weight-standardised convolution, which PyTorch writes as a
+BatchNormalization in training mode over the weight: then μ and σ² are the mean and variance of x itself. Computed in float64,
+stored in the type of x.
+Source: Ioffe & Szegedy 2015; weight standardisation is Qiao et al. 2019, "Micro-Batch Training with Batch-Channel
+Normalization and Weight Standardization".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import numpy_helper
+
+from trtnorm_cli.rewrite.pattern import Const, describe, op
+from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
+from trtnorm_cli.rewrite.rules import batchnorm, training
+
+
+def parameters_fit_the_data(m: Match) -> str | None:
+    """the data has a channel axis, and scale, bias, mean and variance hold one value for each of its channels."""
+    shape, count = m.value("x").shape, m.value("scale").shape[0]
+    if len(shape) < 2 or shape[1] != count:
+        return f"{describe(m.node(batchnorm.BATCHNORM))} has {count} values per parameter for data of shape {list(shape)}"
+    return None
+
+
+def variance_is_positive(m: Match) -> str | None:
+    """variance + epsilon is above zero in every channel that is normalized with the stored variance."""
+    return None if training.is_training(m) is None else batchnorm.variance_is_positive(m)
+
+
+def result_is_finite(m: Match) -> str | None:
+    """the result is finite and stays so in the type of the data."""
+    for number, values in _evaluated(m).items():
+        reason = batchnorm.not_representable(values, _dtype(m, number), f"output {number} of the normalized constant")
+        if reason is not None:
+            return reason
+    return None
+
+
+def _dtype(m: Match, number: int) -> np.dtype:
+    return m.value(("x", "mean", "variance", "mean", "variance")[number]).dtype
+
+
+def _evaluated(m: Match) -> dict[int, np.ndarray]:
+    """The outputs that somebody uses, float64."""
+    x = m.value("x").astype(np.float64)
+    scale, shift, mean, variance = (m.value(name).astype(np.float64) for name in batchnorm.PARAMETER_NAMES)
+    further: dict[int, np.ndarray] = {}
+    if training.is_training(m) is None:
+        axes, keep = training.batch_axes(x.ndim), training.momentum(m)
+        given, (mean, variance) = (mean, variance), (x.mean(axis=axes), x.var(axis=axes))
+        further = {1: given[0] * keep + mean * (1 - keep), 2: given[1] * keep + variance * (1 - keep)}
+        further |= {3: mean, 4: variance}
+    along = (-1, *[1] * (x.ndim - 2))
+    mean, variance, scale, shift = (v.reshape(along) for v in (mean, variance, scale, shift))
+    y = (x - mean) / np.sqrt(variance + batchnorm.epsilon(m)) * scale + shift
+    return {0: y} | {number: value for number, value in further.items() if number in m.used_outputs}
+
+
+def constants(m: Match) -> NewOutputs:
+    return NewOutputs(
+        {
+            number: NewNode(
+                "Constant",
+                (),
+                {"value": numpy_helper.from_array(values.astype(_dtype(m, number)))},
+                name=describe(m.root) if number == 0 else "",
+                role=f"output_{number}",
+            )
+            for number, values in _evaluated(m).items()
+        }
+    )
+
+
+RULE = Rule(
+    name="fold-batchnorm-constant",
+    pattern=op("BatchNormalization", Const("x"), *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
+    preconditions=(
+        batchnorm.is_per_channel,
+        batchnorm.parameters_agree,
+        batchnorm.parameters_are_finite,
+        parameters_fit_the_data,
+        variance_is_positive,
+        result_is_finite,
+    ),
+    replacement=constants,
+    because="its data and its parameters are constants, so the result is one",
+    replaces_further_outputs=True,
+)

@@ -1,0 +1,82 @@
+"""Fold a multiplication with or an addition of a constant per channel into the operators that feed it.
+
+    s·(W·u + b) = (s·W)·u + s·b      (W·u + b) + t = W·u + (b + t)
+
+with one value per output channel, or one for all. It goes through the same operators and into the same weights as
+``fold-batchnorm-upstream``. This is how a frozen BatchNormalization is written (Conv Mul Add), and the scale of a residual
+branch or of attention logits.
+Source: Jacob et al. 2018, §3.2; the operators as in the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, op
+from trtnorm_cli.rewrite.rule import Match, NewTensors, Reach, Rule
+from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
+from trtnorm_cli.rewrite.scale_shift.operation import Operation
+from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC, data_of, has_one_constant, scale_and_shift_of
+from trtnorm_cli.rewrite.scale_shift.upstream import UpstreamSearch
+from trtnorm_cli.rewrite.scale_shift.weights import require_cheap_copies
+
+if TYPE_CHECKING:
+    from trtnorm_cli.onnx_model.surgery import Surgery
+    from trtnorm_cli.rewrite.rule import Node
+
+
+def concerns(node: Node, surgery: Surgery) -> bool:
+    """One operand is a constant, and the other comes from an operator that could take or pass it on."""
+    if not has_one_constant(node, surgery):
+        return False
+    before = data_of(node, surgery).inputs
+    return bool(before) and before[0].domain in DEFAULT_DOMAINS and before[0].op in {*ABSORBERS, *CARRIERS}
+
+
+def constant_is_per_channel(m: Match) -> str | None:
+    """the constant is finite and holds one value per element of one axis of the data, or a single value."""
+    found = _given(m)
+    return found if isinstance(found, str) else None
+
+
+def it_changes_something(m: Match) -> str | None:
+    """the constant does not leave the data as it is."""
+    found = _given(m)
+    return "it leaves its data as it is" if isinstance(found, Affine) and found.is_identity else None
+
+
+def _given(m: Match) -> Affine | str:
+    try:
+        return scale_and_shift_of(Operation(m.site, m))
+    except Refused as reason:
+        return str(reason)
+
+
+def reach(m: Match) -> Reach | str | None:
+    """Operators before it can take all of it, and none has to be added."""
+    given, search = _given(m), UpstreamSearch(m)
+    assert isinstance(given, Affine), "the constant is per channel"
+    try:
+        found = search.find(data_of(m.site, m.surgery), given)
+        require_cheap_copies(found.operations())
+    except Refused as reason:
+        return str(reason) if search.met_weights else None
+    return found.reach() if found.more == 0 else None
+
+
+def folded(m: Match) -> NewTensors:
+    assert m.reach is not None, "the rule has a reach"
+    return m.reach.plan.replacement()
+
+
+RULE = Rule(
+    name="fold-scale-shift-upstream",
+    pattern=op(ARITHMETIC, Var("a"), Var("b"), name="arithmetic"),
+    preconditions=(constant_is_per_channel, it_changes_something),
+    concerns=concerns,
+    reach=reach,
+    replacement=folded,
+    because="the weights before it can hold what it multiplies with or adds",
+)

@@ -1,0 +1,75 @@
+"""The inputs on which a cut-out is run: shapes first, then values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+import onnx
+
+from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.rewrite.rule import Unprovable
+
+Shapes = dict[str, tuple[int, ...]]
+
+# Above this many elements in one input, smaller sizes are tried first.
+_LARGE = 1 << 20
+# Above this many elements (1 GiB in float64) nothing is run.
+_TOO_LARGE = 1 << 27
+# Sizes of axes that shape inference leaves open: they come from data, or from an operator that it does not know.
+_OPEN_BATCH, _OPEN_SIZE = 2, 16
+_SMALLEST_HALVED = 32
+
+
+def sample_shapes(kinds: Mapping[str, TensorType]) -> Iterator[Shapes]:
+    """Shapes at which a region with inputs ``kinds`` can be run, the cheapest first.
+
+    Large inputs are first made smaller, which is as good a proof where a region takes any size; the real sizes come second.
+    Every rank is known. Raises ``Unprovable`` when an input has no elements.
+    """
+    real = {name: _filled(name, kind) for name, kind in kinds.items()}
+    small = {name: _shrunk(shape) for name, shape in real.items()}
+    yield small
+    if small != real and all(math.prod(shape) <= _TOO_LARGE for shape in real.values()):
+        yield real
+
+
+def _filled(name: str, kind: TensorType) -> tuple[int, ...]:
+    assert kind.shape is not None, "its rank is known"
+    shape = tuple(
+        size if isinstance(size, int) else (_OPEN_SIZE if axis else _OPEN_BATCH) for axis, size in enumerate(kind.shape)
+    )
+    if any(size <= 0 for size in shape):
+        raise Unprovable(f"{name} has no elements: its shape is {list(shape)}")
+    return shape
+
+
+def _shrunk(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` with a batch of one and halved spatial axes, until it is no longer large."""
+    sizes = list(shape)
+    if math.prod(sizes) > _LARGE and len(sizes) > 1:
+        sizes[0] = 1
+    while math.prod(sizes) > _LARGE:
+        axis = max(range(len(sizes)), key=lambda i: sizes[i] if i >= 2 else 0)
+        if axis < 2 or sizes[axis] < _SMALLEST_HALVED:
+            break
+        sizes[axis] //= 2
+    return tuple(sizes)
+
+
+def draw(
+    rng: np.random.Generator, kinds: Mapping[str, TensorType], shapes: Shapes, positive: Collection[str] = ()
+) -> dict[str, np.ndarray]:
+    """Standard normal values for floating types, their size for those in ``positive``; small integers and booleans else."""
+    values = {name: _values(rng, kinds[name].dtype, shape) for name, shape in shapes.items()}
+    return {name: np.abs(value) if name in positive else value for name, value in values.items()}
+
+
+def _values(rng: np.random.Generator, data_type: int, shape: tuple[int, ...]) -> np.ndarray:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if np.issubdtype(dtype, np.integer):
+        return rng.integers(0, 4, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)

@@ -1,0 +1,212 @@
+"""Operators that take a scale and shift of what they compute into their weights: one small function per operator.
+
+    conv, gemm, matmul     y = W·x + b        s·y + t = (s·W)·x + (s·b + t)
+    scale and shift        y = m·x, y = x + c s·(m·x) = (s·m)·x, s·(x + c) + t = s·x + (s·c + t)
+    batch normalization    y = γ·x̂ + β        s·y + t = (s·γ)·x̂ + (s·β + t)
+
+with one value of s and t per output channel (Jacob et al. 2018, §3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trtnorm_cli.rewrite.rule import NewConstant, NewNode
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, identity
+from trtnorm_cli.rewrite.scale_shift.carry import broadcast_back
+from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step
+from trtnorm_cli.rewrite.scale_shift.weights import float_weight, require_representable, require_scalable, scaled
+
+Absorb = Callable[[Operation, Affine], Step]
+
+
+def convolution(op: Operation, asked: Affine) -> Step:
+    """Conv: the output channels are the first axis of W, with any number of groups."""
+    weight = float_weight(op, 1, asked.rank)
+    scale, shift = asked.vector(1, weight.shape[0], op.name)
+    return _linear(op, scale.reshape(-1, *[1] * (weight.ndim - 1)), scale, shift)
+
+
+def transposed_convolution(op: Operation, asked: Affine) -> Step:
+    """ConvTranspose: W is [C_in, C_out/G, …]; rows of group g hold its C_out/G output channels."""
+    weight, groups = float_weight(op, 1, asked.rank), int(op.attr("group", 1))
+    if groups < 1 or weight.shape[0] % groups:
+        raise Refused(f"{op.name} has {weight.shape[0]} input channels in {groups} groups")
+    scale, shift = asked.vector(1, weight.shape[1] * groups, op.name)
+    rows = np.repeat(scale.reshape(groups, -1), weight.shape[0] // groups, axis=0)
+    factors = rows if np.any(rows != rows[:1]) else rows[:1]
+    return _linear(op, factors.reshape(*factors.shape, *[1] * (weight.ndim - 2)), scale, shift)
+
+
+def gemm(op: Operation, asked: Affine) -> Step:
+    """Gemm: Y = α·A·B + β·C with the columns of B (its rows, when transB is set) as channels."""
+    weight, transposed = float_weight(op, 1, 2), bool(op.attr("transB", 0))
+    scale, shift = asked.vector(1, weight.shape[0 if transposed else 1], op.name)
+    factors = scale[:, None] if transposed else scale[None, :]
+    return _linear(op, factors, scale, shift, float(op.attr("beta", 1.0)), {"beta": 1.0})
+
+
+def _linear(
+    op: Operation,
+    factors: np.ndarray,
+    scale: np.ndarray,
+    shift: np.ndarray,
+    beta: float = 1.0,
+    changed: Mapping[str, float] | None = None,
+) -> Step:
+    """An operator with weights as input 1 and an optional bias as input 2."""
+    dtype = op.weight(1).dtype
+    given = op.constant(2)
+    if op.op != "Gemm" and given is not None and given.shape != scale.shape:
+        raise Refused(f"the bias of {op.name} has shape {list(given.shape)}, not [{scale.size}]")
+    require_scalable(op, 1, factors)
+    bias = (beta * given.astype(np.float64) if given is not None else 0.0) * scale + shift
+    require_representable(op, bias, dtype, "the folded bias")
+    needs_bias = given is not None or bool(np.any(bias != 0.0))
+
+    def build(inputs: Sequence[Any]) -> NewNode:
+        weight = NewConstant("weight", scaled(op.weight(1), factors))
+        tail = (NewConstant("bias", bias.astype(dtype)),) if needs_bias else ()
+        attrs = {**op.node.attrs, **(changed or {})}
+        return NewNode(op.op, (inputs[0], weight, *tail), attrs, name=op.node.name, role=op.op.lower(), instead_of=op.node)
+
+    return Step(op.node, {}, build, absorbs=True)
+
+
+def matmul(op: Operation, asked: Affine) -> Step:
+    """MatMul with one constant side. It has no bias, so a shift costs an addition behind it."""
+    side = 1 if op.is_constant(1) else 0
+    weight, across = float_weight(op, side), asked.rank - (2 if side == 1 else 1)
+    lacking = asked.rank - weight.ndim
+    if weight.ndim < 2 or lacking < 0 or len(op.input_shape(1 - side)) < 2:
+        raise Refused(f"{op.name} multiplies with a vector")
+    if asked.shape[across] != 1:
+        raise Refused(f"scale and shift differ along axis {across} of what {op.name} makes, along which its weight is summed")
+    factors = asked.scale.reshape(asked.shape[lacking:]) if _is_one(asked.shape[:lacking]) else None
+    if factors is None or any(own not in (1, size) for own, size in zip(factors.shape, weight.shape, strict=True)):
+        raise Refused(f"scale and shift of shape {list(asked.shape)} do not fit the weight {list(weight.shape)} of {op.name}")
+    require_scalable(op, side, factors)
+    require_representable(op, asked.shift, weight.dtype, "the folded bias")
+
+    def build(inputs: Sequence[Any]) -> NewNode:
+        operands = list(inputs)
+        if asked.scales:
+            operands[side] = NewConstant("weight", scaled(op.weight(side), factors))
+        if not asked.shifts:
+            return product(op, operands, last=True)
+        bias = NewConstant("bias", _without_leading_ones(asked.shift, 1).astype(weight.dtype))
+        return NewNode("Add", (product(op, operands, last=False), bias), role="add", instead_of=op.node)
+
+    return Step(op.node, {}, build, absorbs=True, more=int(asked.shifts))
+
+
+def product(op: Operation, operands: Sequence[Any], last: bool) -> NewNode:
+    """The MatMul again; ``last`` when nothing follows that takes its place."""
+    place = {"instead_of": op.node} if last else {"like": op.node.outputs[0]}
+    return NewNode("MatMul", tuple(operands), dict(op.node.attrs), "matmul", op.node.name, **place)
+
+
+def constant_term(op: Operation, asked: Affine) -> Step:
+    """Add and Sub with a constant c: s·(x + c) + t = s·x + (s·c + t), so the constant takes the shift."""
+    at = _constant_side(op)
+    sign = -1.0 if op.op == "Sub" and at == 1 else 1.0
+    given, data = float_weight(op, at), 1 - at
+    term = asked.scale * given.astype(np.float64) + sign * asked.shift
+    _require_no_growth(op, term)
+    require_representable(op, term, given.dtype, "the folded constant")
+    wanted = broadcast_back(op, data, asked.scale_only(), op.output_shape()) if asked.scales else identity(asked.rank)
+    constant = _without_leading_ones(term, given.ndim).astype(given.dtype)
+    return Step(op.node, {data: wanted}, _with_constant(op, at, constant, op.op), absorbs=True)
+
+
+def constant_factor(op: Operation, asked: Affine) -> Step:
+    """Mul and Div with a constant m: s·(m·x) = (s·m)·x. A shift has no place here."""
+    at = _constant_side(op)
+    if asked.shifts:
+        raise Refused(f"{op.name} is {op.op}: it takes a scale, but no shift")
+    given = float_weight(op, at)
+    own = given.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = asked.scale / own if op.op == "Div" and at == 1 else asked.scale * own
+    _require_no_growth(op, factor)
+    require_representable(op, factor, given.dtype, "the folded constant")
+    constant = _without_leading_ones(factor, given.ndim).astype(given.dtype)
+    made = "Mul" if op.op == "Div" and at == 1 else op.op
+    return Step(op.node, {}, _with_constant(op, at, constant, made), absorbs=True)
+
+
+def batch_normalization(op: Operation, asked: Affine) -> Step:
+    """BatchNormalization by running statistics: its scale and bias take the scale and shift."""
+    if op.attr("training_mode", 0) or (op.opset < 14 and sum(bool(t.name) for t in op.node.outputs) > 1):
+        raise Refused(f"{op.name} is in training mode")
+    if op.opset < 9 and op.attr("spatial", 1) == 0:
+        raise Refused(f"{op.name} has spatial=0: it normalizes each element on its own")
+    gamma, beta = float_weight(op, 1, 1), float_weight(op, 2, 1)
+    scale, shift = asked.vector(1, gamma.size, op.name)
+    require_scalable(op, 1, scale)
+    bias = beta.astype(np.float64) * scale + shift
+    require_representable(op, bias, beta.dtype, "the folded bias")
+
+    def build(inputs: Sequence[Any]) -> NewNode:
+        parameters = NewConstant("scale", scaled(gamma, scale)), NewConstant("bias", bias.astype(beta.dtype))
+        operands = (inputs[0], *parameters, *inputs[3:])
+        return NewNode(op.op, operands, dict(op.node.attrs), name=op.node.name, role="batchnorm", instead_of=op.node)
+
+    return Step(op.node, {}, build, absorbs=True)
+
+
+def _constant_side(op: Operation) -> int:
+    return 1 if op.is_constant(1) else 0
+
+
+def _with_constant(op: Operation, at: int, constant: np.ndarray, made: str) -> Callable[[Sequence[Any]], NewNode]:
+    def build(inputs: Sequence[Any]) -> NewNode:
+        operands = list(inputs)
+        operands[at] = NewConstant("constant", constant)
+        return NewNode(made, tuple(operands), {}, name=op.node.name, role=made.lower(), instead_of=op.node)
+
+    return build
+
+
+def _require_no_growth(op: Operation, values: np.ndarray) -> None:
+    """Raise ``Refused`` when ``values`` would make the output larger than it is."""
+    shape = op.output_shape()
+    lacking = len(shape) - values.ndim
+    if lacking < 0 or any(size not in (1, shape[axis + lacking]) for axis, size in enumerate(values.shape)):
+        raise Refused(f"scale and shift of shape {list(values.shape)} do not fit what {op.name} makes")
+
+
+def _without_leading_ones(values: np.ndarray, rank: int) -> np.ndarray:
+    """``values`` with as few axes as they can have, at least ``rank``."""
+    while values.ndim > rank and values.shape[0] == 1:
+        values = values[0]
+    return values
+
+
+def _is_one(shape: Sequence[int]) -> bool:
+    return all(size == 1 for size in shape)
+
+
+ABSORBERS: dict[str, Absorb] = {
+    "Conv": convolution,
+    "ConvTranspose": transposed_convolution,
+    "Gemm": gemm,
+    "MatMul": matmul,
+    **dict.fromkeys(("Add", "Sub"), constant_term),
+    **dict.fromkeys(("Mul", "Div"), constant_factor),
+    "BatchNormalization": batch_normalization,
+}
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization")
+_TWO_SIDED = ("MatMul", "Add", "Sub", "Mul", "Div")
+
+
+def absorber(op: Operation) -> Absorb | None:
+    """The function for ``op``; None when the operator has no constant that could take anything."""
+    if op.op in _TWO_SIDED and op.is_constant(0) == op.is_constant(1):
+        return None
+    if op.op not in _TWO_SIDED and op.op in ABSORBERS and not op.is_constant(1):
+        return None
+    return ABSORBERS.get(op.op)

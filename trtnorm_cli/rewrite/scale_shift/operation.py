@@ -1,0 +1,138 @@
+"""One operator of a graph as the rewriting of scales and shifts sees it, and what is to become of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.rewrite.pattern import describe
+from trtnorm_cli.rewrite.rule import Match, NewNode
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node with its constants, shapes and attributes."""
+
+    node: gs.Node
+    match: Match
+
+    @property
+    def op(self) -> str:
+        return str(self.node.op)
+
+    @property
+    def name(self) -> str:
+        return describe(self.node)
+
+    @property
+    def opset(self) -> int:
+        return self.match.opset
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.node.attrs.get(name, default)
+
+    def tensor(self, index: int) -> gs.Tensor | None:
+        """Input ``index``; None when it is left out."""
+        tensor = self.node.inputs[index] if index < len(self.node.inputs) else None
+        return None if tensor is None or tensor.name == "" else tensor
+
+    def is_constant(self, index: int) -> bool:
+        tensor = self.tensor(index)
+        return tensor is not None and self.match.surgery.is_constant(tensor)
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The value of input ``index``; None when it is left out. Raises ``Refused`` when it is computed at run time."""
+        tensor = self.tensor(index)
+        if tensor is None:
+            return None
+        value = self.match.surgery.constant(tensor)
+        if value is None:
+            raise Refused(f"{tensor.name}, input {index} of {self.name}, is computed at run time")
+        return value
+
+    def weight(self, index: int) -> np.ndarray:
+        """The value of input ``index``, which must be given, in the type in which the file stores it."""
+        value = self.constant(index)
+        if value is None:
+            raise Refused(f"input {index} of {self.name} is left out")
+        return value
+
+    def input_type(self, index: int) -> TensorType:
+        return self._type(self.tensor(index))
+
+    def output_type(self, index: int = 0) -> TensorType:
+        return self._type(self.node.outputs[index])
+
+    def input_shape(self, index: int) -> tuple[int | str | None, ...]:
+        return self._shape(self.tensor(index))
+
+    def output_shape(self, index: int = 0) -> tuple[int | str | None, ...]:
+        return self._shape(self.node.outputs[index])
+
+    def axis(self, name: str, default: int, rank: int) -> int:
+        """The attribute ``name`` as an axis counted from the front."""
+        return int(self.attr(name, default)) % rank
+
+    def _type(self, tensor: gs.Tensor | None) -> TensorType:
+        if tensor is None:
+            raise Refused(f"an input of {self.name} is left out")
+        kind = self.match.type_of(tensor)
+        if kind is None and self.match.surgery.is_constant(tensor):
+            return TensorType(0, tuple(tensor.shape))
+        if kind is None:
+            raise Refused(f"the type of {tensor.name} is not known")
+        return kind
+
+    def _shape(self, tensor: gs.Tensor | None) -> tuple[int | str | None, ...]:
+        shape = self._type(tensor).shape
+        if shape is None:
+            raise Refused(f"the rank of {tensor.name if tensor is not None else self.name} is not known")
+        return shape
+
+
+Build = Callable[[Sequence[Any]], NewNode]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What becomes of one operator so that a scale and shift disappears.
+
+    ``passes`` says what its inputs (going back) or outputs (going forth) have to provide, by number. ``build`` makes the new
+    operator from its new inputs; ``more`` is the number of nodes that it adds, and ``also`` names further nodes that it
+    replaces. ``absorbs`` is set where weights or constants take a part of the scale and shift.
+    """
+
+    node: gs.Node
+    passes: Mapping[int, Affine]
+    build: Build
+    absorbs: bool = False
+    more: int = 0
+    also: tuple[gs.Node, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[gs.Node, ...]:
+        return (self.node, *self.also)
+
+    @property
+    def last(self) -> gs.Node:
+        """The node whose outputs the new operator produces."""
+        return self.nodes[-1]
+
+
+def again(op: Operation) -> Build:
+    """Build the operator again, as it was, from new inputs."""
+    used = [i for i, tensor in enumerate(op.node.outputs) if tensor.outputs or op.match.borders.leaves(tensor)]
+
+    def build(inputs: Sequence[Any]) -> NewNode:
+        attrs, outputs = dict(op.node.attrs), max(used, default=0) + 1
+        return NewNode(op.op, tuple(inputs), attrs, op.op.lower(), op.node.name, instead_of=op.node, outputs=outputs)
+
+    return build

@@ -1,0 +1,59 @@
+"""Operators that are a scale and shift of their data: multiplication with and addition of a constant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, affine
+from trtnorm_cli.rewrite.scale_shift.operation import Operation
+from trtnorm_cli.rewrite.scale_shift.weights import float_weight
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+    from trtnorm_cli.onnx_model.surgery import Surgery
+
+ARITHMETIC = ("Mul", "Div", "Add", "Sub")
+
+
+def has_one_constant(node: gs.Node, surgery: Surgery) -> bool:
+    """True for a multiplication, division, addition or subtraction of data and a constant. Reads no values."""
+    if node.op not in ARITHMETIC or node.domain not in DEFAULT_DOMAINS or len(node.inputs) != 2:
+        return False
+    constant = [surgery.is_constant(tensor) for tensor in node.inputs]
+    return constant[0] != constant[1] and not (node.op == "Div" and constant[0])
+
+
+def data_of(node: gs.Node, surgery: Surgery) -> gs.Tensor:
+    """The input of ``node`` that is not constant."""
+    return node.inputs[1 if surgery.is_constant(node.inputs[0]) else 0]
+
+
+def scale_and_shift_of(op: Operation) -> Affine:
+    """What the operator does to its data, which ``has_one_constant``. Raises ``Refused`` unless it is one value per channel."""
+    at = 0 if op.is_constant(0) else 1
+    shape, value = op.input_shape(1 - at), float_weight(op, at).astype(np.float64)
+    if value.ndim > len(shape) or sum(size > 1 for size in value.shape) > 1:
+        raise Refused(f"the constant of {op.name} has shape {list(value.shape)}, not one value per channel")
+    value = value.reshape([1] * (len(shape) - value.ndim) + list(value.shape))
+    if any(count not in (1, shape[axis]) for axis, count in enumerate(value.shape)):
+        raise Refused(f"the constant of {op.name} has shape {list(value.shape)}, but it is not known that the data has as many")
+    if not np.all(np.isfinite(value)):
+        raise Refused(f"the constant of {op.name} is not finite")
+    return _meaning(op, value, at)
+
+
+def _meaning(op: Operation, value: np.ndarray, at: int) -> Affine:
+    zero, one = np.zeros_like(value), np.ones_like(value)
+    if op.op == "Mul":
+        return affine(value, zero)
+    if op.op == "Div":
+        if np.any(value == 0):
+            raise Refused(f"{op.name} divides by zero")
+        return affine(one / value, zero)
+    if op.op == "Add":
+        return affine(one, value)
+    return affine(-one, value) if at == 0 else affine(one, -value)

@@ -1,0 +1,85 @@
+"""Scaled weights: whether they fit their type, and their values. Planning asks for the largest magnitudes only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import ml_dtypes
+import numpy as np
+
+from trtnorm_cli.rewrite.scale_shift.affine import Refused
+from trtnorm_cli.rewrite.scale_shift.operation import Operation
+
+FLOATS = tuple(np.dtype(kind) for kind in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
+_UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+# Bytes of a weight that two operators share above which it is not copied to save one multiplication or addition.
+_LARGE_COPY = 16 << 20
+
+
+def float_weight(op: Operation, index: int, rank: int | None = None) -> np.ndarray:
+    """The constant input ``index``, of a floating type and, where given, of ``rank``. Raises ``Refused`` otherwise."""
+    value = op.weight(index)
+    if value.dtype not in FLOATS:
+        raise Refused(f"input {index} of {op.name} is {value.dtype.name}, not a floating type")
+    if rank is not None and value.ndim != rank:
+        raise Refused(f"input {index} of {op.name} has shape {list(value.shape)}")
+    return value
+
+
+def require_scalable(op: Operation, index: int, factors: np.ndarray, what: str = "the folded weight") -> None:
+    """Raise ``Refused`` unless input ``index`` times ``factors`` (same rank, size 1 where constant) fits its type.
+
+    It must not overflow, and a channel must not shrink below the smallest normal number, where it would lose its precision.
+    """
+    weight = op.weight(index)
+    kept = tuple(axis for axis, size in enumerate(factors.shape) if size > 1)
+    limits = ml_dtypes.finfo(weight.dtype)
+    largest = magnitude(op, index, kept)
+    with np.errstate(over="ignore"):
+        reached = largest * np.abs(factors)
+    if not np.all(reached <= float(limits.max)):
+        raise Refused(f"{what} of {op.name} reaches {np.max(reached):.3g}, more than {weight.dtype.name} holds")
+    smallest = float(limits.smallest_normal)
+    shrunk = (reached > 0) & (reached < smallest) & (largest >= smallest)
+    if np.any(shrunk):
+        raise Refused(f"{what} of {op.name} shrinks to {np.min(reached[shrunk]):.3g}, too small for {weight.dtype.name}")
+
+
+def require_representable(op: Operation, values: np.ndarray, dtype: np.dtype, what: str) -> None:
+    """Raise ``Refused`` unless ``values`` stay finite in ``dtype``."""
+    with np.errstate(over="ignore"):
+        stored = values.astype(dtype).astype(np.float64)
+    if not np.all(np.isfinite(stored)):
+        raise Refused(f"{what} of {op.name} reaches {np.max(np.abs(values)):.3g}, more than {dtype.name} holds")
+
+
+def require_cheap_copies(operations: Iterable[Operation]) -> None:
+    """Raise ``Refused`` when a weight is large and used elsewhere too, so that folding would store it twice."""
+    for op in operations:
+        for index, tensor in enumerate(op.node.inputs):
+            size = op.weight(index).nbytes if op.is_constant(index) and len(tensor.outputs) > 1 else 0
+            if size > _LARGE_COPY:
+                raise Refused(f"{tensor.name} ({size >> 20} MiB) is used elsewhere too and would have to be stored twice")
+
+
+def scaled(weight: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """``weight`` times ``factors``, computed in float64, in the type of ``weight``."""
+    return np.asarray(weight.astype(np.float64) * factors).astype(weight.dtype)
+
+
+def magnitude(op: Operation, index: int, kept: tuple[int, ...] = ()) -> np.ndarray:
+    """The largest absolute value along all axes but ``kept``, which stay; read once for each weight."""
+    tensor = op.tensor(index)
+    assert tensor is not None, "the weight has been read"
+    memory, key = op.match.memory, ("magnitude", tensor.name, kept)
+    if key not in memory:
+        memory[key] = _largest(op.weight(index), kept)
+    return memory[key]
+
+
+def _largest(values: np.ndarray, kept: tuple[int, ...]) -> np.ndarray:
+    """IEEE numbers without their sign are ordered as the integers of the same bits, NaN above infinity."""
+    unsigned = _UNSIGNED[values.dtype.itemsize]
+    bits = np.ascontiguousarray(values).view(unsigned) & unsigned(np.iinfo(unsigned).max >> 1)
+    reduced = tuple(axis for axis in range(values.ndim) if axis not in kept)
+    return np.asarray(bits.max(axis=reduced, keepdims=True, initial=0)).view(values.dtype).astype(np.float64)

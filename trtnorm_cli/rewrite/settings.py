@@ -1,0 +1,37 @@
+"""What a user may decide about a rewriting: rules to leave out, and how a model that can be read in two ways is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from trtnorm_cli.rewrite.checkpoint import Checkpoint
+
+TrainingMode = Literal["as-written", "eval", "refuse"]
+TRAINING_MODES: tuple[TrainingMode, ...] = ("as-written", "eval", "refuse")
+
+# How parameters that are not one value per channel can be meant; see ``readings.py`` for what each does.
+READINGS = (
+    "expand",
+    "repeat-per-group",
+    "tile",
+    "take-head",
+    "checkpoint",
+    *(f"axis-{axis}" for axis in range(6)),
+)
+
+
+@dataclass(frozen=True)
+class RewriteSettings:
+    """``skip`` names rules; ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
+
+    ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
+    user gave beside the model.
+    """
+
+    skip: tuple[str, ...] = ()
+    training_mode: TrainingMode = "as-written"
+    mismatch: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
