@@ -24,7 +24,7 @@ demo: $(VENV)/.installed-demo $(DEMO)/resnet18.onnx ## build a TensorRT engine f
 	$(BIN)/trtnorm build $(DEMO)/resnet18.onnx --profile $(PROFILE) -o $(DEMO)/resnet18.engine
 	$(BIN)/trtnorm inspect $(DEMO)/resnet18.onnx
 	$(BIN)/trtnorm inspect $(DEMO)/resnet18.engine
-	$(BIN)/trtnorm compare $(DEMO)/resnet18.onnx --profile $(PROFILE) --in-between 0 --budget 5
+	$(BIN)/trtnorm compare $(DEMO)/resnet18.onnx --profile $(PROFILE) --in-between 0 --budget 15
 
 test: $(VENV)/.installed-dev ## run the tests; what is skipped is listed with its reason
 	$(PYTEST) --extras-required

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
-from onnx import numpy_helper
 from numpy.typing import DTypeLike
+from onnx import numpy_helper
 
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 

@@ -53,8 +53,7 @@ def conv_transpose(
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
     pads, output_padding = pads or [0] * 2 * rank, output_padding or [0] * rank
     sizes = [
-        (x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1 + output_padding[i]
-        for i in range(rank)
+        (x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1 + output_padding[i] for i in range(rank)
     ]
     out = np.zeros((x.shape[0], w.shape[1] * group, *sizes))
     c_in, c_out = x.shape[1] // group, w.shape[1]

@@ -15,7 +15,9 @@ import pytest
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
 
-GRAPH = "g (float[N, 2, 7, 7] image) => (float[N, 4, 5, 5] y) { c = Conv(image, w) y = BatchNormalization(c, gamma, beta, mu, var) }"
+GRAPH = """g (float[N, 2, 7, 7] image) => (float[N, 4, 5, 5] y) {
+    c = Conv(image, w) y = BatchNormalization(c, gamma, beta, mu, var)
+}"""
 PROFILE = "optimization_profiles:\n  - inputs:\n      image: {min: [1, 2, 7, 7], opt: [2, 2, 7, 7], max: [4, 2, 7, 7]}\n"
 
 
@@ -66,7 +68,10 @@ def refused(work, capsys):
 
 
 def write(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda folder: None if (folder / name).write_bytes(content) else None
+    def prepare(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return prepare
 
 
 def truncate(folder: Path) -> None:
@@ -86,7 +91,10 @@ BAD_MODELS = {
     "missing": (nothing, "there is no such file"),
     "folder": (lambda folder: (folder / "bad.onnx").mkdir(), "this is a folder"),
     "empty": (write("bad.onnx", b""), "the file is empty"),
-    "random bytes": (write("bad.onnx", bytes(np.random.default_rng(1).integers(0, 256, 999, dtype=np.uint8))), "not an ONNX model"),
+    "random bytes": (
+        write("bad.onnx", bytes(np.random.default_rng(1).integers(0, 256, 999, dtype=np.uint8))),
+        "not an ONNX model",
+    ),
     "truncated": (truncate, "not an ONNX model, or it is truncated"),
     "text": (write("bad.onnx", b"print('hello')\n"), "not an ONNX model"),
     "missing external data": (external, "the external data file bad.bin is missing"),
@@ -118,7 +126,8 @@ BAD_PROFILES = {
     "binary": (write("bad.yaml", bytes(range(256))), "bad.yaml: the file is binary, not YAML"),
     "invalid YAML": (write("bad.yaml", b"optimization_profiles:\n  - inputs: {image: [1,\n"), "bad.yaml:"),
     "an unknown key": (
-        write("bad.yaml", b"optimization_profile:\n  - inputs: {}\n"), "bad.yaml:1: unknown key 'optimization_profile'; did you mean"
+        write("bad.yaml", b"optimization_profile:\n  - inputs: {}\n"),
+        "bad.yaml:1: unknown key 'optimization_profile'; did you mean",
     ),
     "min above opt": (
         write("bad.yaml", PROFILE.replace("min: [1", "min: [3").encode()),
@@ -128,7 +137,9 @@ BAD_PROFILES = {
         write("bad.yaml", PROFILE.replace("opt: [2", "opt: [9").encode()),
         "bad.yaml:3: optimization_profiles[0].inputs.image.opt[0]: 9 is above max 4",
     ),
-    "a wrong rank": (write("bad.yaml", PROFILE.replace(", 7]", "]").encode()), "bad.yaml:3: optimization_profiles[0].inputs.image"),
+    "a wrong rank": (
+        write("bad.yaml", PROFILE.replace(", 7]", "]").encode()), "bad.yaml:3: optimization_profiles[0].inputs.image"
+    ),
     "an input that does not exist": (
         write("bad.yaml", PROFILE.replace("image", "imgae").encode()),
         "bad.yaml:3: optimization_profiles[0].inputs.imgae: the model has no input 'imgae'; did you mean 'image'?",
@@ -139,7 +150,9 @@ BAD_PROFILES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", [["build", "m.onnx", "-o", "m.engine"], ["rewrite", "m.onnx", "-o", "fixed.onnx"], ["compare", "m.onnx"]])
+@pytest.mark.parametrize(
+    "command", [["build", "m.onnx", "-o", "m.engine"], ["rewrite", "m.onnx", "-o", "fixed.onnx"], ["compare", "m.onnx"]]
+)
 @pytest.mark.parametrize(("prepare", "words"), BAD_PROFILES.values(), ids=BAD_PROFILES)
 def test_a_bad_profile(work, refused, prepare, words, command):
     prepare(work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import subprocess
@@ -224,10 +223,10 @@ def model(tmp_path_factory):
     return saved(made, tmp_path_factory.mktemp("cli") / "m.onnx")
 
 
-def test_a_reader_that_goes_away_is_no_error(model):
+def test_a_reader_that_goes_away_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
-    for arguments in (["inspect", str(model), "--json"], ["rules"], ["--help"]):
+    for arguments in (["schema"], ["rules"], ["--help"]):
         done = subprocess.run(
             [sys.executable, "-m", "trtnorm_cli", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
         )
@@ -235,29 +234,19 @@ def test_a_reader_that_goes_away_is_no_error(model):
     os.close(writer)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_names_that_the_terminal_cannot_show(model, encoding):
-    done = trtnorm("inspect", model, env={"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}, encoding=encoding)
+def test_names_that_the_terminal_cannot_show(model):
+    done = trtnorm("inspect", model, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, encoding="ascii")
     assert done.returncode == 0, done.stderr
-    assert ("规范" if encoding == "utf-8" else "\\u89c4\\u8303") in done.stdout
+    assert "\\u89c4\\u8303" in done.stdout
 
 
 def test_a_file_name_that_is_not_utf_8(model, tmp_path):
     name = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.onnx")
     Path(name).write_bytes(model.read_bytes())
-    for path in (name, name + "x"):
-        done = trtnorm("inspect", path, encoding="utf-8")
-        assert done.returncode == 3
-        assert "\\udcff.onnx" in done.stderr
-        assert "the file's name is not UTF-8" in done.stderr
-
-
-def test_json_goes_to_stdout_and_the_rest_to_stderr(model, tmp_path):
-    done = trtnorm("rewrite", model, "-o", tmp_path / "fixed.onnx", "--json")
-    assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout)
-    assert record["written"] == [str(tmp_path / "fixed.onnx")]
-    assert "wrote" in done.stderr
+    done = trtnorm("inspect", name, encoding="utf-8")
+    assert done.returncode == 3
+    assert "\\udcff.onnx" in done.stderr
+    assert "the file's name is not UTF-8" in done.stderr
 
 
 def test_shell_completion_lists_the_commands():
@@ -281,3 +270,10 @@ main(sys.argv[2:])
         command = [sys.executable, "-c", code, module, "inspect", str(model)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
+
+
+def test_nothing_is_left_in_the_temporary_folder_and_nothing_is_reported(model, tmp_path):
+    """ONNX Runtime writes a file with an identifier there when it is about to report its use."""
+    done = trtnorm("rewrite", model, "--dry-run", env={"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []

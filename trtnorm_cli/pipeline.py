@@ -15,7 +15,8 @@ from typing import Any
 from trtnorm_cli.build.explain import refusal
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.manifest import make_manifest
-from trtnorm_cli.build.request import BuildRequest
+from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
+from trtnorm_cli.build.variants import VariantBuilder
 from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.engine import manifest_of
@@ -24,9 +25,12 @@ from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
 from trtnorm_cli.prepare import Prepared
 from trtnorm_cli.report.compare import comparison_json, verdict_lines
-from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+from trtnorm_cli.rewrite.kernels import fewest_kernels
+from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, require_valid
 
 FIXED_NAME = "fixed.onnx"
+# A second build to count the kernels without rewriting is worth this long at most.
+_QUICK_BUILD_S = 20.0
 EventHandler = Callable[[dict[str, Any]], None]
 
 
@@ -107,7 +111,9 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         fixed = work / FIXED_NAME
         on_event({"event": "stage", "stage": "rewrite"})
         with clock.time("rewrite"):
-            rewriting = prepared.rewrite()
+            workshop = prepared.workshop()
+            variants = VariantBuilder(work, options.backend, *_shapes_and_settings(prepared), options.timeout_s)
+            rewriting, choice = _choose(workshop, variants)
             rewriting.require_all_checks_passed()
             files = save_model(rewriting.model, fixed, rewriting.folder)
             require_valid(loaded.path, fixed)
@@ -115,6 +121,8 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         if not result.ok:
             raise refusal(result, rewriting.model, work)
         clock.seconds.update(result.seconds)
+        with clock.time("variants"):
+            before = _kernels_before(workshop, rewriting, result, variants)
         comparison = None
         if options.compare:
             on_event({"event": "stage", "stage": "compare"})
@@ -122,10 +130,39 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
                 comparison = compare_rewriting(prepared, rewriting, fixed, work, options.seed, result.backend)
             _require_within_tolerance(comparison)
         manifest = make_manifest(prepared, rewriting, result, files, beside / engine.name, engine)
+        manifest["optimize"] = {"policy": workshop.settings.optimize, "chosen": choice, "before": before}
         manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
         manifest["seconds"] = clock.seconds
         _put_in_place(manifest, beside, engine)
     return manifest
+
+
+def _choose(workshop: Workshop, variants: VariantBuilder) -> tuple[Rewriting, dict[str, Any] | None]:
+    """The rewriting that the policy asks for, and how ``optimize: kernels`` came to it."""
+    if workshop.settings.optimize != "kernels":
+        return workshop.rewrite(), None
+    chosen = fewest_kernels(workshop, lambda rewriting: variants.build(rewriting).cost)
+    costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.best}
+    return chosen.rewriting, {
+        **{name: {"launches": cost.launches, "engine_bytes": cost.engine_bytes} for name, cost in costs.items()},
+        "left_out": list(chosen.left_out),
+        "builds": chosen.builds,
+    }
+
+
+def _kernels_before(
+    workshop: Workshop, rewriting: Rewriting, result: BuildResult, variants: VariantBuilder
+) -> dict[str, Any] | None:
+    """The kernels of an engine without the changes that only improve the model, to see what they did.
+
+    None where there are no such changes, and where a build is not a matter of seconds: TensorRT for RTX compiles without
+    timing anything, TensorRT 10 and 11 measure every kernel.
+    """
+    quick = result.backend == "tensorrt-rtx" and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S
+    if not quick or not any(change.optional for change in rewriting.changes):
+        return None
+    kernels = variants.build(workshop.rewrite("never"))
+    return {"kernels_by_type": kernels.by_type, "engine_bytes": kernels.engine_bytes, "reason": kernels.reason}
 
 
 def _require_within_tolerance(comparison: Comparison) -> None:
@@ -138,10 +175,17 @@ def _require_within_tolerance(comparison: Comparison) -> None:
 
 
 def _request(prepared: Prepared, engine: Path, backend: str | None) -> BuildRequest:
+    return BuildRequest(FIXED_NAME, str(engine.absolute()), backend, *_shapes_and_settings(prepared))
+
+
+def _shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple], ...], dict[str, Any]]:
+    """Min, opt and max of each dynamic input in each optimization profile, and the builder's settings."""
     dynamic = prepared.fitted.dynamic_inputs
-    profiles = tuple({name: tuple(profile.shapes[name]) for name in dynamic} for profile in prepared.fitted.profiles if dynamic)
+    profiles: list[dict[str, ShapeTriple]] = []
+    for profile in prepared.fitted.profiles if dynamic else ():
+        profiles.append({name: tuple(profile.shapes[name]) for name in dynamic})
     settings = {} if prepared.profile is None else prepared.profile.builder.model_dump(mode="json", exclude_none=True)
-    return BuildRequest(FIXED_NAME, str(engine.absolute()), backend, profiles, settings)
+    return tuple(profiles), settings
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.names import refuse_unknown_names
 from trtnorm_cli.rewrite.checkpoint import Checkpoint, load_checkpoint
-from trtnorm_cli.rewrite.rewriting import Rewriting, rewrite
+from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, rewrite
 from trtnorm_cli.rewrite.rules import RULES
 from trtnorm_cli.rewrite.settings import RewriteSettings
 
@@ -35,21 +35,26 @@ class Prepared:
         return {name: tuple(max(size, 1) for size in shape) for name, shape in self.fitted.profiles[0].at("min").items()}
 
     def rewrite(self) -> Rewriting:
-        """Clean the model and apply the rules that the profile does not leave out.
+        """Clean the model and apply the rules that the profile does not leave out."""
+        return self.workshop().rewrite()
+
+    def workshop(self) -> Workshop:
+        """The model, cleaned and ready to be rewritten.
 
         Raises ``ProfileError`` when the profile says how to read a node that the model does not have.
         """
-        rewriting = rewrite(self.loaded, self.pins(), settings_of(self.profile, self.checkpoint))
+        workshop = Workshop(self.loaded, self.pins(), settings_of(self.profile, self.checkpoint))
         if self.profile is not None:
-            refuse_unknown_names(self.profile, normalizations=[norm.label for norm in normalizations(rewriting.cleaned)])
-        return rewriting
+            labels = [norm.label for norm in normalizations(workshop.cleaning.model)]
+            refuse_unknown_names(self.profile, normalizations=labels)
+        return workshop
 
 
 def settings_of(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:
     """What ``profile`` says about the rewriting; ``checkpoint`` are the weights given beside the model."""
     if profile is None:
         return RewriteSettings(checkpoint=checkpoint)
-    return RewriteSettings(profile.rules.skip, profile.training_mode, profile.mismatch, checkpoint)
+    return RewriteSettings(profile.rules.skip, profile.training_mode, profile.mismatch, checkpoint, profile.optimize)
 
 
 def prepare(model: Path, profile_path: Path | None, weights: Path | None = None) -> Prepared:

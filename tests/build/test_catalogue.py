@@ -124,7 +124,8 @@ CASES = {
     "an input without profile": Case(
         model(TWO.format(a="N", b="N", rest="y = Add(x, z)")), "a dynamic input has no shapes", "", ({"x": POINT},)),
     "one name, two sizes": Case(
-        model(TWO.format(a="N", b="N", rest="y = Concat <axis=0>(x, z)")), "dimensions with one symbolic name must be equal", "",
+        model(TWO.format(a="N", b="N", rest="y = Concat <axis=0>(x, z)")),
+        "dimensions with one symbolic name must be equal", "",
         ({"x": POINT, "z": ((3, 4), (3, 4), (3, 4))},)),
     "shapes that do not fit": Case(
         model(TWO.format(a="?", b="?", rest="y = Add(x, z)")), "do not fit together inside the network", "node -> y (Add)",

@@ -69,8 +69,15 @@ def test_a_refusal_is_a_result(tmp_path):
 
 
 def test_the_request_arrives(tmp_path):
-    run(tmp_path, "(folder / 'seen').write_text(json.dumps([request.model, request.profiles, request.settings])); ok.save(folder)")
-    assert json.loads((tmp_path / "seen").read_text()) == ["fixed.onnx", [{"x": [[1, 3], [2, 3], [4, 3]]}], {"optimization_level": 2}]
+    run(
+        tmp_path,
+        "(folder / 'seen').write_text(json.dumps([request.model, request.profiles, request.settings])); ok.save(folder)",
+    )
+    assert json.loads((tmp_path / "seen").read_text()) == [
+        "fixed.onnx",
+        [{"x": [[1, 3], [2, 3], [4, 3]]}],
+        {"optimization_level": 2},
+    ]
 
 
 def test_events_arrive_in_order(tmp_path):
@@ -215,10 +222,10 @@ def test_the_child_finds_the_package_from_any_folder(tmp_path, monkeypatch):
 
 def test_no_threads_or_descriptors_are_left(tmp_path):
     run(tmp_path, "ok.save(folder)")
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    before = len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
     for _ in range(5):
         run(tmp_path, "ok.save(folder)")
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert (len(list(Path("/proc/self/fd").iterdir())), threading.active_count()) == before
 
 
 def test_the_command_that_repeats_a_build_can_be_pasted():
@@ -229,8 +236,15 @@ def test_the_command_that_repeats_a_build_can_be_pasted():
 def test_a_request_and_a_result_survive_json(tmp_path):
     REQUEST.save(tmp_path)
     loaded = BuildRequest.load(tmp_path)
-    assert (loaded.model, loaded.engine, loaded.backend, loaded.settings) == ("fixed.onnx", "out.engine", None, REQUEST.settings)
-    result = BuildResult(ok=True, stage="done", layers=({"name": "conv", "outputs": []},), warnings=("w",), seconds={"parse": 0.1})
+    assert (loaded.model, loaded.engine, loaded.backend, loaded.settings) == (
+        "fixed.onnx",
+        "out.engine",
+        None,
+        REQUEST.settings,
+    )
+    result = BuildResult(
+        ok=True, stage="done", layers=({"name": "conv", "outputs": []},), warnings=("w",), seconds={"parse": 0.1}
+    )
     result.save(tmp_path)
     assert BuildResult.load(tmp_path) == result
     assert not list(tmp_path.glob("*.partial"))

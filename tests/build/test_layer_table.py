@@ -22,7 +22,11 @@ def line(name: str, kind: str, inputs: str, outputs: str, constants: str = "", r
 
 
 def table(*lines: str) -> str:
-    return "Layers:\n" + "\n".join(lines) + "\n\nI/O Tensors:\n Name: x, IOMode: Input\n\nEngine Metadata:\n Multi-Device: Disabled"
+    return (
+        "Layers:\n"
+        + "\n".join(lines)
+        + "\n\nI/O Tensors:\n Name: x, IOMode: Input\n\nEngine Metadata:\n Multi-Device: Disabled"
+    )
 
 
 CONV = line(

@@ -99,9 +99,7 @@ def test_builder_settings(tmp_path, settings, has_kernels):
 
 
 def test_warnings_of_tensorrt_are_kept_once(tmp_path):
-    model = parse(
-        "g (double[2, 4] x) => (double[2, 4] y) { a = Add(x, w) y = Mul(a, w) }", {"w": np.full(4, 1e300)}
-    )
+    model = parse("g (double[2, 4] x) => (double[2, 4] y) { a = Add(x, w) y = Mul(a, w) }", {"w": np.full(4, 1e300)})
     result = built(model, tmp_path)
     assert result.ok
     assert result.warnings

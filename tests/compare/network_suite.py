@@ -29,6 +29,13 @@ from trtnorm_cli.compare.network import UntranslatableLayer
 #: How far a result may be off, relative to its largest value.
 TOLERANCE = {TensorProto.FLOAT16: 2e-3, TensorProto.BFLOAT16: 1e-2}
 
+#: Types that ONNX Runtime takes from NumPy in another type only.
+COMMON = {
+    TensorProto.BFLOAT16: TensorProto.FLOAT,
+    TensorProto.FLOAT8E4M3FN: TensorProto.FLOAT,
+    TensorProto.INT4: TensorProto.INT8,
+}
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -51,7 +58,8 @@ def tests(pattern: str) -> Iterator[Any]:
 
 def judge(case: Any, constants: bool) -> Outcome:
     """One test."""
-    model, (inputs, outputs) = case.model, case.data_sets[0]
+    model = case.model
+    inputs, outputs = ([numpy_helper.to_array(v) if isinstance(v, TensorProto) else v for v in vs] for vs in case.data_sets[0])
     if not all(isinstance(v, np.ndarray | np.generic) and v.dtype.kind not in "OUS" for v in (*inputs, *outputs)):
         return Outcome(case.name, "skipped", "sequences, optionals or strings")
     feeds = dict(zip((value.name for value in model.graph.input), map(np.asarray, inputs), strict=False))
@@ -96,10 +104,9 @@ def compare(
     missing = [value.name for value in network.graph.input if value.name not in feeds]
     if missing:
         return "wrong", f"input {missing[0]} is none of the model's"
-    types = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in network.graph.input}
-    ready = with_float_ends(network)
-    fed = {name: feeds[name].astype(np.float32 if types[name].name == "bfloat16" else types[name]) for name in types}
-    actual = run_onnx(ready, fed)
+    ready = with_common_ends(network)
+    types = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in ready.graph.input}
+    actual = run_onnx(ready, {name: feeds[name].astype(dtype) for name, dtype in types.items()})
     for name, values in expected.items():
         if name not in actual:
             return "wrong", f"output {name} is missing"
@@ -119,21 +126,22 @@ def finite_error(expected: np.ndarray, actual: np.ndarray) -> float:
     return relative_error(expected[finite], actual[finite])
 
 
-def with_float_ends(model: ModelProto) -> ModelProto:
-    """A model whose bfloat16 inputs and outputs are float32, which NumPy and ONNX Runtime agree on."""
+def with_common_ends(model: ModelProto) -> ModelProto:
+    """The model with inputs and outputs in types that NumPy and ONNX Runtime share."""
     graph = model.graph
     for value in (*graph.input, *graph.output):
-        if value.type.tensor_type.elem_type != TensorProto.BFLOAT16:
+        narrow = value.type.tensor_type.elem_type
+        if narrow not in COMMON:
             continue
-        is_input, inner = value in graph.input, f"{value.name}/bfloat16"
+        is_input, inner = value in graph.input, f"{value.name}/narrow"
         for node in graph.node:
             for field in (node.input, node.output):
                 for i, name in enumerate(field):
                     field[i] = inner if name == value.name else name
         ends = ([value.name], [inner]) if is_input else ([inner], [value.name])
-        cast = helper.make_node("Cast", *ends, to=TensorProto.BFLOAT16 if is_input else TensorProto.FLOAT)
+        cast = helper.make_node("Cast", *ends, to=narrow if is_input else COMMON[narrow])
         graph.node.insert(0 if is_input else len(graph.node), cast)
-        value.type.tensor_type.elem_type = TensorProto.FLOAT
+        value.type.tensor_type.elem_type = COMMON[narrow]
     return model
 
 

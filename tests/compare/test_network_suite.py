@@ -30,6 +30,8 @@ PARSER_ERRORS = {
 
 #: Where TensorRT's documentation does not say what happens, or says that it differs from ONNX.
 UNSPECIFIED = {
+    "test_cast_no_saturate": "what a cast to float8 does out of range; saturate is ignored",
+    "test_castlike_no_saturate": "what a cast to float8 does out of range; saturate is ignored",
     "test_attention_23_boolmask_fullymasked_row": "a row that attends to nothing",
     "test_nonmaxsuppression_two_classes": "TensorRT sorts by score across classes",
     "test_resize_downsample_scales": "coordinates by the ratio of lengths, where ONNX takes the scale",

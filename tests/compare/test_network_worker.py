@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,11 @@ from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, UsagePr
 RELU = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }'
 RANDOM = '<ir_version: 8, opset_import: ["" : 17]> g () => (float[3] y) { [noise] y = RandomNormal <shape = [3]> () }'
 BAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[3] x) => (float[3] y) { [odd] y = Whatever (x) }'
+
+
+@pytest.fixture(autouse=True)
+def _work_folders_in_the_tests_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture

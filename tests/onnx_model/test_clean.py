@@ -260,7 +260,8 @@ def test_functions_in_branches_and_branches_in_functions():
 
 def test_an_input_handed_through_by_a_function_keeps_its_name():
     model = with_functions(
-        """<ir_version: 8, opset_import: ["" : 17, "a" : 1]> g (float[3] x) => (float[3] y, float[3] z) { p, z = a.F(x, x) y = Abs(p) }
+        """<ir_version: 8, opset_import: ["" : 17, "a" : 1]> g (float[3] x) => (float[3] y, float[3] z)
+        { p, z = a.F(x, x) y = Abs(p) }
         <domain: "a", opset_import: ["" : 17]> F (p, q) => (r, s) { r = Identity(p) s = Neg(q) }"""
     )
     assert operators(same_values(model).model) == ["Neg", "Abs"]

@@ -58,7 +58,9 @@ def test_rms_normalization():
 
 def test_unknown_shapes_types_and_parameters_of_run_time():
     (norm,) = normalizations(
-        parse("g (float[2, 4, 5] x) => (float[] y) { r = Odd(x) s = Odd(x) y = InstanceNormalization(r, s, b) }", {"b": random(4)})
+        parse(
+            "g (float[2, 4, 5] x) => (float[] y) { r = Odd(x) s = Odd(x) y = InstanceNormalization(r, s, b) }", {"b": random(4)}
+        )
     )
     assert (norm.input_shape, norm.input_dtype, norm.channels) == (None, "?", None)
     assert norm.parameters[0] == Parameter("scale", "s", None, "?")

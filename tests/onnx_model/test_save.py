@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import onnx
 import pytest
@@ -37,7 +35,7 @@ def assert_same_weights(path):
 def test_a_small_model_is_one_file(tmp_path):
     source = model()
     assert save_model(source, tmp_path / "out.onnx") == [tmp_path / "out.onnx"]
-    assert os.listdir(tmp_path) == ["out.onnx"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]
     assert source == model()
     assert onnx.load(str(tmp_path / "out.onnx")) == source
 
@@ -52,7 +50,7 @@ def test_a_large_model_is_two_files(tmp_path, monkeypatch):
     source = model()
     written = save_model(source, tmp_path / "out.onnx")
     assert sorted(p.name for p in written) == ["out.onnx", "out.onnx.data"]
-    assert sorted(os.listdir(tmp_path)) == ["out.onnx", "out.onnx.data"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.onnx", "out.onnx.data"]
     assert source == model()
     assert_same_weights(tmp_path / "out.onnx")
     stored = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False).graph.initializer
@@ -97,7 +95,7 @@ def test_an_earlier_file_stays_when_writing_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(save.Path, "write_bytes", full)
     with pytest.raises(UsageProblem, match="No space left on device"):
         save_model(model(), tmp_path / "out.onnx")
-    assert os.listdir(tmp_path) == ["out.onnx"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]
     assert (tmp_path / "out.onnx").read_text() == "earlier"
 
 

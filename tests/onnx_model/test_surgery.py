@@ -42,9 +42,7 @@ def everything() -> onnx.ModelProto:
     model.graph.metadata_props.add(key="a", value="b")
     model.graph.node[0].doc_string = "node words"
     model.graph.node[0].metadata_props.add(key="source", value="resnet.py:12")
-    odd.attribute.add(name="type", type=onnx.AttributeProto.TYPE_PROTO).tp.CopyFrom(
-        onnx.helper.make_tensor_type_proto(1, [2])
-    )
+    odd.attribute.add(name="type", type=onnx.AttributeProto.TYPE_PROTO).tp.CopyFrom(onnx.helper.make_tensor_type_proto(1, [2]))
     annotation = model.graph.quantization_annotation.add(tensor_name="c")
     annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="v")
     info = model.graph.value_info.add(name="c")

@@ -12,9 +12,11 @@ from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.check import Judge
-from trtnorm_cli.rewrite.rewriting import check_types
+from trtnorm_cli.rewrite.check_shapes import check_types
+from trtnorm_cli.rewrite.meaning import tolerant_types
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import RULES
+from trtnorm_cli.rewrite.settings import RewriteSettings
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,23 @@ def runner() -> Iterator[OrtRunner]:
 
 @pytest.fixture
 def rewrite(runner: OrtRunner) -> Rewrite:
-    """Apply rules to a model that needs no cleaning, with the real check."""
+    """Apply rules to a model that needs no cleaning, with the real check.
+
+    ``tolerant`` infers shapes behind invalid normalizations too, as is done where the meaning of a model is settled.
+    """
 
     def apply(
         model: onnx.ModelProto,
         rules: tuple[Rule, ...] = RULES,
         pins: dict[str, tuple[int, ...]] | None = None,
         folder: Path | None = None,
+        settings: RewriteSettings | None = None,
+        tolerant: bool = False,
     ) -> Result:
         typed = onnx.shape_inference.infer_shapes(model)
         surgery = open_model(typed, folder)
-        judge = Judge(runner, check_types(typed, pins))
-        outcome = driver.apply(surgery, rules, declared_types(typed), judge)
+        types, pinned = tolerant_types(typed, pins) if tolerant else (declared_types(typed), check_types(typed, pins))
+        outcome = driver.apply(surgery, rules, types, Judge(runner, pinned), settings)
         result = surgery.close() if outcome.changes else typed
         return Result(model, result, outcome, surgery)
 

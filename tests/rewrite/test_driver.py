@@ -140,9 +140,7 @@ def test_preconditions_are_asked_in_order_until_one_refuses():
     def third(m):
         asked.append("third")
 
-    found = planned(
-        "g (float[4] a) => (float[4] y) { y = Relu(a) }", replace(RELU, preconditions=(first, second, third))
-    )
+    found = planned("g (float[4] a) => (float[4] y) { y = Relu(a) }", replace(RELU, preconditions=(first, second, third)))
     assert asked == ["first", "second"]
     assert found.rejections == (Rejection("relu", "Relu -> y", "no"),)
 
@@ -171,7 +169,8 @@ def test_nodes_stay_in_topological_order():
 def test_dead_feeders_go_and_live_ones_stay():
     graph = (
         "g (float[4] a) => (float[4] y, float[4] z)"
-        "{ k = Constant <value_float=3.0>() p = Abs(a) q = Neg(p) s = Exp(a) z = Sin(s) c = Add(q, s) m = Mul(c, k) y = Add(a, m) }"
+        "{ k = Constant <value_float=3.0>() p = Abs(a) q = Neg(p) s = Exp(a) z = Sin(s)"
+        " c = Add(q, s) m = Mul(c, k) y = Add(a, m) }"
     )
     _, result = applied(graph, FUSE)
     assert text(result) == ["s = Exp(a)", "z = Sin(s)", "y = Mul(a, Add -> y/two)"]
@@ -276,7 +275,9 @@ def test_an_input_left_out_and_an_empty_list_of_a_replacement():
     """ONNX cannot tell the type of an empty list, so the attribute is not written."""
 
     def clip(m):
-        return NewNode("Clip", (m.tensor("x"), None, NewConstant("high", np.array(6, np.float32))), {"nothing": []}, role="clip")
+        return NewNode(
+            "Clip", (m.tensor("x"), None, NewConstant("high", np.array(6, np.float32))), {"nothing": []}, role="clip"
+        )
 
     _, result = applied("g (float[4] a) => (float[4] y) { [n] y = Relu(a) }", replace(RELU, replacement=clip))
     (node,) = result.graph.node

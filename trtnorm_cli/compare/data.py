@@ -44,6 +44,8 @@ def _values(data: InputData, shape: tuple[int, ...], rng: np.random.Generator) -
     if isinstance(data, Uniform):
         return rng.uniform(data.low, data.high, shape)
     if isinstance(data, Integers):
+        if data.below > 2**63:  # only unsigned types reach so far
+            return rng.integers(max(data.low, 0), data.below, shape, dtype=np.uint64)
         return rng.integers(data.low, data.below, shape, dtype=np.int64)
     if isinstance(data, Ones):
         return np.ones(shape)

@@ -94,7 +94,8 @@ def _difference(reference: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarra
     finite = np.isfinite(r) & np.isfinite(c)
     agree = finite | (np.isnan(r) & np.isnan(c)) | (np.isinf(r) & (r == c))
     r, c = np.where(finite, r, 0.0), np.where(finite, c, 0.0)
-    difference = np.abs(c - r)
+    with np.errstate(over="ignore"):  # two finite numbers may be infinitely far from each other
+        difference = np.asarray(np.abs(c - r))
     difference[~agree] = np.inf
     return difference, r, c, ~agree
 
@@ -138,7 +139,8 @@ def _ulp(reference: np.ndarray, candidate: np.ndarray) -> tuple[float, ...] | No
     """Percentiles of the number of representable values between the two, for equal floating types."""
     if reference.dtype != candidate.dtype or not _is_floating(reference.dtype) or reference.size == 0:
         return None
-    gaps = np.abs(_ordinals(candidate) - _ordinals(reference))
+    one, other = _ordinals(candidate), _ordinals(reference)
+    gaps = np.where(one > other, one - other, other - one).astype(np.float64)
     return tuple(float(value) for value in np.percentile(gaps, _ULP_PERCENTILES))
 
 
@@ -147,10 +149,11 @@ def _is_floating(dtype: np.dtype) -> bool:
 
 
 def _ordinals(values: np.ndarray) -> np.ndarray:
-    """Numbers that count representable values in order of size: IEEE bit patterns, negative ones mirrored."""
-    bits = np.ascontiguousarray(values).view(_INTEGER_OF_SIZE[values.dtype.itemsize])
-    lowest = np.iinfo(bits.dtype).min
-    return np.where(bits < 0, np.float64(lowest) - bits, bits.astype(np.float64))
+    """Unsigned numbers that count representable values in order of size: IEEE bit patterns, negative ones mirrored."""
+    bits = np.ascontiguousarray(values).view(_INTEGER_OF_SIZE[values.dtype.itemsize]).astype(np.int64)
+    lowest = np.int64(np.iinfo(_INTEGER_OF_SIZE[values.dtype.itemsize]).min)
+    signed = np.where(bits < 0, lowest - bits, bits)
+    return signed.view(np.uint64) + np.uint64(1 << 63)
 
 
 def _top1(reference: np.ndarray, candidate: np.ndarray) -> float | None:

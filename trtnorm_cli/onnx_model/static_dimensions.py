@@ -5,7 +5,6 @@ ONNX data propagation does this for recent opsets only: up to opset 12 its Unsqu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -50,22 +49,12 @@ def _sizes(value: ir.Value | None) -> _Elements | None:
 
 
 def _reshaped(node: ir.Node, wanted: _Elements) -> _Elements:
-    data = _sizes(node.inputs[0])
+    """The sizes that stand in ``wanted``. What -1 comes to is known only where ONNX inference knows it as well."""
+    data = _sizes(node.inputs[0]) or []
     allow_zero = node.attributes.get("allowzero")
-    shape = list(wanted)
-    if allow_zero is None or allow_zero.as_int() == 0:
-        copied = data or []
-        shape = [(copied[i] if i < len(copied) else None) if size == 0 else size for i, size in enumerate(shape)]
-    if -1 in shape:
-        shape[shape.index(-1)] = _remaining(data, [size for size in shape if size != -1])
-    return shape
-
-
-def _remaining(data: _Elements | None, others: _Elements) -> int | None:
-    """The size that -1 stands for, when it follows."""
-    if data is None or any(size is None for size in [*data, *others]) or 0 in others:
-        return None
-    return math.prod(size or 0 for size in data) // math.prod(size or 0 for size in others)
+    copies = allow_zero is None or allow_zero.as_int() == 0
+    copied = [(data[i] if i < len(data) else None) if size == 0 and copies else size for i, size in enumerate(wanted)]
+    return [None if size == -1 else size for size in copied]
 
 
 def _expanded(node: ir.Node, wanted: _Elements) -> _Elements | None:

@@ -30,14 +30,15 @@ class _Pin:
 def pinned_outputs(model: ir.Model) -> Iterator[int]:
     """Put an Identity before every output, so that work on the inner tensors cannot lose or merge an output's name.
 
-    Yields how many were put in. On leaving, an output is produced directly again wherever its name allows; the names of inputs are as they were.
+    Yields how many were put in. On leaving, an output is produced directly again wherever its name allows; the names of
+    inputs are as they were.
     """
     inputs = [(value, value.name) for value in model.graph.inputs]
     before = count_identities(model)
     pins = _pin(model.graph)
     yield count_identities(model) - before
     for pin in pins:
-        # Outputs that were produced directly come first: they keep their producer, and an Identity of them keeps its own name.
+        # First the outputs that were produced directly: they keep their producer, and other names of them an Identity.
         identity = model.graph.outputs[pin.index].producer()
         if identity is not None and identity.op_type == "Identity" and identity.inputs[0] is pin.behind:
             _bypass(identity)

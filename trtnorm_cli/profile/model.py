@@ -47,7 +47,7 @@ from trtnorm_cli.profile.scalars import (
     read_dim,
 )
 from trtnorm_cli.profile.suggest import did_you_mean, listing
-from trtnorm_cli.rewrite.settings import READINGS, TrainingMode
+from trtnorm_cli.rewrite.settings import READINGS, Optimize, TrainingMode
 
 
 class _Settings(BaseModel):
@@ -270,6 +270,11 @@ class BuildProfile(_Settings):
     data: dict[str, InputData] = Field(default_factory=dict, description="Random data by input, to check and compare.")
     tolerances: dict[str, Tolerance] = Field(default_factory=dict, description="By output; 'default' for all others.")
     rules: RuleSettings = Field(default_factory=RuleSettings)
+    optimize: Optimize = Field(
+        default="always",
+        description="Changes that only improve a model: always make them; let kernels counted in variants that are built "
+        "decide; or never make them and only repair what TensorRT refuses or computes wrongly.",
+    )
     training_mode: TrainingMode = Field(
         default="as-written",
         description="What a BatchNormalization in training mode becomes: statistics of each batch, as the file has it; "

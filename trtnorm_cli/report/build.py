@@ -29,6 +29,7 @@ def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
         ("network layers", counts_text(network["layers_by_type"])),
         ("kernels", f"{sum(network['kernels_by_type'].values())}: {counts_text(network['kernels_by_type'])}"),
     ]
+    rows += _optimize_rows(manifest["optimize"])
     rows += [(f"profile {p['name']}", _profile_text(p)) for p in manifest["optimization_profiles"]]
     rows += [
         ("engine size", bytes_text(manifest["engine"]["bytes"])),
@@ -44,6 +45,21 @@ def _check_text(changes: list[dict[str, Any]]) -> str:
     worst = max(changes, key=lambda change: change["check"]["max_rel"])
     exact = max(change["check"]["float64_rel"] for change in changes)
     return f"at most {worst['check']['max_rel']:.1e} of the largest value ({worst['node']}), {exact:.1e} in float64"
+
+
+def _optimize_rows(optimize: dict[str, Any]) -> list[tuple[str, str]]:
+    """The kernels without the rewriting, and what ``optimize: kernels`` found."""
+    rows = []
+    before, chosen = optimize["before"], optimize["chosen"]
+    if before is not None:
+        kernels = f"{sum(before['kernels_by_type'].values())}: {counts_text(before['kernels_by_type'])}"
+        rows.append(("  without rewriting", before["reason"] or f"{kernels}; {bytes_text(before['engine_bytes'])}"))
+    if chosen is not None:
+        launches = ", ".join(f"{name} {chosen[name]['launches']}" for name in ("every change", "no change", "chosen"))
+        rows.append(
+            ("  optimize", f"launches: {launches}; {len(chosen['left_out'])} sites left out, {chosen['builds']} builds")
+        )
+    return rows
 
 
 def _comparison_text(comparison: dict[str, Any] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -56,13 +57,19 @@ def _output(value: onnx.ValueInfoProto) -> dict[str, Any]:
 def _norm(norm: Normalization) -> dict[str, Any]:
     entry = asdict(norm)
     entry["attributes"] = {key: _plain(value) for key, value in norm.attributes.items()}
+    entry["epsilon"] = _plain(norm.epsilon)
     return entry
 
 
 def _plain(value: object) -> object:
+    """``value`` as JSON can say it: NaN and infinity as words, tensors and graphs by the name of their type."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return list(value) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, int | float | str | None) else type(value).__name__
 
 
 def _outcome(norm: Normalization, planned: driver.Plan) -> list[str]:
@@ -98,7 +105,7 @@ def _row(norm: dict[str, Any]) -> tuple[object, ...]:
         f"{shape_text(norm['input_shape'])} {norm['input_dtype']}",
         "?" if norm["channels"] is None else norm["channels"],
         _parameters_text(norm["parameters"]),
-        "" if norm["epsilon"] is None else f"{norm['epsilon']:g}",
+        "" if norm["epsilon"] is None else f"{float(norm['epsilon']):g}",
         norm["fed_by"],
         "; ".join(norm["build"]),
     )

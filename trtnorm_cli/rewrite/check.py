@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -37,6 +38,7 @@ class Judge:
     runner: OrtRunner
     pinned: Mapping[str, TensorType]
     seed: int = 0
+    proofs: dict[str, Check] = field(default_factory=dict)
 
     def __call__(self, match: Match, realised: Realised) -> Check:
         """The check of one change. Raises ``Unprovable`` when the original cannot be evaluated at any shape tried."""
@@ -46,8 +48,16 @@ class Judge:
         kinds = {tensor.name: self._kind(match, tensor) for tensor in _fed(inputs, shapes)}
         before = _before(match, realised, shapes, kinds) if meant is None else _after(match, meant, shapes, kinds)
         after = _after(match, realised, shapes, kinds)
+        key = _digest(match.rule.name, before, after)
+        if key not in self.proofs:
+            self.proofs[key] = self._prove(match, before, after, kinds, self._stated_shapes(match, kinds))
+        return self.proofs[key]
+
+    def _prove(
+        self, match: Match, before: onnx.ModelProto, after: onnx.ModelProto, kinds: Mapping[str, TensorType], stated: Tensors
+    ) -> Check:
         positive = [tensor.name for tensor in map(match.bound.tensors.get, match.rule.positive) if tensor is not None]
-        draws, wanted = self._reference(before, kinds, positive, self._stated_shapes(match, kinds))
+        draws, wanted = self._reference(before, kinds, positive, stated)
         try:
             exact = [evaluate_float64(after, feeds).outputs for feeds in draws]
         except (BudgetExceeded, UnsupportedOperator) as error:
@@ -166,6 +176,14 @@ def _further_draws(size: int) -> int:
     return min(_MOST_DRAWS, math.ceil(_ENOUGH_VALUES / size)) - 1
 
 
+def _digest(rule: str, before: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    """What a proof is about: the rule and both cut-outs with all their values."""
+    digest = hashlib.sha256(rule.encode())
+    for model in (before, after):
+        digest.update(model.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
 def _relative(wanted: list[Tensors], got: list[Tensors]) -> float:
     """The largest difference of an output over all draws, relative to its largest value; infinite when shapes differ."""
     return max(
@@ -224,6 +242,23 @@ def _after(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mappin
     return _region(match, nodes, shapes, realised.outputs, realised.constants, kinds)
 
 
+def _own_statistics(node: onnx.NodeProto, initializers: dict[str, onnx.TensorProto]) -> None:
+    """Give a BatchNormalization in training mode a mean and variance of its own.
+
+    ONNX Runtime (1.31 was tried) writes the running statistics into their initializers while it runs, before it reads scale
+    and bias, which may be the same initializers.
+    """
+    if node.op_type != "BatchNormalization" or len(node.output) < 2:
+        return
+    for index in (3, 4):
+        if node.input[index] in initializers:
+            own = onnx.TensorProto()
+            own.CopyFrom(initializers[node.input[index]])
+            own.name = f"trtnorm.statistics.{index}/{node.output[0]}"
+            initializers[own.name] = own
+            node.input[index] = own.name
+
+
 def _region(
     match: Match,
     nodes: list[onnx.NodeProto],
@@ -241,6 +276,8 @@ def _region(
             tensor = known.get(name)
             if name not in initializers and tensor is not None and match.surgery.is_constant(tensor):
                 initializers[name] = numpy_helper.from_array(match.surgery.constant(tensor), name)
+    for node in nodes:
+        _own_statistics(node, initializers)
     graph = onnx.helper.make_graph(
         nodes,
         "region",

@@ -116,7 +116,7 @@ def apply(
         if not planned.matches:
             outcome.rejections = (*unproved, *planned.rejections)
             return outcome
-        for found in planned.matches:
+        for found in [found for found in planned.matches if not found.rule.last_resort] or planned.matches:
             made = editor.make(found, judge)
             if isinstance(made, Rejection):
                 unproved.append(made)
@@ -156,7 +156,7 @@ def _try(rule: Rule, node: gs.Node, ground: _Ground) -> Match | Rejection | None
     if isinstance(bound, Mismatch):
         return refuse(bound.reason)
     found = ground.match(rule, node, bound)
-    for reason in (_border_reason(found, borders), _rank_reason(found)):
+    for reason in (_border_reason(found, borders), _rank_reason(found), _choice_reason(found)):
         if reason is not None:
             return refuse(reason)
     for precondition in rule.preconditions:
@@ -171,6 +171,17 @@ def _try(rule: Rule, node: gs.Node, ground: _Ground) -> Match | Rejection | None
     found = found.reaching(reach)
     reason = _border_reason(found, borders)
     return found if reason is None else refuse(reason)
+
+
+def _choice_reason(found: Match) -> str | None:
+    """Why a change that only improves the model is not wanted here."""
+    if found.rule.optional is None or not found.rule.optional(found):
+        return None
+    if found.settings.optimize == "never":
+        return "TensorRT takes it as it is, and the build profile says optimize: never"
+    if found.output.name in found.settings.left_out:
+        return "TensorRT takes it as it is, and the engine has fewer kernels or is smaller without the change"
+    return None
 
 
 def _border_reason(found: Match, borders: Borders) -> str | None:
@@ -239,6 +250,8 @@ class _Editor:
             because=found.rule.because,
             check=check,
             warning=(found.rule.warning(found) or "") if found.rule.warning else "",
+            tensor=found.output.name,
+            optional=bool(found.rule.optional and found.rule.optional(found)),
             changes_meaning=bool(found.rule.changes_meaning and found.rule.changes_meaning(found)),
             compared_with_reference=found.rule.reference is not None,
         )

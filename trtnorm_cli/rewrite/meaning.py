@@ -95,7 +95,7 @@ def tolerant_types(model: onnx.ModelProto, pins: Pins | None) -> tuple[dict[str,
     """Types of all tensors as declared and at the pinned shapes, also behind normalizations that are not valid.
 
     Shape inference stops at parameters that do not fit. A normalization's output has the shape of its data whatever they are.
-    The channel axis of a normalization's data is taken from the pinned shapes where it is not declared: constant parameters
+    The channel axis of a normalization's data is taken from the user's ``pins`` where it is not declared: constant parameters
     leave it no choice.
     """
     light = light_copy(model)
@@ -113,7 +113,7 @@ def tolerant_types(model: onnx.ModelProto, pins: Pins | None) -> tuple[dict[str,
         said = declared.get(name)
         if said is None or said.shape is None or not said.dtype:
             declared[name] = kind
-    for name in data & declared.keys() & pinned.keys():
+    for name in data & declared.keys() & pinned.keys() if pins is not None else ():
         declared[name] = _with_channels(declared[name], pinned[name])
     return declared, pinned
 

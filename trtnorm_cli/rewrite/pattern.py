@@ -7,7 +7,7 @@ A pattern is written from the node whose output is replaced (the root) backwards
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -99,6 +99,15 @@ def match(pattern: Op, node: gs.Node, surgery: Surgery) -> Bound | Mismatch:
 def root_fits(pattern: Op, node: gs.Node) -> bool:
     """True when ``node`` is of the root's operator: the pattern is worth trying and its refusal worth explaining."""
     return node.op in pattern.types and node.domain in DEFAULT_DOMAINS
+
+
+def fed_by(*types: str) -> Callable[[gs.Node, Surgery], bool]:
+    """True at nodes whose first input is made by one of the operators ``types``: a refusal is worth explaining only there."""
+
+    def concerns(node: gs.Node, surgery: Surgery) -> bool:
+        return bool(node.inputs) and any(producer.op in types for producer in node.inputs[0].inputs)
+
+    return concerns
 
 
 def describe(node: gs.Node) -> str:

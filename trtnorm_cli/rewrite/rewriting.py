@@ -22,9 +22,9 @@ from trtnorm_cli.rewrite.audit import Refusal, audit
 from trtnorm_cli.rewrite.check import Judge
 from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
-from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
+from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
-from trtnorm_cli.rewrite.settings import RewriteSettings
+from trtnorm_cli.rewrite.settings import Optimize, RewriteSettings
 
 _SHOWN = 8
 
@@ -110,29 +110,51 @@ def rewrite(loaded: LoadedModel, pins: Pins | None = None, settings: RewriteSett
 
     Without ``pins``, small shapes are chosen. The loaded model is not changed.
     """
-    settings = settings or RewriteSettings()
-    rules = select_rules(settings.skip)
-    source, notes = _provable(loaded.proto)
-    cleaning = clean(source, loaded.folder)
-    repairs, on_request = (tuple(rule for rule in stage if rule in rules) for stage in (REPAIRS, ON_REQUEST))
-    with OrtRunner() as runner:
-        meaning = settle(cleaning, loaded.folder, repairs, on_request, pins, settings, runner)
-        model = meaning.cleaning.model
-        surgery = open_model(model, loaded.folder)
-        outcome = driver.apply(surgery, rules, declared_types(model), Judge(runner, check_types(model, pins)), settings)
-    refusals = audit(surgery, tolerant_types(model, pins)[0], settings)
-    settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
-    return Rewriting(
-        model=surgery.close() if outcome.changes else model,
-        folder=loaded.folder,
-        cleaning=replace(meaning.cleaning, model=cleaning.model),
-        changes=(*meaning.changes, *outcome.changes),
-        failed=(*meaning.failed, *outcome.failed),
-        rejections=outcome.rejections,
-        refusals=tuple(refusals),
-        meant=model if meaning.differs_from_the_file or source is not loaded.proto else None,
-        notes=(*notes, *meaning.notes, *_unneeded(cleaning.model, settings, settled)),
-    )
+    return Workshop(loaded, pins, settings or RewriteSettings()).rewrite()
+
+
+class Workshop:
+    """One model under one set of settings, which can be rewritten several times with other optional changes left out.
+
+    Cleaning and settling are done once, and a change that was proved once is not proved again.
+    """
+
+    def __init__(self, loaded: LoadedModel, pins: Pins | None, settings: RewriteSettings) -> None:
+        self.loaded, self.settings = loaded, settings
+        self.rules = select_rules(settings.skip)
+        self.proofs: dict[str, Check] = {}
+        source, self.notes = _provable(loaded.proto)
+        self.was_raised = source is not loaded.proto
+        self.cleaning = clean(source, loaded.folder)
+        repairs, on_request = (tuple(rule for rule in stage if rule in self.rules) for stage in (REPAIRS, ON_REQUEST))
+        with OrtRunner() as runner:
+            self.meaning = settle(self.cleaning, loaded.folder, repairs, on_request, pins, settings, runner)
+        self.settled = self.meaning.cleaning.model
+        self.declared = declared_types(self.settled)
+        self.pinned = check_types(self.settled, pins)
+        self.tolerant, _ = tolerant_types(self.settled, pins)
+
+    def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
+        """Apply the rules; ``optimize`` and ``left_out`` say which optional changes are wanted, as in ``RewriteSettings``."""
+        settings = replace(self.settings, optimize=optimize or self.settings.optimize, left_out=left_out)
+        meaning, folder, model = self.meaning, self.loaded.folder, self.settled
+        surgery = open_model(model, folder)
+        with OrtRunner() as runner:
+            judge = Judge(runner, self.pinned, proofs=self.proofs)
+            outcome = driver.apply(surgery, self.rules, self.declared, judge, settings)
+        refusals = audit(surgery, self.tolerant, settings)
+        settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
+        return Rewriting(
+            model=surgery.close() if outcome.changes else model,
+            folder=folder,
+            cleaning=replace(meaning.cleaning, model=self.cleaning.model),
+            changes=(*meaning.changes, *outcome.changes),
+            failed=(*meaning.failed, *outcome.failed),
+            rejections=outcome.rejections,
+            refusals=tuple(refusals),
+            meant=model if meaning.differs_from_the_file or self.was_raised else None,
+            notes=(*self.notes, *meaning.notes, *_unneeded(self.cleaning.model, settings, settled)),
+        )
 
 
 def _provable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:

@@ -210,9 +210,12 @@ class Rule:
     otherwise (``changes_meaning``); the replacement is compared with it. ``positive`` names tensors that no valid run
     makes negative, such as a variance.
 
-    ``concerns`` says at which of the pattern's operators the rule is worth trying and its refusal worth explaining. ``reach``
-    finds, once the preconditions hold, what else is replaced, or gives the reason for refusing; None when there is nothing to
-    gain and nothing to explain.
+    ``optional`` is true of a match that TensorRT takes and computes rightly as it is: the change only makes it better, and
+    the user may do without.
+
+    A rule of ``last_resort`` waits until no other fits anywhere. ``concerns`` says at which of the pattern's operators the rule
+    is worth trying and its refusal worth explaining. ``reach`` finds, once the preconditions hold, what else is replaced, or
+    gives the reason for refusing; None when there is nothing to gain and nothing to explain.
     """
 
     name: str
@@ -228,6 +231,8 @@ class Rule:
     reference: Callable[[Match], NewNode] | None = None
     changes_meaning: Callable[[Match], bool] | None = None
     positive: tuple[str, ...] = ()
+    optional: Callable[[Match], bool] | None = None
+    last_resort: bool = False
     concerns: Callable[[gs.Node, Surgery], bool] = _always
     reach: Callable[[Match], Reach | str | None] | None = None
 
@@ -262,7 +267,8 @@ class Change:
     """A replacement that was made (or, with a failed check, was not).
 
     ``changes_meaning`` is set where the user asked to read the model otherwise than it is written;
-    ``compared_with_reference`` where the file's own nodes are not what the replacement was compared with.
+    ``compared_with_reference`` where the file's own nodes are not what the replacement was compared with; ``optional`` where
+    TensorRT would have taken the original and computed it rightly. ``tensor`` is what the changed nodes compute.
     """
 
     rule: str
@@ -274,6 +280,8 @@ class Change:
     warning: str = ""
     changes_meaning: bool = False
     compared_with_reference: bool = False
+    tensor: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,7 @@ class Search(Generic[Site]):
         return True
 
 
-def choose(
-    groups: Sequence[Sequence[Site]], measure: Callable[[frozenset[Site]], Cost], most_builds: int = 48
-) -> Search[Site]:
+def choose(groups: Sequence[Sequence[Site]], measure: Callable[[frozenset[Site]], Cost], most_builds: int = 48) -> Search[Site]:
     """Find which sites to leave out for the fewest launches, then the smallest engine.
 
     ``groups`` are the sites of each rule in execution order. Tried are: every change, no change, every rule left out on its

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from trtnorm_cli.rewrite.checkpoint import Checkpoint
 
 TrainingMode = Literal["as-written", "eval", "refuse"]
+Optimize = Literal["always", "kernels", "never"]
+
 TRAINING_MODES: tuple[TrainingMode, ...] = ("as-written", "eval", "refuse")
 
 # How parameters that are not one value per channel can be meant; see ``readings.py`` for what each does.
@@ -28,10 +30,13 @@ class RewriteSettings:
     """``skip`` names rules; ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
 
     ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
-    user gave beside the model.
+    user gave beside the model. ``optimize`` says whether changes that only improve a model are made; ``left_out`` are the
+    tensors whose computation stays as it is even so.
     """
 
     skip: tuple[str, ...] = ()
     training_mode: TrainingMode = "as-written"
     mismatch: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
+    optimize: Optimize = "always"
+    left_out: frozenset[str] = frozenset()

@@ -10,15 +10,17 @@ import onnx
 from tests.models import batchnorm, parse
 from trtnorm_cli.rewrite.rule import Precondition
 from trtnorm_cli.rewrite.rules import batchnorm as shared
+from trtnorm_cli.rewrite.settings import RewriteSettings
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A model that ``precondition`` refuses, for a reason that contains ``reason``."""
+    """A model that ``precondition`` refuses under ``settings``, for a reason that contains ``reason``."""
 
     precondition: Precondition
     model: onnx.ModelProto
     reason: str
+    settings: RewriteSettings | None = None
 
     @property
     def name(self) -> str:
@@ -37,9 +39,8 @@ class Feeding:
     def model(self, norm: str = "", opset: int = 17, outputs: str = "y", **changed: np.ndarray) -> onnx.ModelProto:
         """The model with attributes ``norm`` on the BatchNormalization and some of its parameters ``changed``."""
         weights = {**batchnorm(self.channels), **self.weights, **changed}
-        graph = f"g ({self.inputs}) => (float[] y) {{ {self.before} {outputs} = BatchNormalization {norm}(c, gamma, beta, mu, var) }}"
-        model = parse(graph, weights, opset=opset)
-        return model
+        norm = f"{outputs} = BatchNormalization {norm}(c, gamma, beta, mu, var)"
+        return parse(f"g ({self.inputs}) => (float[] y) {{ {self.before} {norm} }}", weights, opset=opset)
 
 
 def shared_refusals(feeding: Feeding) -> list[Refusal]:

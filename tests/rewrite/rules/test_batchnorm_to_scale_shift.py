@@ -18,7 +18,9 @@ FEEDING = Feeding("float[N, 3, 5, 5] x", "c = Relu(x)", 3)
 
 
 def bn(shape: str = "N, 4, H, W", type_name: str = "float", dtype=np.float32, opset=17, attributes=""):
-    graph = f"g ({type_name}[{shape}] x) => ({type_name}[] y) {{ y = BatchNormalization {attributes}(x, gamma, beta, mu, var) }}"
+    graph = (
+        f"g ({type_name}[{shape}] x) => ({type_name}[] y) {{ y = BatchNormalization {attributes}(x, gamma, beta, mu, var) }}"
+    )
     return parse(graph, batchnorm(4, dtype), opset=opset)
 
 
@@ -42,7 +44,9 @@ def test_every_opset_since_7(rewrite, opset):
     assert worst_relative_error(model, result.model) < 1e-6
 
 
-@pytest.mark.parametrize(("opset", "attributes"), [(7, "<spatial=1>"), (14, "<training_mode=0>"), (9, "<epsilon=0.5, momentum=0.1>")])
+@pytest.mark.parametrize(
+    ("opset", "attributes"), [(7, "<spatial=1>"), (14, "<training_mode=0>"), (9, "<epsilon=0.5, momentum=0.1>")]
+)
 def test_attributes(rewrite, opset, attributes):
     model = bn(opset=opset, attributes=attributes)
     result = rewrite(model)
@@ -115,7 +119,9 @@ REFUSALS = [
     ),
     Refusal(
         rule.parameters_match_channels,
-        FEEDING.model(gamma=np.ones(1, np.float32), beta=np.ones(1, np.float32), mu=np.ones(1, np.float32), var=np.ones(1, np.float32)),
+        FEEDING.model(
+            gamma=np.ones(1, np.float32), beta=np.ones(1, np.float32), mu=np.ones(1, np.float32), var=np.ones(1, np.float32)
+        ),
         "BatchNormalization -> y has 1 values per parameter, but Relu -> c makes 3 channels",
     ),
     Refusal(
@@ -140,7 +146,9 @@ def test_refuses(rewrite, case):
 
 
 def test_unknown_rank(rewrite):
-    model = parse(f"g (float[N, 4, 5, 5] x, int64[K] s) => (float[] y) {{ r = Reshape(x, s) y = {BN.replace('(x', '(r')} }}", batchnorm(4))
+    model = parse(
+        f"g (float[N, 4, 5, 5] x, int64[K] s) => (float[] y) {{ r = Reshape(x, s) y = {BN.replace('(x', '(r')} }}", batchnorm(4)
+    )
     result = rewrite(model)
     assert result.outcome.changes == []
     assert result.reason(NAME) == "the rank of r is not known"
@@ -160,9 +168,7 @@ def test_unknown_type(rewrite):
 
 def test_other_consumers_of_the_data_keep_it(rewrite):
     """Pre-activation blocks: the data goes on beside the normalization, and is a graph output as well."""
-    model = parse(
-        f"g (float[N, 4, 5, 5] a) => (float[] z, float[] x) {{ x = Relu(a) y = {BN} z = Add(y, x) }}", batchnorm(4)
-    )
+    model = parse(f"g (float[N, 4, 5, 5] a) => (float[] z, float[] x) {{ x = Relu(a) y = {BN} z = Add(y, x) }}", batchnorm(4))
     result = rewrite(model)
     assert result.rules == [NAME]
     assert result.operators == ["Relu", "Mul", "Add", "Add"]
@@ -171,8 +177,7 @@ def test_other_consumers_of_the_data_keep_it(rewrite):
 
 def test_a_convolution_whose_result_is_used_elsewhere(rewrite):
     model = parse(
-        "g (float[N, 2, 7, 7] a) => (float[] y, float[] r) { x = Conv(a, w) r = Relu(x) "
-        f"y = {BN} }}",
+        f"g (float[N, 2, 7, 7] a) => (float[] y, float[] r) {{ x = Conv(a, w) r = Relu(x) y = {BN} }}",
         {"w": random(4, 2, 3, 3), **batchnorm(4)},
     )
     result = rewrite(model)

@@ -61,7 +61,7 @@ def in_domain(model, domain):
 
 def without_bias(spelling):
     weights = {"w": random(4, 2, 3, 3), **batchnorm(4)}
-    return parse(f'g (float[N, 2, 7, 7] x) => (float[] y) {{ c = Conv({spelling}) y = {BN} }}', weights)
+    return parse(f"g (float[N, 2, 7, 7] x) => (float[] y) {{ c = Conv({spelling}) y = {BN} }}", weights)
 
 
 SPELLINGS = {
@@ -72,7 +72,8 @@ SPELLINGS = {
     "initializers are inputs": as_overridable_inputs(conv_bn(ir=3)),
     "domain ai.onnx": in_domain(conv_bn(), "ai.onnx"),
     "training_mode=0 written out": parse(
-        "g (float[N, 2, 7, 7] x) => (float[] y) { c = Conv(x, w) y = BatchNormalization <training_mode=0>(c, gamma, beta, mu, var) }",
+        "g (float[N, 2, 7, 7] x) => (float[] y)"
+        "{ c = Conv(x, w) y = BatchNormalization <training_mode=0>(c, gamma, beta, mu, var) }",
         {"w": random(4, 2, 3, 3), **batchnorm(4)},
     ),
     "spatial=1 of opset 7": parse(
@@ -81,7 +82,8 @@ SPELLINGS = {
         opset=7,
     ),
     "empty further outputs of opset 9": parse(
-        'g (float[N, 2, 7, 7] x) => (float[] y) { c = Conv(x, w) y, "", "", "", "" = BatchNormalization(c, gamma, beta, mu, var) }',
+        "g (float[N, 2, 7, 7] x) => (float[] y)"
+        '{ c = Conv(x, w) y, "", "", "", "" = BatchNormalization(c, gamma, beta, mu, var) }',
         {"w": random(4, 2, 3, 3), **batchnorm(4)},
         opset=9,
     ),
@@ -250,8 +252,7 @@ NO_MATCH = {
         "s, input 1 of BatchNormalization -> y, is computed at run time",
     ),
     "something in between": (
-        "g (float[N, 2, 7, 7] x) => (float[] y)"
-        "{ c = Conv(x, w) r = Relu(c) y = BatchNormalization(r, gamma, beta, mu, var) }",
+        "g (float[N, 2, 7, 7] x) => (float[] y){ c = Conv(x, w) r = Relu(c) y = BatchNormalization(r, gamma, beta, mu, var) }",
         "BatchNormalization -> y is fed by Relu -> r, which is Relu, not Conv",
     ),
     "nothing before": (

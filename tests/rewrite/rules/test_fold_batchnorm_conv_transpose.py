@@ -112,9 +112,9 @@ REFUSALS = [
     ),
     Refusal(
         rule.folded_values_are_representable,
-        Feeding(
-            "float16[N, 2, 5, 5] x", "c = ConvTranspose(x, w)", 3, {"w": random(2, 3, 3, 3, dtype=np.float16)}
-        ).model(var=np.full(3, 1e-12, np.float32), gamma=np.full(3, 1e4, np.float32)),
+        Feeding("float16[N, 2, 5, 5] x", "c = ConvTranspose(x, w)", 3, {"w": random(2, 3, 3, 3, dtype=np.float16)}).model(
+            var=np.full(3, 1e-12, np.float32), gamma=np.full(3, 1e4, np.float32)
+        ),
         "the folded weight reaches",
     ),
     Refusal(

@@ -137,8 +137,10 @@ def test_refuses(rewrite, case):
 
 
 @pytest.mark.parametrize(("signature", "rest", "reason"), [
-    ("(float[N, 3] x, float[3, 4] v) => (float[] y)", f"c = Gemm(x, v) y = {BN}", "v, input 1 of Gemm -> c, is computed at run time"),
-    ("(float[N, 3] x, float[4] v) => (float[] y)", f"c = Gemm(x, w, v) y = {BN}", "v, input 2 of Gemm -> c, is computed at run time"),
+    ("(float[N, 3] x, float[3, 4] v) => (float[] y)", f"c = Gemm(x, v) y = {BN}",
+     "v, input 1 of Gemm -> c, is computed at run time"),
+    ("(float[N, 3] x, float[4] v) => (float[] y)", f"c = Gemm(x, w, v) y = {BN}",
+     "v, input 2 of Gemm -> c, is computed at run time"),
     ("(float[N, 3] x) => (float[] y, float[] r)", f"c = Gemm(x, w) y = {BN} r = Relu(c)", "c is also used by Relu -> r"),
     ("(float[N, 3] x) => (float[] y, float[] c)", f"c = Gemm(x, w) y = {BN}", "c is an output of the graph"),
     ("(float[N, 3] x) => (float[] y)", f"c = MatMul(x, w) y = {BN}",

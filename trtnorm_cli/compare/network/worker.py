@@ -19,13 +19,12 @@ from trtnorm_cli.build.child_process import die_with_parent, run_with_large_stac
 from trtnorm_cli.build.request import RESULT_FILE
 from trtnorm_cli.errors import UsageProblem
 
+from .parsing import ParserRefused, parse_and_translate
 from .problems import UntranslatableLayer
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what ``request`` asks; every foreseen failure is part of the answer."""
-    from .parsing import ParserRefused, parse_and_translate
-
     try:
         backend = load_backend(request["backend"])
     except UsageProblem as problem:

@@ -18,6 +18,7 @@ from trtnorm_cli.rewrite.rules import (
     fold_batchnorm_gemm,
     fold_batchnorm_upstream,
     fold_scale_shift_upstream,
+    merge_parallel_convolutions,
     merge_scale_shift,
     repair_batchnorm_channels,
     untile_batchnorm,
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     # What no weight takes: constants among themselves, once those next to weights are gone.
     fold_scale_shift_upstream.RULE,
     merge_scale_shift.RULE,
+    merge_parallel_convolutions.RULE,
     batchnorm_to_scale_shift.RULE,
     batchnorm_per_element.RULE,
     batchnorm_runtime_parameters.RULE,

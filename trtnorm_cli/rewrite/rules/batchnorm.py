@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import onnx
 
 from trtnorm_cli.rewrite.pattern import Const, describe
 from trtnorm_cli.rewrite.rule import Match
@@ -69,6 +70,20 @@ def variance_is_positive(m: Match) -> str | None:
 PRECONDITIONS = (is_inference, is_per_channel, parameters_agree, parameters_are_finite, variance_is_positive)
 
 
+def is_taken_by_tensorrt(m: Match) -> bool:
+    """True for float32 data with float32 parameters: TensorRT makes one SCALE layer of it and computes it rightly.
+
+    Other types it rounds to that of the data, or computes in a dozen layers.
+    """
+    return has_float32_data(m) and all(m.value(name).dtype == np.float32 for name in PARAMETER_NAMES)
+
+
+def has_float32_data(m: Match) -> bool:
+    """True unless the data is known to be of another type."""
+    kind = m.type_of(m.node(BATCHNORM).inputs[0])
+    return kind is None or kind.dtype in (0, onnx.TensorProto.FLOAT)
+
+
 def epsilon(m: Match) -> float:
     """The epsilon attribute; ONNX stores it in float32."""
     return float(m.node(BATCHNORM).attrs.get("epsilon", _DEFAULT_EPSILON))
@@ -119,6 +134,7 @@ def _tensor_name(m: Match, name: str) -> str:
 
 
 def _channels(indices: np.ndarray, values: np.ndarray) -> str:
-    shown = ", ".join(f"{index} ({float(values[index]):g})" for index in indices[:_SHOWN_CHANNELS])
+    flat = values.reshape(-1)
+    shown = ", ".join(f"{index} ({float(flat[index]):g})" for index in indices[:_SHOWN_CHANNELS])
     more = f" and {indices.size - _SHOWN_CHANNELS} more" if indices.size > _SHOWN_CHANNELS else ""
     return f"channel {shown}{more}"

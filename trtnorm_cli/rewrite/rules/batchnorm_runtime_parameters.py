@@ -69,6 +69,7 @@ RULE = Rule(
         known_parameters_are_finite,
     ),
     replacement=scale_and_shift_nodes,
+    optional=batchnorm.has_float32_data,
     because="scale and shift of each channel can be computed before they meet the data",
     positive=("variance",),
 )

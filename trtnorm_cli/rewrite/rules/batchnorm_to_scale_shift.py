@@ -82,6 +82,8 @@ RULE = Rule(
         scale_and_shift_are_representable,
     ),
     replacement=scale_and_shift_nodes,
+    optional=batchnorm.is_taken_by_tensorrt,
     because="the statistics are constants, so each channel is scaled and shifted by constants",
     needs_rank_of=("x",),
+    last_resort=True,
 )

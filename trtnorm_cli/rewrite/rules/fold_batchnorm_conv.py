@@ -78,5 +78,6 @@ RULE = Rule(
         folded_values_are_representable,
     ),
     replacement=folded_convolution,
+    optional=batchnorm.is_taken_by_tensorrt,
     because="the BatchNormalization scales and shifts each output channel of the convolution by constants",
 )

@@ -40,6 +40,7 @@ RULE = Rule(
     preconditions=(*batchnorm.PRECONDITIONS, data_has_channels),
     reach=reach,
     replacement=folded,
+    optional=batchnorm.is_taken_by_tensorrt,
     because="the operators that read the BatchNormalization can scale and shift with their weights",
     needs_rank_of=("x",),
 )

@@ -78,5 +78,6 @@ RULE = Rule(
         folded_values_are_representable,
     ),
     replacement=folded_gemm,
+    optional=batchnorm.is_taken_by_tensorrt,
     because="the BatchNormalization scales and shifts each column of the matrix product by constants",
 )

@@ -49,6 +49,7 @@ RULE = Rule(
     preconditions=(*batchnorm.PRECONDITIONS, data_has_channels),
     reach=reach,
     replacement=folded,
+    optional=batchnorm.is_taken_by_tensorrt,
     because="the BatchNormalization scales and shifts each channel by constants, which the operators before it can do",
     needs_rank_of=("x",),
 )

@@ -78,5 +78,6 @@ RULE = Rule(
     concerns=concerns,
     reach=reach,
     replacement=folded,
+    optional=lambda m: True,
     because="the weights before it can hold what it multiplies with or adds",
 )

@@ -9,29 +9,28 @@ Source: composition of affine maps; Ioffe & Szegedy 2015.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Bound, Var, match, op, optional
+from trtnorm_cli.rewrite.pattern import Var, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Reach, Rule
 from trtnorm_cli.rewrite.rules import batchnorm
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, identity, per_channel
+from trtnorm_cli.rewrite.rules.scale_shift_chain import is_link, link_data, links_before, norm_match
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
-from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC, data_of, has_one_constant, scale_and_shift_of
+from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC
 
 if TYPE_CHECKING:
     from trtnorm_cli.onnx_model.surgery import Surgery
     from trtnorm_cli.rewrite.rule import Node, Tensor
 
-NORM = op("BatchNormalization", Var("x"), *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM)
-
 
 @dataclass(frozen=True)
 class Chain:
-    """``nodes`` from the last to the first; ``meaning`` is what they do together to ``data``; ``norm`` is the first
-    BatchNormalization among them."""
+    """``nodes`` from the last to the first; ``meaning`` is what they do together to ``data``. ``norm`` is the first
+    BatchNormalization among them, if there is one."""
 
     nodes: tuple[Node, ...]
     data: Tensor
@@ -44,30 +43,10 @@ class Chain:
         return 1 if self.norm is not None else max(1, int(self.meaning.scales) + int(self.meaning.shifts))
 
 
-def is_link(node: Node, surgery: Surgery) -> bool:
-    """True for an operator that scales and shifts its data by constants. Reads no values."""
-    if node.op == "BatchNormalization" and node.domain in DEFAULT_DOMAINS:
-        return len(node.inputs) == 5 and all(surgery.is_constant(tensor) for tensor in node.inputs[1:])
-    return has_one_constant(node, surgery)
-
-
 def concerns(node: Node, surgery: Surgery) -> bool:
-    """It is the last of two such operators at least."""
-    readers = node.outputs[0].outputs
-    if not is_link(node, surgery) or (len(readers) == 1 and is_link(readers[0], surgery)):
-        return False
-    before = _data(node, surgery).inputs
+    """It follows another such operator."""
+    before = link_data(node, surgery).inputs if is_link(node, surgery) else []
     return bool(before) and is_link(before[0], surgery)
-
-
-def _data(node: Node, surgery: Surgery) -> Tensor:
-    return node.inputs[0] if node.op == "BatchNormalization" else data_of(node, surgery)
-
-
-def rank_is_known(m: Match) -> str | None:
-    """the rank of the data is known."""
-    kind = m.type_of(_data(m.site, m.surgery))
-    return None if kind is not None and kind.shape is not None else f"the rank of {_data(m.site, m.surgery).name} is not known"
 
 
 def values_are_representable(m: Match) -> str | None:
@@ -82,49 +61,15 @@ def values_are_representable(m: Match) -> str | None:
 
 
 def read_chain(m: Match) -> Chain | None:
-    """The longest chain that ends at the site; None when it is not two nodes or longer, or does not save any."""
-    node, links, norms = m.site, [], []
-    meaning = identity(len(_shape(m, node)))
-    while True:
-        try:
-            own, norm = _link(m, node)
-        except Refused:
-            break
-        meaning = meaning.after(own)
-        links.append(node)
-        norms += [] if norm is None else [norm]
-        data = _data(node, m.surgery)
-        if not data.inputs or not _only_read_by(m, data, node) or not is_link(data.inputs[0], m.surgery):
-            break
-        node = data.inputs[0]
-    if len(links) < 2:
+    """The longest chain that ends at the site; None when it does not save a node."""
+    try:
+        links, data, meaning = links_before(m, m.site)
+    except Refused:
         return None
-    chain = Chain(tuple(links), _data(links[-1], m.surgery), meaning, norms[-1] if norms else None)
+    norms = [node for node in links if node.op == "BatchNormalization"]
+    chain = Chain(links, data, meaning, norm_match(m, norms[-1]) if norms else None)
     fits = chain.norm is None or set(meaning.axes) <= {1}
     return chain if fits and chain.needed < len(links) else None
-
-
-def _shape(m: Match, node: Node) -> tuple[int | str | None, ...]:
-    return Operation(node, m).input_shape(list(node.inputs).index(_data(node, m.surgery)))
-
-
-def _link(m: Match, node: Node) -> tuple[Affine, Match | None]:
-    """What ``node`` does, and its match when it is a BatchNormalization. Raises ``Refused``."""
-    if node.op != "BatchNormalization":
-        return scale_and_shift_of(Operation(node, m)), None
-    bound = match(NORM, node, m.surgery)
-    if not isinstance(bound, Bound):
-        raise Refused(bound.reason)
-    norm = replace(m, root=node, bound=bound)
-    for precondition in batchnorm.PRECONDITIONS:
-        reason = precondition(norm)
-        if reason is not None:
-            raise Refused(reason)
-    return per_channel(*batchnorm.scale_and_shift(norm), len(_shape(m, node))), norm
-
-
-def _only_read_by(m: Match, tensor: Tensor, node: Node) -> bool:
-    return len(tensor.outputs) == 1 and not m.borders.leaves(tensor) and m.borders.are_together(tensor.inputs[0], node)
 
 
 def reach(m: Match) -> Reach | str | None:
@@ -171,9 +116,10 @@ def _dtype(m: Match, chain: Chain) -> np.dtype:
 RULE = Rule(
     name="merge-scale-shift",
     pattern=op(("BatchNormalization", *ARITHMETIC), Var("a"), Var("b"), *(optional(Var(name)) for name in "cde"), name="last"),
-    preconditions=(rank_is_known, values_are_representable),
+    preconditions=(values_are_representable,),
     concerns=concerns,
     reach=reach,
     replacement=merged,
+    optional=lambda m: True,
     because="scales and shifts by constants that follow each other are one scale and shift",
 )

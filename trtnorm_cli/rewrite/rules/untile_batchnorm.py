@@ -9,18 +9,11 @@ Source: torch.nn.functional.instance_norm with use_input_stats=False; Ioffe & Sz
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from trtnorm_cli.rewrite.pattern import Const, Var, describe, either, op
+from trtnorm_cli.rewrite.pattern import Const, Var, describe, either, fed_by, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
 from trtnorm_cli.rewrite.rules import batchnorm
 from trtnorm_cli.rewrite.rules.data_channels import channel_count, type_and_rank_are_known
 from trtnorm_cli.rewrite.shape_elements import AxisSize, Element, shape_elements
-
-if TYPE_CHECKING:
-    import onnx_graphsurgeon as gs
-
-    from trtnorm_cli.onnx_model.surgery import Surgery
 
 _TILED = tuple(
     either(op("Tile", Const(p.name), Var(f"{p.name}_repeats"), name=f"tile_{p.name}"), p) for p in batchnorm.PARAMETERS
@@ -87,12 +80,6 @@ def on_the_data(m: Match) -> NewNode:
     return NewNode("BatchNormalization", (m.given("x"), *parameters), dict(node.attrs), name=node.name, role="per_channel")
 
 
-def _ends_a_fold(node: gs.Node, surgery: Surgery) -> bool:
-    """A Reshape behind anything else than a BatchNormalization is no refusal worth explaining."""
-    producers = node.inputs[0].inputs if node.inputs else []
-    return bool(producers) and producers[0].op == "BatchNormalization"
-
-
 RULE = Rule(
     name="untile-batchnorm",
     pattern=op(
@@ -116,6 +103,6 @@ RULE = Rule(
         parameters_are_tiled,
     ),
     replacement=on_the_data,
-    concerns=_ends_a_fold,
+    concerns=fed_by("BatchNormalization"),
     because="every sample is normalized with the same statistics, so the batch need not be folded into the channels",
 )

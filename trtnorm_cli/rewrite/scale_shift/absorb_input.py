@@ -182,8 +182,7 @@ def _by_output(values: np.ndarray, groups: int, outputs: int) -> np.ndarray:
 
 
 def _may_pad(op: Operation) -> bool:
-    auto = op.attr("auto_pad", "NOTSET")
-    auto = auto.decode() if isinstance(auto, bytes) else str(auto)
+    auto = op.text("auto_pad", "NOTSET")
     if auto.startswith("SAME"):
         # A window of one element that starts at every place it can never needs more than there is.
         return any(size != 1 for size in op.weight(1).shape[2:])

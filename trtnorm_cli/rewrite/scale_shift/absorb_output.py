@@ -16,7 +16,7 @@ import numpy as np
 
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, identity
-from trtnorm_cli.rewrite.scale_shift.carry import broadcast_back
+from trtnorm_cli.rewrite.scale_shift.carry_parts import broadcast_back
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step
 from trtnorm_cli.rewrite.scale_shift.weights import float_weight, require_representable, require_scalable, scaled
 
@@ -85,9 +85,10 @@ def matmul(op: Operation, asked: Affine) -> Step:
         raise Refused(f"{op.name} multiplies with a vector")
     if asked.shape[across] != 1:
         raise Refused(f"scale and shift differ along axis {across} of what {op.name} makes, along which its weight is summed")
-    factors = asked.scale.reshape(asked.shape[lacking:]) if _is_one(asked.shape[:lacking]) else None
-    if factors is None or any(own not in (1, size) for own, size in zip(factors.shape, weight.shape, strict=True)):
+    grows = any(size != 1 for size in asked.shape[:lacking])
+    if grows or any(wide not in (1, size) for wide, size in zip(asked.shape[lacking:], weight.shape, strict=True)):
         raise Refused(f"scale and shift of shape {list(asked.shape)} do not fit the weight {list(weight.shape)} of {op.name}")
+    factors = asked.scale.reshape(asked.shape[lacking:])
     require_scalable(op, side, factors)
     require_representable(op, asked.shift, weight.dtype, "the folded bias")
 
@@ -184,10 +185,6 @@ def _without_leading_ones(values: np.ndarray, rank: int) -> np.ndarray:
     while values.ndim > rank and values.shape[0] == 1:
         values = values[0]
     return values
-
-
-def _is_one(shape: Sequence[int]) -> bool:
-    return all(size == 1 for size in shape)
 
 
 ABSORBERS: dict[str, Absorb] = {

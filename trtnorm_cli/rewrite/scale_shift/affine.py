@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,12 @@ class Affine:
     def scale_only(self) -> Affine:
         """y = scale·x."""
         return affine(self.scale, np.zeros_like(self.shift))
+
+    def require_only(self, axes: Collection[int], owner: str) -> None:
+        """Raise ``Refused`` when scale or shift differ along other axes than ``axes``."""
+        others = [axis for axis in self.axes if axis not in axes]
+        if others:
+            raise Refused(f"scale and shift differ along axis {others[0]} at {owner}, which works on it")
 
     def vector(self, axis: int, size: int, owner: str) -> tuple[np.ndarray, np.ndarray]:
         """Scale and shift, [size] each, of the elements along ``axis``. Raises ``Refused`` when they depend on other axes."""

@@ -81,6 +81,17 @@ class Operation:
         """The attribute ``name`` as an axis counted from the front."""
         return int(self.attr(name, default)) % rank
 
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self.attr(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def axes(self, index: int) -> list[int] | None:
+        """The axes of an operator that has them as an attribute in old opsets and as input ``index`` in new ones."""
+        stated = self.constant(index)
+        values = self.attr("axes") if stated is None else stated
+        return None if values is None else [int(axis) for axis in np.atleast_1d(values)]
+
     def _type(self, tensor: gs.Tensor | None) -> TensorType:
         if tensor is None:
             raise Refused(f"an input of {self.name} is left out")
@@ -130,9 +141,11 @@ class Step:
 def again(op: Operation) -> Build:
     """Build the operator again, as it was, from new inputs."""
     used = [i for i, tensor in enumerate(op.node.outputs) if tensor.outputs or op.match.borders.leaves(tensor)]
+    # A Split has as many parts as outputs, also where nobody reads the last of them.
+    outputs = len(op.node.outputs) if op.op == "Split" else max(used, default=0) + 1
 
     def build(inputs: Sequence[Any]) -> NewNode:
-        attrs, outputs = dict(op.node.attrs), max(used, default=0) + 1
+        attrs = dict(op.node.attrs)
         return NewNode(op.op, tuple(inputs), attrs, op.op.lower(), op.node.name, instead_of=op.node, outputs=outputs)
 
     return build

@@ -38,8 +38,9 @@ def scale_and_shift_of(op: Operation) -> Affine:
     shape, value = op.input_shape(1 - at), float_weight(op, at).astype(np.float64)
     if value.ndim > len(shape) or sum(size > 1 for size in value.shape) > 1:
         raise Refused(f"the constant of {op.name} has shape {list(value.shape)}, not one value per channel")
-    value = value.reshape([1] * (len(shape) - value.ndim) + list(value.shape))
-    if any(count not in (1, shape[axis]) for axis, count in enumerate(value.shape)):
+    sizes: list[int] = [1] * (len(shape) - value.ndim) + list(value.shape)
+    value = value.reshape(sizes)
+    if any(size not in (1, shape[axis]) for axis, size in enumerate(sizes)):
         raise Refused(f"the constant of {op.name} has shape {list(value.shape)}, but it is not known that the data has as many")
     if not np.all(np.isfinite(value)):
         raise Refused(f"the constant of {op.name} is not finite")

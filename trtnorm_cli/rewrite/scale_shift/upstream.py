@@ -145,7 +145,7 @@ class UpstreamSearch:
         self.result.steps[id(step.node)] = step
 
     def leave(self, demand: Demand, reason: str) -> None:
-        """Nobody takes ``demand``. Behind a Concat a new node for it is smaller than the site was; elsewhere it saves nothing."""
+        """Nobody takes ``demand``. Behind a Concat a new node for it is smaller than the site was; else it saves nothing."""
         if not demand.partial or not is_one_node(self.match, demand):
             raise Refused(reason)
         self.result.rests.append(demand)

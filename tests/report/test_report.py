@@ -1,0 +1,219 @@
+"""What is shown of models, rewritings and builds."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests.models import batchnorm, parse, random, saved
+from trtnorm_cli.cli import run
+from trtnorm_cli.report import progress
+from trtnorm_cli.report.build import _check_text, _profile_text
+from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
+from trtnorm_cli.report.progress import BuildProgress
+
+MODEL = parse(
+    "g (float[N, 2, 9, 9] x, int64[K] ids) => (float[N, 4, 7, 7] y, float[N, 2, 9, 9] z) {"
+    " [conv] c = Conv(x, w) [bn] y = BatchNormalization(c, gamma, beta, mu, var)"
+    " [inorm] z = InstanceNormalization <epsilon=0.25>(x, s, b) }",
+    {"w": random(4, 2, 3, 3), "s": random(2), "b": random(2), **batchnorm(4)},
+)
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    MODEL.producer_name, MODEL.producer_version = "pytorch", "2.13"
+    return saved(MODEL, tmp_path / "m.onnx")
+
+
+def lines(text: str) -> list[str]:
+    """Lines with runs of blanks shortened, so that column widths do not matter."""
+    return [re.sub(r"\s{2,}", "  ", line).strip() for line in text.splitlines() if line.strip()]
+
+
+def test_a_model_as_text(model, capsys):
+    assert run(["inspect", "m.onnx"]) == 0
+    shown = lines(capsys.readouterr().out)
+    assert shown[0] == "m.onnx: pytorch 2.13, opset ai.onnx 17"
+    assert shown[1] == "nodes: 1 Conv, 1 BatchNormalization, 1 InstanceNormalization"
+    assert "input  x  float  Nx2x9x9" in shown
+    assert "input  ids  int64  K" in shown
+    assert "output  y  float  Nx4x7x7" in shown
+    bn = next(line for line in shown if line.startswith("BatchNormalization"))
+    assert bn.split("  ") == [
+        "BatchNormalization", "bn", "Nx4x7x7 float", "4", "4 × 4 float", "1e-05", "Conv conv", "fold-batchnorm-conv"
+    ]  # fmt: skip
+    inorm = next(line for line in shown if line.startswith("InstanceNormalization"))
+    assert inorm.split("  ")[:7] == [
+        "InstanceNormalization", "inorm", "Nx2x9x9 float", "2", "2 × 2 float", "0.25", "input x"
+    ]  # fmt: skip
+
+
+def test_a_model_as_json(model, capsys):
+    assert run(["inspect", "m.onnx", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["file"], found["producer"], found["opset"]) == ("m.onnx", "pytorch 2.13", {"ai.onnx": 17})
+    assert found["inputs"][0] == {"name": "x", "dtype": "float", "shape": ["N", 2, 9, 9]}
+    assert [n["name"] for n in found["normalizations"]] == ["bn", "inorm"]
+    assert found["normalizations"][0]["build"] == ["fold-batchnorm-conv"]
+    assert found["normalizations"][1]["attributes"] == {"epsilon": 0.25}
+
+
+def test_values_that_json_does_not_know(model, tmp_path, capsys):
+    """NaN is no JSON; an epsilon of NaN is what the file says."""
+    spoilt = parse(
+        "g (float[N, 2, 9, 9] x) => (float[N, 2, 9, 9] y) { y = InstanceNormalization(x, s, b) }",
+        {"s": random(2), "b": random(2)},
+    )
+    spoilt.graph.node[0].attribute.add(name="epsilon", type=1, f=float("nan"))
+    saved(spoilt, tmp_path / "nan.onnx")
+    assert run(["inspect", "nan.onnx"]) == 0
+    capsys.readouterr()
+    assert run(["inspect", "nan.onnx", "--json"]) == 0
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    json.loads(capsys.readouterr().out, parse_constant=refuse)
+
+
+def test_a_rewriting_as_text_and_json(model, capsys):
+    assert run(["rewrite", "m.onnx", "-o", "fixed.onnx", "--explain"]) == 0
+    shown = lines(capsys.readouterr().out)
+    change = next(line for line in shown if line.startswith("fold-batchnorm-conv"))
+    assert re.fullmatch(r"fold-batchnorm-conv  bn  \d\.\de-\d\d  \d\.\de-\d\d", change)
+    assert any(line.startswith("BatchNormalization  bn  fold-batchnorm-conv") for line in shown)
+    assert any(line.startswith("InstanceNormalization  inorm  ") for line in shown)
+    assert shown[-1] == "wrote fixed.onnx"
+    assert run(["rewrite", "m.onnx", "--dry-run", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "fold-batchnorm-conv" in printed.err, "everything else goes to stderr"
+    found = json.loads(printed.out)
+    assert [n["node"] for n in found["normalizations"]] == ["bn", "inorm"]
+    assert found["source"]["file"] == "m.onnx"
+
+
+def test_a_refusal_is_shown_with_every_rules_reason(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    refused = parse(
+        "g (float[N, 4, 9, 9] x) => (float[N, 4, 9, 9] y) { [bn] y = BatchNormalization(x, gamma, beta, mu, var) }",
+        {**batchnorm(4), "var": -np.ones(4, np.float32)},
+    )
+    saved(refused, tmp_path / "m.onnx")
+    assert run(["inspect", "m.onnx", "--json"]) == 0
+    (norm,) = json.loads(capsys.readouterr().out)["normalizations"]
+    assert any("variance + epsilon of bn is not positive in channel 0" in reason for reason in norm["build"])
+    assert "fold-batchnorm-conv: bn is fed by x, an input of its graph, not by Conv" in norm["build"]
+
+
+def change(rule: str, node: str, max_rel: float) -> dict:
+    return {"rule": rule, "node": node, "check": {"max_rel": max_rel, "float64_rel": max_rel / 10}}
+
+
+def test_the_worst_check_of_a_build():
+    changes = [change("a", "n1", 1e-7), change("b", "n2", 3e-6), change("a", "n3", 2e-7)]
+    assert _check_text(changes) == "at most 3.0e-06 of the largest value (n2), 3.0e-07 in float64"
+    assert _check_text([]) == "nothing was changed"
+
+
+def test_the_shapes_of_a_profile():
+    shapes = {"min": [1, 3], "opt": [2, 3], "max": [4, 3]}
+    assert _profile_text({"name": "small", "inputs": {"x": shapes, "z": shapes}}) == "x 1x3 / 2x3 / 4x3; z 1x3 / 2x3 / 4x3"
+
+
+@pytest.mark.parametrize(("shape", "text"), [
+    (("N", 3, 224, None), "Nx3x224x?"), ((), "scalar"), (None, "?"), ((1,), "1"),
+])  # fmt: skip
+def test_shapes(shape, text):
+    assert shape_text(shape) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [
+    (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 20, "5.0 MiB"), (3 << 30, "3.0 GiB"), (5 << 40, "5120.0 GiB"),
+])  # fmt: skip
+def test_sizes(count, text):
+    assert bytes_text(count) == text
+
+
+def test_counts():
+    assert counts_text({}) == "none"
+    assert counts_text({"a": 3, "b": 1}) == "3 a, 1 b"
+    assert counts_text({str(n): 10 - n for n in range(10)}, most=2) == "10 0, 9 1, 36 others"
+
+
+def test_text_is_not_markup(capsys):
+    """Names with brackets are no styles, and colons no emoji."""
+    out = console()
+    out.print(table("", ("name",), [("[bold]layer[/bold] :warning:",)]))
+    out.print("[red]x[/red]")
+    shown = capsys.readouterr().out
+    assert "[bold]layer[/bold] :warning:" in shown
+    assert "[red]x[/red]" in shown
+
+
+def test_long_cells_are_not_cut(capsys):
+    console().print(table("", ("a", "b"), [("x" * 300, "y" * 300)]))
+    shown = capsys.readouterr().out
+    assert shown.count("x") == 300
+    assert shown.count("y") == 300
+
+
+EVENTS = [
+    {"event": "stage", "stage": "rewrite"}, {"event": "stage", "stage": "build"},
+    {"event": "phase", "phase": "Building engine", "parent": "", "steps": 6},
+    {"event": "phase", "phase": "Timing", "parent": "Building engine", "steps": 3},
+    {"event": "step", "phase": "Timing", "step": 0}, {"event": "step", "phase": "Timing", "step": 2},
+    {"event": "finish", "phase": "Timing"}, {"event": "step", "phase": "Building engine", "step": 5},
+    {"event": "finish", "phase": "Building engine"}, {"event": "step", "phase": "nobody announced this", "step": 1},
+    {"event": "finish", "phase": "nor this"}, {"event": "stage", "stage": "some later stage"},
+]  # fmt: skip
+
+
+def test_progress_without_a_terminal_is_plain_lines(capsys):
+    with BuildProgress() as show:
+        for event in EVENTS:
+            show(event)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "trtnorm: rewriting and checking …", "trtnorm: building the engine …", "  TensorRT: Building engine (6 steps)",
+        "  TensorRT: Timing (3 steps)", "trtnorm: some later stage …",
+    ]  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_in_a_terminal_is_a_bar_that_goes_away(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with BuildProgress() as show:
+        assert isinstance(show._bar, progress._Bar)
+        for event in EVENTS[:6]:
+            show(event)
+        show._bar._progress.refresh()
+        tasks = {task.description.strip(): task for task in show._bar._progress.tasks}
+        assert tasks.keys() == {"building the engine", "Building engine", "Timing"}
+        assert (tasks["Timing"].completed, tasks["Timing"].total) == (3, 3)
+        for event in EVENTS[6:]:
+            show(event)
+        assert [task.description for task in show._bar._progress.tasks] == ["some later stage"]
+    assert "Timing" in terminal.getvalue()
+    assert isinstance(show._bar._progress.console, Console)
+
+
+def test_an_error_ends_the_bar(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pytest.raises(ZeroDivisionError), BuildProgress() as show:
+        raise ZeroDivisionError
+    assert not show._bar._progress.live.is_started

@@ -1,0 +1,95 @@
+"""``optimize: never`` and ``optimize: kernels``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from trtnorm_cli.cli import run
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.rewrite.kernels import fewest_kernels
+from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop
+from trtnorm_cli.rewrite.search import Cost
+from trtnorm_cli.rewrite.settings import RewriteSettings
+
+CHAIN = """
+<ir_version: 10, opset_import: ["" : 18]>
+g (float[N, 2, 8, 8] x) => (float[N, 2, 1, 1] y)
+<float[2, 2, 1, 1] w = {1, 2, 3, 4}, float[2] s = {1, 2}, float[2] b = {0, 1}, float[2] m = {0.5, 0}, float[2] v = {1, 2},
+ int64[2] axes = {2, 3}>
+{
+  [c1] c1 = Conv(x, w)
+  [b1] n1 = BatchNormalization(c1, s, b, m, v)
+  [r1] a1 = Relu(n1)
+  [c2] c2 = Conv(a1, w)
+  [b2] n2 = BatchNormalization(c2, s, b, m, v)
+  [r2] a2 = Relu(n2)
+  [mean] y = ReduceMean<keepdims = 1>(a2, axes)
+}
+"""
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(CHAIN), path)
+    return Workshop(load_model(path), {"x": (2, 2, 8, 8)}, RewriteSettings())
+
+
+def batchnorms(rewriting: Rewriting) -> list[str]:
+    return [node.name for node in rewriting.model.graph.node if node.op_type == "BatchNormalization"]
+
+
+def test_never_leaves_what_tensorrt_takes_and_says_so(workshop: Workshop) -> None:
+    rewriting = workshop.rewrite("never")
+    assert rewriting.changes == ()
+    assert batchnorms(rewriting) == ["b1", "b2"]
+    assert any("optimize: never" in rejection.reason for rejection in rewriting.rejections)
+    rewriting.require_all_checks_passed()
+
+
+def test_never_still_repairs_what_tensorrt_computes_wrongly(tmp_path: Path) -> None:
+    text = CHAIN.replace("float[N", "float16[N").replace("float[2, 2, 1, 1] w", "float16[2, 2, 1, 1] w")
+    path = tmp_path / "half.onnx"
+    onnx.save(parser.parse_model(text), path)
+    rewriting = Workshop(load_model(path), {"x": (2, 2, 8, 8)}, RewriteSettings(optimize="never")).rewrite()
+    assert batchnorms(rewriting) == []
+
+
+def test_kernels_leaves_out_the_site_that_costs_a_launch(workshop: Workshop) -> None:
+    def measure(rewriting: Rewriting) -> Cost:
+        folded_last = any(change.node == "b2" and change.rule == "fold-batchnorm-conv" for change in rewriting.changes)
+        unfolded = 2 - sum(change.rule == "fold-batchnorm-conv" for change in rewriting.changes)
+        return Cost(5 + folded_last, 1000 + unfolded)
+
+    chosen = fewest_kernels(workshop, measure)
+    assert chosen.left_out == ("n2",)
+    assert chosen.best.launches == 5
+    assert [change.node for change in chosen.rewriting.changes if change.rule == "fold-batchnorm-conv"] == ["b1"]
+
+
+def test_a_site_is_proved_once(workshop: Workshop) -> None:
+    first = workshop.rewrite("always")
+    proofs = len(workshop.proofs)
+    second = workshop.rewrite("always")
+    assert len(workshop.proofs) == proofs
+    assert [change.check for change in second.changes] == [change.check for change in first.changes]
+
+
+@pytest.mark.rtx
+def test_kernels_is_never_worse_than_all_or_nothing_on_the_real_builder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(parser.parse_model(CHAIN), "m.onnx")
+    Path("p.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}}\noptimize: kernels\n")
+    assert run(["build", "m.onnx", "-p", "p.yaml", "--json"]) == 0
+    manifest = json.loads(capsys.readouterr().out)
+    chosen = manifest["optimize"]["chosen"]
+    launches = sum(manifest["network"]["kernels_by_type"].values())
+    assert launches == chosen["chosen"]["launches"]
+    assert launches <= min(chosen["every change"]["launches"], chosen["no change"]["launches"])

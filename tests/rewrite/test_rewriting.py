@@ -1,0 +1,189 @@
+"""From a file to a rewritten model: cleaning and rules together, on graphs as exporters write them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import batchnorm, loaded, operators, parse, random
+from tests.oracle import worst_relative_error
+from trtnorm_cli.errors import RewriteError
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.rewrite.rewriting import require_valid, rewrite
+
+BN = "BatchNormalization(c, gamma, beta, mu, var)"
+IO = "(float[N, 2, H, W] x) => (float[N, 4, H2, W2] y)"
+
+
+def rewritten(model: onnx.ModelProto, folder, pins=None):
+    source = loaded(model, folder)
+    before = source.proto.SerializeToString(deterministic=True)
+    result = rewrite(source, pins)
+    assert source.proto.SerializeToString(deterministic=True) == before, "the loaded model is not changed"
+    assert result.failed == ()
+    return result
+
+
+def weights(*names: str, **more: np.ndarray) -> dict[str, np.ndarray]:
+    known = {"w": random(4, 2, 3, 3), "v": random(4, 4, 3, 3), "b": random(4), **batchnorm(4)}
+    return {name: known[name] for name in (*names, "gamma", "beta", "mu", "var")} | more
+
+
+AS_EXPORTED = {
+    "parameters behind Identity": (
+        "{ g2 = Identity(gamma) c = Conv(x, w) y = BatchNormalization(c, g2, beta, mu, var) }", weights("w"), 17
+    ),
+    "a bias of Expand and CastLike": (
+        "{ s = Shape(b) z = Constant <value = int64 {0}>() f = CastLike(z, w) e = Expand(f, s) c = Conv(x, w, e) "
+        f"y = {BN} }}", weights("w", "b"), 18
+    ),
+    "a weight behind a Transpose": (
+        f"{{ t = Transpose <perm=[3, 2, 0, 1]>(wt) c = Conv(x, t) y = {BN} }}", weights(wt=random(3, 3, 2, 4)), 17
+    ),
+    "a weight in float16": (
+        f"{{ f = Cast <to=1>(wh) c = Conv(x, f) y = {BN} }}", weights(wh=random(4, 2, 3, 3, dtype=np.float16)), 17
+    ),
+    "a variance that is computed": (
+        "{ q = Mul(std, std) c = Conv(x, w) y = BatchNormalization(c, gamma, beta, mu, q) }",
+        weights("w", std=random(4) + 3), 17
+    ),
+    "Identity between the two": (f"{{ i = Conv(x, w) c = Identity(i) y = {BN} }}", weights("w"), 17),
+    "Dropout between the two": (f"{{ i = Conv(x, w) c = Dropout(i) y = {BN} }}", weights("w"), 12),
+    "a dead consumer": (f"{{ c = Conv(x, w) dead = Relu(c) y = {BN} }}", weights("w"), 17),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "values", "opset"), AS_EXPORTED.values(), ids=AS_EXPORTED)
+def test_what_only_needs_cleaning_first(tmp_path, nodes, values, opset):
+    model = parse(f"g {IO} {nodes}", values, opset=opset)
+    result = rewritten(model, tmp_path)
+    assert [change.rule for change in result.changes] == ["fold-batchnorm-conv"]
+    assert operators(result.model) == ["Conv"]
+    assert worst_relative_error(model, result.model, {"x": (2, 2, 8, 9)}) < 1e-6
+
+
+def test_inside_a_function(tmp_path):
+    model = parse(f"g {IO} {{ c = Conv(x, w) y = mine.normed(c, gamma, beta, mu, var) }}".replace("mine.", ""), weights("w"))
+    model.graph.node[1].domain = "mine"
+    model.opset_import.add(domain="mine", version=1)
+    function = onnx.parser.parse_function(
+        '<opset_import: ["" : 17], domain: "mine"> normed (c, gamma, beta, mu, var) => (y)'
+        "{ y = BatchNormalization(c, gamma, beta, mu, var) }"
+    )
+    model.functions.append(function)
+    result = rewritten(model, tmp_path)
+    assert [change.rule for change in result.changes] == ["fold-batchnorm-conv"]
+    assert operators(result.model) == ["Conv"]
+
+
+def test_a_residual_block(tmp_path):
+    """Two folded pairs, a shortcut around them, and one pair on the shortcut."""
+    model = parse(
+        f"""g {IO} {{
+            s = Conv(x, w) sb = BatchNormalization(s, gamma, beta, mu, var)
+            c1 = Conv <pads=[0, 0, 0, 0]>(x, w) b1 = BatchNormalization(c1, gamma1, beta1, mu1, var1) r1 = Relu(b1)
+            c2 = Conv <pads=[1, 1, 1, 1]>(r1, v) b2 = BatchNormalization(c2, gamma2, beta2, mu2, var2)
+            a = Add(b2, sb) y = Relu(a) }}""",
+        weights("w", "v", **batchnorm(4, seed=1, suffix="1"), **batchnorm(4, seed=2, suffix="2")),
+    )
+    result = rewritten(model, tmp_path)
+    assert [change.rule for change in result.changes] == ["fold-batchnorm-conv"] * 3
+    assert sorted(operators(result.model)) == sorted(["Conv", "Conv", "Relu", "Conv", "Add", "Relu"])
+    assert worst_relative_error(model, result.model, {"x": (2, 2, 8, 9)}) < 1e-6
+
+
+def test_two_norms_in_a_row_both_go_into_the_convolution(tmp_path):
+    model = parse(
+        f"g {IO} {{ i = Conv(x, w) c = BatchNormalization(i, gamma1, beta1, mu1, var1) y = {BN} }}",
+        weights("w", **batchnorm(4, seed=1, suffix="1")),
+    )
+    result = rewritten(model, tmp_path)
+    assert operators(result.model) == ["Conv"]
+    assert worst_relative_error(model, result.model, {"x": (2, 2, 8, 9)}) < 1e-6
+
+
+def test_the_interface_stays(tmp_path):
+    model = parse(
+        "g (float[N, 2, H, W] x, int64[K] unused, bool t) => (float[N, 4, H2, W2] y, float[N, 2, H, W] x2, int64[K] echo)"
+        f" {{ c = Conv(x, w) y = {BN} x2 = Identity(x) echo = Identity(unused) }}",
+        weights("w"),
+    )
+    result = rewritten(model, tmp_path)
+    assert list(result.model.graph.input) == list(model.graph.input)
+    assert list(result.model.graph.output) == list(model.graph.output)
+    onnx.checker.check_model(result.model, full_check=True)
+
+
+def test_a_second_run_changes_nothing(tmp_path):
+    model = parse(
+        f"g {IO} {{ c = Conv(x, w) n = {BN} r = Relu(n) d = Relu(r) y = BatchNormalization(d, beta, mu, gamma, var) }}",
+        weights("w"),
+    )
+    once = rewritten(model, tmp_path)
+    assert once.changes
+    twice = rewritten(once.model, tmp_path)
+    assert twice.changes == ()
+    for model in (once.model, twice.model):  # the second run also says the shapes of what the first one added
+        del model.graph.value_info[:]
+    assert twice.model == once.model
+
+
+def test_weights_in_an_external_file(tmp_path):
+    model, stored = (
+        parse(f"g {IO} {{ c = Conv(x, w) n = {BN} y = Conv <pads=[1, 1, 1, 1]>(n, v) }}", weights("w", "v")) for _ in range(2)
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    onnx.save(stored, str(tmp_path / "in" / "m.onnx"), save_as_external_data=True, location="m.bin", size_threshold=0)
+    source = load_model(tmp_path / "in" / "m.onnx")
+    result = rewrite(source)
+    assert [change.rule for change in result.changes] == ["fold-batchnorm-conv"]
+    save_model(result.model, tmp_path / "out" / "m.onnx", result.folder)
+    again = onnx.load(str(tmp_path / "out" / "m.onnx"))
+    assert worst_relative_error(model, again, {"x": (2, 2, 8, 9)}) < 1e-6
+
+
+def test_changes_are_proved_at_the_shapes_asked_for(tmp_path):
+    result = rewritten(parse(f"g {IO} {{ c = Conv(x, w) y = {BN} }}", weights("w")), tmp_path, {"x": (3, 2, 11, 13)})
+    assert [change.check.shapes for change in result.changes] == [{"x": [3, 2, 11, 13]}]
+
+
+def test_without_shapes_the_input_is_made_large_enough(tmp_path):
+    """Seven halvings: 64 pixels would vanish."""
+    downs = " ".join(f"p{i + 1} = MaxPool <kernel_shape=[2, 2], strides=[2, 2]>(p{i})" for i in range(7))
+    model = parse(
+        f"g (float[N, 2, H, W] p0) => (float[N, 4, H2, W2] y) {{ {downs} c = Conv <kernel_shape=[1, 1]>(p7, k) y = {BN} }}",
+        weights(k=random(4, 2, 1, 1)),
+    )
+    (change,) = rewritten(model, tmp_path).changes
+    assert change.check.shapes == {"p7": [2, 2, 1, 1]}
+
+
+def test_an_operator_that_nobody_knows_does_not_stop_the_rest(tmp_path):
+    model = parse(
+        f"g {IO} {{ o = Odd(x) c = Conv(o, w) n = {BN} a = Conv(x, w)"
+        " m = BatchNormalization(a, gamma, beta, mu, var) y = Add(n, m) }",
+        weights("w"),
+    )
+    model.graph.node[0].domain = "mine"
+    model.opset_import.add(domain="mine", version=1)
+    result = rewritten(model, tmp_path)
+    assert "fold-batchnorm-conv" in [change.rule for change in result.changes]
+    kept = operators(result.model)
+    assert kept.count("Conv") == 2
+    reasons = [r.reason for r in result.rejections if r.rule == "fold-batchnorm-conv"]
+    assert kept.count("BatchNormalization") == 0 or any("cannot be proved" in reason for reason in reasons)
+
+
+def test_what_the_source_is_charged_with_is_no_fault_of_the_result(tmp_path):
+    good = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    bad = parse("g (float[2] x) => (float[2] y) { y = Relu(x, x) }")
+    for name, model in (("good", good), ("bad", bad)):
+        (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
+    require_valid(tmp_path / "good.onnx", tmp_path / "good.onnx")
+    require_valid(tmp_path / "bad.onnx", tmp_path / "bad.onnx")
+    with pytest.raises(RewriteError, match="the rewritten model is not valid ONNX, so nothing was written") as caught:
+        require_valid(tmp_path / "good.onnx", tmp_path / "bad.onnx")
+    assert caught.value.exit_code == 4
