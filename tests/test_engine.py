@@ -40,10 +40,8 @@ def test_a_model_with_a_json_file_beside_it_is_a_model(tmp_path, capsys):
 
 
 def manifest(tmp_path, **changed) -> None:
-    content = {
-        "format": engine.FORMAT, "versions": {"backend": "tensorrt-rtx"}, "source": {}, "engine": {"sha256": "0"},
-        "optimization_profiles": [], "cleaning": {}, "changes": [], "network": {}, "warnings": [], "seconds": {},
-    }  # fmt: skip
+    known = {"format": engine.FORMAT, "versions": {"backend": "tensorrt-rtx"}, "engine": {"sha256": "0"}}
+    content = {**{key: {} for key in engine._KEYS}, **known}
     (tmp_path / "a.engine").write_bytes(b"vtrt")
     (tmp_path / "a.engine.json").write_text(json.dumps({**content, **changed}))
 

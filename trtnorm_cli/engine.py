@@ -15,7 +15,20 @@ from trtnorm_cli.errors import ModelError
 _MAGIC = b"trt"
 # The format of the manifest; it changes when a reader of the old one would misread the new one.
 FORMAT = 1
-_KEYS = frozenset({"versions", "source", "engine", "optimization_profiles", "cleaning", "changes", "network", "warnings", "seconds"})
+_KEYS = frozenset(
+    {
+        "versions",
+        "source",
+        "engine",
+        "optimization_profiles",
+        "cleaning",
+        "changes",
+        "network",
+        "warnings",
+        "optimize",
+        "seconds",
+    }
+)
 _SUFFIXES = (".engine", ".plan", ".trt")
 _INSPECTOR_TIMEOUT_S = 300
 

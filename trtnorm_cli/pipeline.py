@@ -112,7 +112,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         on_event({"event": "stage", "stage": "rewrite"})
         with clock.time("rewrite"):
             workshop = prepared.workshop()
-            variants = VariantBuilder(work, options.backend, *_shapes_and_settings(prepared), options.timeout_s)
+            variants = VariantBuilder(work, options.backend, *shapes_and_settings(prepared), options.timeout_s)
             rewriting, choice = _choose(workshop, variants)
             rewriting.require_all_checks_passed()
             files = save_model(rewriting.model, fixed, rewriting.folder)
@@ -175,15 +175,16 @@ def _require_within_tolerance(comparison: Comparison) -> None:
 
 
 def _request(prepared: Prepared, engine: Path, backend: str | None) -> BuildRequest:
-    return BuildRequest(FIXED_NAME, str(engine.absolute()), backend, *_shapes_and_settings(prepared))
+    return BuildRequest(FIXED_NAME, str(engine.absolute()), backend, *shapes_and_settings(prepared))
 
 
-def _shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple], ...], dict[str, Any]]:
+def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple], ...], dict[str, Any]]:
     """Min, opt and max of each dynamic input in each optimization profile, and the builder's settings."""
     dynamic = prepared.fitted.dynamic_inputs
     profiles: list[dict[str, ShapeTriple]] = []
     for profile in prepared.fitted.profiles if dynamic else ():
-        profiles.append({name: tuple(profile.shapes[name]) for name in dynamic})
+        shapes = {name: profile.shapes[name] for name in dynamic}
+        profiles.append({name: (s.min, s.opt, s.max) for name, s in shapes.items()})
     settings = {} if prepared.profile is None else prepared.profile.builder.model_dump(mode="json", exclude_none=True)
     return tuple(profiles), settings
 

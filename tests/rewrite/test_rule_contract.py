@@ -58,11 +58,11 @@ def test_preconditions_are_documented_as_a_sentence_that_is_true(rule):
     """``trtnorm rules show`` lists them after "Applied only when"."""
     assert rule.preconditions
     assert len(set(rule.preconditions)) == len(rule.preconditions)
-    for precondition in rule.preconditions:
-        sentence = " ".join((precondition.__doc__ or "").split())
-        assert sentence.endswith("."), precondition.__name__
-        assert sentence[0].islower(), f"{precondition.__name__}: the sentence goes on after 'Applied only when'"
-        assert len(sentence.split()) >= 5, f"{precondition.__name__}: too short to say what holds"
+    for condition in (*rule.preconditions, *([rule.reach] if rule.reach is not None else [])):
+        sentence = " ".join((condition.__doc__ or "").split())
+        assert sentence.endswith("."), condition.__name__
+        assert sentence[0].islower(), f"{condition.__name__}: the sentence goes on after 'Applied only when'"
+        assert len(sentence.split()) >= 5, f"{condition.__name__}: too short to say what holds"
 
 
 @every_rule

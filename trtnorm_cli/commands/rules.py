@@ -38,6 +38,6 @@ def show(name: str) -> None:
 
     rule = rule_named(name)
     click.echo(f"{rule.name}\n\n{rule.doc.strip()}\n\nApplied only when")
-    for precondition in rule.preconditions:
-        click.echo(f"  - {' '.join((precondition.__doc__ or '').split())}")
+    for condition in (*rule.preconditions, *([rule.reach] if rule.reach is not None else [])):
+        click.echo(f"  - {' '.join((condition.__doc__ or '').split())}")
     click.echo(f"\nThe outputs before and after may differ by {rule.tolerance:g} of the largest value in float32.")

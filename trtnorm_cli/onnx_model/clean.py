@@ -87,7 +87,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     )
 
     counts: Counter[str] = Counter()
-    notes: list[str] = list(_notes_on_inputs(model))
+    notes: list[str] = list(_notes_on(model))
     opened = open_model(model, base_dir)
     shapes: dict[ir.Value, ir.Shape] = {}
     with pinned_outputs(opened.model) as pins:
@@ -146,7 +146,9 @@ def _counts_of_inputs(model: onnx.ModelProto) -> dict[str, int]:
     return {"initializers taken off the input list": len(_inputs_with_values(model))}
 
 
-def _notes_on_inputs(model: onnx.ModelProto) -> Iterator[str]:
+def _notes_on(model: onnx.ModelProto) -> Iterator[str]:
+    if model.training_info:
+        yield "the model's training information was dropped"
     names = _inputs_with_values(model)
     if names and model.ir_version >= 4:
         shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -41,6 +41,7 @@ _QUANTIZATION = frozenset(("DequantizeLinear", "DynamicQuantizeLinear", "Quantiz
 _FLATTENED_BEFORE_13 = frozenset(("Hardmax", "LogSoftmax", "Softmax"))
 # … gives int64 for int32 sums of squares, and other pixels for fractional scales.
 _REFERENCE_DIFFERS = frozenset(("ReduceSumSquare", "Resize", "Upsample"))
+_REFERENCE_IS_SLOW = frozenset(("AveragePool", "Conv", "ConvTranspose", "GridSample", "LpPool", "MaxPool"))
 _FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
 
 
@@ -75,11 +76,16 @@ def fold_constants(model: ir.Model) -> Folding:
         if number > 0 and before == _census(model) and told == folding.shapes:
             break
         folding.shapes = told
-    for graph in (model.graph, *model.graph.subgraphs()):
-        for value in graph.initializers.values():
-            value.metadata_props.pop(_FOLDED_FROM, None)
+    else:
+        folding.notes.append(f"folding was stopped after {_ROUNDS} rounds; there may be more to fold")
+    for value in _initializers(model) + [value for node in model.graph.all_nodes() for value in node.outputs]:
+        value.metadata_props.pop(_FOLDED_FROM, None)
     folding.notes += policy.notes()
     return folding
+
+
+def _initializers(model: ir.Model) -> list[ir.Value]:
+    return [value for graph in (model.graph, *model.graph.subgraphs()) for value in graph.initializers.values()]
 
 
 def _census(model: ir.Model) -> set[ir.Node]:
@@ -140,8 +146,8 @@ def _library_breaks(node: ir.Node, opset: int) -> bool:
         return node.outputs[0].is_graph_output()  # it would rename what is behind the output
     if node.op_type == "SplitToSequence":
         return not _split_is_expressible(node, opset)
-    if node.op_type in ("ConcatFromSequence", "SequenceAt"):
-        return opset < 13  # their replacements take axes as an input
+    if node.op_type == "ConcatFromSequence":
+        return opset < 13 and "new_axis" in node.attributes  # its replacement takes axes as an input
     if node.op_type == "CastLike":
         saturate = node.attributes.get("saturate")
         return saturate is not None and saturate.as_int() == 0  # it would drop the attribute
@@ -172,7 +178,9 @@ class _Policy:
     def library_may_fold(self, node: ir.Node) -> bool:
         if node.op_type == "Identity":  # removed without a second copy of the value
             return False
-        if node.op_type in _REFERENCE_DIFFERS or (node.op_type in _FLATTENED_BEFORE_13 and self._opset < 13):
+        if node.op_type in _REFERENCE_DIFFERS | _REFERENCE_IS_SLOW or (
+            node.op_type in _FLATTENED_BEFORE_13 and self._opset < 13
+        ):
             return False
         return self.may_evaluate(node)
 
@@ -199,21 +207,24 @@ class _Policy:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
-        feeds = {value.name: value.const_value.numpy() for value in node.inputs if value is not None and value.const_value}
         try:
+            feeds = {name: tensor.numpy() for name, tensor in _constants(node).items()}
             alone = self._alone(node).SerializeToString()
             results = onnxruntime.InferenceSession(alone, options, providers=["CPUExecutionProvider"]).run(None, feeds)
         except Exception:  # onnxruntime has an exception type for each status, and TypeError for types numpy lacks
             return None
-        return results if all(isinstance(result, np.ndarray) for result in results) else None
+        return results if all(isinstance(r, np.ndarray) and r.dtype != np.dtype(object) for r in results) else None
 
     def _alone(self, node: ir.Node) -> onnx.ModelProto:
         """A model of ``node`` alone, its constants as inputs."""
-        values = {value.name: value.const_value for value in node.inputs if value is not None and value.const_value}
+        inputs = [
+            onnx.helper.make_tensor_value_info(name, tensor.dtype.value, tensor.shape.numpy())
+            for name, tensor in _constants(node).items()
+        ]
         graph = onnx.helper.make_graph(
             [ir.serde.serialize_node(node)],
             "constant",
-            [onnx.helper.make_tensor_value_info(name, v.dtype.value, v.shape.numpy()) for name, v in values.items()],
+            inputs,
             [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name],
         )
         # The oldest opset with this operator: ONNX Runtime may not know the newest yet.
@@ -233,9 +244,17 @@ class _Policy:
         ]
 
 
+def _constants(node: ir.Node) -> dict[str, ir.TensorProtocol]:
+    """The constant inputs of ``node`` by name."""
+    found = {}
+    for value in node.inputs:
+        if value is not None and value.name and value.const_value is not None:
+            found[value.name] = value.const_value
+    return found
+
+
 def _weights_bytes(model: ir.Model) -> int:
-    tensors = [v.const_value for g in (model.graph, *model.graph.subgraphs()) for v in g.initializers.values()]
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    return sum(value.const_value.nbytes for value in _initializers(model) if value.const_value is not None)
 
 
 def _is_affordable(node: ir.Node, most_bytes: int) -> bool:
@@ -243,9 +262,10 @@ def _is_affordable(node: ir.Node, most_bytes: int) -> bool:
     sizes = [_bytes(value) for value in node.outputs]
     if any(size is None for size in sizes):
         # Nodes whose size is unknown here pick elements from their inputs; what can grow at will has a known size.
-        return sum(value.const_value.nbytes for value in node.inputs if value and value.const_value) <= _SMALL_BYTES
+        return sum(tensor.nbytes for tensor in _constants(node).values()) <= _SMALL_BYTES
     size = sum(size for size in sizes if size is not None)
-    freed = sum(v.const_value.nbytes for v in set(node.inputs) if v and v.const_value and len(v.uses()) == 1)
+    read_here_only = {value.name for value in node.inputs if value is not None and len(value.uses()) == 1}
+    freed = sum(tensor.nbytes for name, tensor in _constants(node).items() if name in read_here_only)
     return size <= _SMALL_BYTES or size <= min(freed, most_bytes)
 
 

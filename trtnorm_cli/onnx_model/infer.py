@@ -164,9 +164,9 @@ def _without_made_up_names(kind: TensorType) -> TensorType:
 
 def _contradictions(declared: list[dict[str, TensorType]], found: list[dict[str, TensorType]]) -> Iterator[str]:
     for said, known in zip(declared, found, strict=True):
-        for name in said.keys() & known.keys():
-            if not _agree(said[name], known[name]):
-                yield f"{name} is {_text(said[name])} in the file and {_text(known[name])} by inference"
+        for name, kind in said.items():
+            if name in known and not _agree(kind, known[name]):
+                yield f"{name} is {_text(kind)} in the file and {_text(known[name])} by inference"
 
 
 def _agree(said: TensorType, known: TensorType) -> bool:

@@ -94,8 +94,8 @@ def print_model(out: Console, path: Path, described: dict[str, Any]) -> None:
         out.print("\nno normalization nodes")
         return
     columns = ("operator", "name", "input", "channels", "parameters", "epsilon", "fed by", "build")
-    rows = [_row(norm) for norm in described["normalizations"]]
-    out.print(table("Normalization nodes", columns, rows), new_line_start=True)
+    nodes = [_row(norm) for norm in described["normalizations"]]
+    out.print(table("Normalization nodes", columns, nodes), new_line_start=True)
 
 
 def _row(norm: dict[str, Any]) -> tuple[object, ...]:

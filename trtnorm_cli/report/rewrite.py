@@ -60,8 +60,8 @@ def print_rewriting(
     else:
         out.print("no rule was applied")
     if explain:
-        rows = [(n.operator, n.name or n.output, "\n".join(outcome)) for n, outcome in outcomes(rewriting)]
-        out.print(table("Normalization nodes", ("operator", "node", "outcome"), rows), new_line_start=True)
+        nodes = [(n.operator, n.name or n.output, "\n".join(outcome)) for n, outcome in outcomes(rewriting)]
+        out.print(table("Normalization nodes", ("operator", "node", "outcome"), nodes), new_line_start=True)
     print_warnings(out, rewriting.warnings)
     for path in written:
         out.print(f"wrote {path}")

@@ -83,15 +83,15 @@ Form = Callable[[Site], "Refusal | None"]
 def audit(surgery: Surgery, types: Mapping[str, TensorType], settings: RewriteSettings) -> list[Refusal]:
     """The normalization nodes that must not reach TensorRT, each with the first reason that applies."""
     outputs = {tensor.name for graph in surgery.graphs() for tensor in graph.outputs}
-    found = []
+    found: list[Refusal | None] = []
     for graph in surgery.graphs():
         for node in graph.nodes:
             if node.op not in PARAMETERS or node.domain not in DEFAULT_DOMAINS or not node.outputs:
                 continue
             used = tuple(t.name for t in node.outputs[1:] if t.name and (t.outputs or t.name in outputs))
             site = Site(node, surgery, types, settings, used)
-            found += [refusal for form in FORMS if (refusal := form(site)) is not None][:1]
-    return found
+            found.append(next((refusal for form in FORMS if (refusal := form(site)) is not None), None))
+    return [refusal for refusal in found if refusal is not None]
 
 
 def _wrong_type_of_epsilon(site: Site) -> Refusal | None:
@@ -219,20 +219,24 @@ def _out_of_range(site: Site) -> Refusal | None:
         return None
     kind = site.types.get(site.node.inputs[0].name)
     dtype = _HALF.get(kind.dtype if kind is not None else 0, np.dtype(np.float32))
-    values = site.parameters()
-    if len(values) == 4 and len({value.shape for value in values.values()}) == 1:
-        scale, bias, mean, variance = (value.astype(np.float64) for value in values.values())
-        epsilon = float(site.node.attrs.get("epsilon", np.float32(DEFAULT_EPSILON)))
-        factor = scale / np.sqrt(variance + epsilon)
-        values |= {"scale over deviation": factor, "bias less scaled mean": bias - mean * factor}
-    with np.errstate(over="ignore"):
-        for role, value in values.items():
+    with np.errstate(all="ignore"):
+        for role, value in _applied(site).items():
             bad = np.flatnonzero(~np.isfinite(value.astype(dtype).astype(np.float64)))
             if bad.size:
                 text = f"its {role} is more than {dtype.name} holds in {_channels(bad, value)}"
                 wider = "" if dtype == np.float32 else "export the model in float32, or "
                 return site.refusal(f"{text}; TensorRT would compute with infinity", wider + _EXPORT_AGAIN)
     return None
+
+
+def _applied(site: Site) -> dict[str, np.ndarray]:
+    """The constant parameters, and what they come to when all four are known."""
+    values = site.parameters()
+    if len(values) < len(PARAMETERS[_BATCHNORM]) or len({value.shape for value in values.values()}) > 1:
+        return values
+    scale, bias, mean, variance = (value.astype(np.float64) for value in values.values())
+    factor = scale / np.sqrt(variance + float(site.node.attrs.get("epsilon", np.float32(DEFAULT_EPSILON))))
+    return {**values, "scale over deviation": factor, "bias less scaled mean": bias - mean * factor}
 
 
 def _per_element(site: Site) -> Refusal | None:

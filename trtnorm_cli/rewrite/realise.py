@@ -122,7 +122,7 @@ class _Namer:
     def _constant(self, item: NewConstant) -> str:
         if id(item) not in self.done:
             name = self.fresh(f"{self.stem}/{item.role}")
-            self.result.constants[name] = item.value
+            self.result.constants[name] = np.asarray(item.value)
             self.done[id(item)] = (name,)
         return self.done[id(item)][0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from trtnorm_cli.rewrite.audit import Refusal, audit
 from trtnorm_cli.rewrite.check import Judge
 from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
+from trtnorm_cli.rewrite.readings import CHECKPOINT
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
 from trtnorm_cli.rewrite.settings import Optimize, RewriteSettings
@@ -153,7 +154,7 @@ class Workshop:
             rejections=outcome.rejections,
             refusals=tuple(refusals),
             meant=model if meaning.differs_from_the_file or self.was_raised else None,
-            notes=(*self.notes, *meaning.notes, *_unneeded(self.cleaning.model, settings, settled)),
+            notes=(*self.notes, *meaning.notes, *_unneeded(self.cleaning.model, settings, settled, meaning.changes)),
         )
 
 
@@ -169,11 +170,20 @@ def _provable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
     return raising.model, [f"the model is of opset {opset}, which ONNX Runtime does not run; it was raised to opset {OLDEST}"]
 
 
-def _unneeded(cleaned: onnx.ModelProto, settings: RewriteSettings, settled: set[str]) -> list[str]:
-    """Lines of the build profile that had no effect. ``settled`` are nodes that were repaired or refused."""
+def _unneeded(
+    cleaned: onnx.ModelProto, settings: RewriteSettings, settled: set[str], repairs: Sequence[Change]
+) -> Iterator[str]:
+    """What the user gave and had no effect. ``settled`` are nodes that were repaired or refused."""
     known = [norm.label for norm in normalizations(cleaned)]
-    needless = [node for node in settings.mismatch if node in known and node not in settled]
-    return [f"the build profile says how to read the parameters of {node}, but they fit" for node in needless]
+    for node in settings.mismatch:
+        if node in known and node not in settled:
+            yield f"the build profile says how to read the parameters of {node}, but they fit"
+    taken = any(f"read as {CHECKPOINT}" in change.warning for change in repairs)
+    if settings.checkpoint is not None and not taken:
+        yield (
+            f"nothing was taken from {settings.checkpoint.path.name}: it serves normalizations whose parameters do not fit, "
+            "under the names that the model gives them"
+        )
 
 
 def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[Surgery, driver.Plan, Cleaning]:

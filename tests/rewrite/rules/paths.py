@@ -88,9 +88,7 @@ def convolution(g: Graph, padded: bool = True) -> None:
     channels = groups * g.draw(st.integers(1, 4))
     weight = g.constant(real(channels, g.shape[1] // groups, *kernel))
     bias = f", {g.constant(real(channels))}" if g.draw(st.booleans()) else ""
-    sizes = [
-        (size + pads[i] + pads[rank + i] - kernel[i]) // strides[i] + 1 for i, size in enumerate(g.shape[2:])
-    ]  # fmt: skip
+    sizes = [(size + pads[i] + pads[rank + i] - kernel[i]) // strides[i] + 1 for i, size in enumerate(g.shape[2:])]
     attributes = f"group={groups}, strides={strides}, pads={pads}"
     g.node(f"Conv<{attributes}>($, {weight}{bias})", (g.shape[0], channels, *sizes))
 

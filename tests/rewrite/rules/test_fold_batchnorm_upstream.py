@@ -41,62 +41,124 @@ MATRICES = {
     "constant on the left": ("float[N, 4, 7] x", "c = MatMul(w, x)", 5, {"w": random(5, 4)}, "MatMul Add"),
     "batched constant": ("float[2, 5, 3, 4] x", "c = MatMul(x, w)", 5, {"w": random(5, 4, 6)}, "MatMul Add"),
     "tokens transposed": (
-        TOKENS, "m = MatMul(x, w) a = Add(m, b) c = Transpose<perm=[0, 2, 1]>(a)", 5, {"w": LINEAR, "b": BIAS},
+        TOKENS,
+        "m = MatMul(x, w) a = Add(m, b) c = Transpose<perm=[0, 2, 1]>(a)",
+        5,
+        {"w": LINEAR, "b": BIAS},
         "MatMul Add Transpose",
     ),
     "tokens flattened": (TOKENS, "m = MatMul(x, w) c = Flatten<axis=2>(m)", 5, {"w": LINEAR}, "MatMul Add Flatten"),
     "tokens reshaped": (TOKENS, "m = MatMul(x, w) c = Reshape(m, s)", 5, {"w": LINEAR, "s": i64(-1, 5)}, "MatMul Add Reshape"),
     "Gemm, transposed": (
-        ROWS, "m = Gemm<transB=1, alpha=0.5, beta=2.0>(x, w, b) c = Unsqueeze(m, a)", 5,
-        {"w": random(5, 4), "b": random(1, 5), "a": i64(2)}, "Gemm Unsqueeze",
+        ROWS,
+        "m = Gemm<transB=1, alpha=0.5, beta=2.0>(x, w, b) c = Unsqueeze(m, a)",
+        5,
+        {"w": random(5, 4), "b": random(1, 5), "a": i64(2)},
+        "Gemm Unsqueeze",
     ),
-}  # fmt: skip
+}
 LAYOUTS = {
     "Identity and Dropout": (IMAGE, "a = Conv(x, w) b = Identity(a) c = Dropout(b)", 4, {"w": W4}, "Conv Identity Dropout"),
     "channels last and back": (
-        IMAGE, "a = Conv(x, w) b = Transpose<perm=[0, 2, 3, 1]>(a) c = Transpose<perm=[0, 3, 1, 2]>(b)", 4, {"w": W4},
+        IMAGE,
+        "a = Conv(x, w) b = Transpose<perm=[0, 2, 3, 1]>(a) c = Transpose<perm=[0, 3, 1, 2]>(b)",
+        4,
+        {"w": W4},
         "Conv Transpose Transpose",
     ),
     "one-dimensional data": (
-        "float[N, 3, 9] x", "a = Unsqueeze(x, s) b = Conv(a, w) c = Squeeze(b, s)", 4, {"w": random(4, 3, 1, 3), "s": i64(2)},
+        "float[N, 3, 9] x",
+        "a = Unsqueeze(x, s) b = Conv(a, w) c = Squeeze(b, s)",
+        4,
+        {"w": random(4, 3, 1, 3), "s": i64(2)},
         "Unsqueeze Conv Squeeze",
     ),
-    "DepthToSpace CRD": (IMAGE, 'a = Conv(x, w) c = DepthToSpace<blocksize=2, mode="CRD">(a)', 4, {"w": W16}, "Conv DepthToSpace"),
-    "DepthToSpace DCR": (IMAGE, 'a = Conv(x, w) c = DepthToSpace<blocksize=2, mode="DCR">(a)', 4, {"w": W16}, "Conv DepthToSpace"),
+    "DepthToSpace CRD": (
+        IMAGE,
+        'a = Conv(x, w) c = DepthToSpace<blocksize=2, mode="CRD">(a)',
+        4,
+        {"w": W16},
+        "Conv DepthToSpace",
+    ),
+    "DepthToSpace DCR": (
+        IMAGE,
+        'a = Conv(x, w) c = DepthToSpace<blocksize=2, mode="DCR">(a)',
+        4,
+        {"w": W16},
+        "Conv DepthToSpace",
+    ),
     "PixelShuffle": (
-        IMAGE, "a = Conv(x, w) b = Reshape(a, s) d = Transpose<perm=[0, 1, 4, 2, 5, 3]>(b) c = Reshape(d, r)", 4,
-        {"w": W16, "s": i64(0, 4, 2, 2, 4, 4), "r": i64(0, 4, 8, 8)}, "Conv Reshape Transpose Reshape",
+        IMAGE,
+        "a = Conv(x, w) b = Reshape(a, s) d = Transpose<perm=[0, 1, 4, 2, 5, 3]>(b) c = Reshape(d, r)",
+        4,
+        {"w": W16, "s": i64(0, 4, 2, 2, 4, 4), "r": i64(0, 4, 8, 8)},
+        "Conv Reshape Transpose Reshape",
     ),
     "channel shuffle": (
-        IMAGE, "a = Conv(x, w) b = Reshape(a, s) d = Transpose<perm=[0, 2, 1, 3, 4]>(b) c = Reshape(d, r)", 8,
-        {"w": W8, "s": i64(0, 2, 4, 6, 6), "r": i64(0, 8, 6, 6)}, "Conv Reshape Transpose Reshape",
+        IMAGE,
+        "a = Conv(x, w) b = Reshape(a, s) d = Transpose<perm=[0, 2, 1, 3, 4]>(b) c = Reshape(d, r)",
+        8,
+        {"w": W8, "s": i64(0, 2, 4, 6, 6), "r": i64(0, 8, 6, 6)},
+        "Conv Reshape Transpose Reshape",
     ),
-    "global pool, flattened": (IMAGE, "a = Conv(x, w) b = GlobalAveragePool(a) c = Flatten(b)", 4, {"w": W4}, "Conv GlobalAveragePool Flatten"),
+    "global pool, flattened": (
+        IMAGE,
+        "a = Conv(x, w) b = GlobalAveragePool(a) c = Flatten(b)",
+        4,
+        {"w": W4},
+        "Conv GlobalAveragePool Flatten",
+    ),
     "mean": (IMAGE, "a = Conv(x, w) c = ReduceMean<axes=[2, 3], keepdims=0>(a)", 4, {"w": W4}, "Conv ReduceMean"),
     "transposed convolution": (
-        IMAGE, "a = ConvTranspose<group=3>(x, w) c = AveragePool<kernel_shape=[2, 2]>(a)", 6, {"w": random(3, 2, 2, 2)},
+        IMAGE,
+        "a = ConvTranspose<group=3>(x, w) c = AveragePool<kernel_shape=[2, 2]>(a)",
+        6,
+        {"w": random(3, 2, 2, 2)},
         "ConvTranspose AveragePool",
     ),
-    "sum of convolutions": (IMAGE, "a = Conv(x, w) b = Conv(x, v) c = Add(a, b)", 4, {"w": W4, "v": random(4, 3, 3, 3, seed=1)}, "Conv"),
+    "sum of convolutions": (
+        IMAGE,
+        "a = Conv(x, w) b = Conv(x, v) c = Add(a, b)",
+        4,
+        {"w": W4, "v": random(4, 3, 3, 3, seed=1)},
+        "Conv",
+    ),
     "difference": (
-        "float[N, 3, 6, 6] x, float[N, 2, 6, 6] z", "a = Conv(x, w) b = Conv(z, v) c = Sub(a, b)", 8,
-        {"w": W8, "v": random(8, 2, 1, 1)}, "Conv Conv Sub",
+        "float[N, 3, 6, 6] x, float[N, 2, 6, 6] z",
+        "a = Conv(x, w) b = Conv(z, v) c = Sub(a, b)",
+        8,
+        {"w": W8, "v": random(8, 2, 1, 1)},
+        "Conv Conv Sub",
     ),
     "Concat": (
-        "float[N, 3, 6, 6] x, float[N, 2, 6, 6] z", "a = Conv(x, w) b = Conv(z, v) c = Concat<axis=1>(a, b)", 10,
-        {"w": W8, "v": random(2, 2, 1, 1)}, "Conv Conv Concat",
+        "float[N, 3, 6, 6] x, float[N, 2, 6, 6] z",
+        "a = Conv(x, w) b = Conv(z, v) c = Concat<axis=1>(a, b)",
+        10,
+        {"w": W8, "v": random(2, 2, 1, 1)},
+        "Conv Conv Concat",
     ),
     "Concat with a constant": (
-        "float[1, 3, 6, 6] x", "a = Conv(x, w) c = Concat<axis=1>(k, a)", 10, {"w": W8, "k": random(1, 2, 6, 6)}, "Conv Concat",
+        "float[1, 3, 6, 6] x",
+        "a = Conv(x, w) c = Concat<axis=1>(k, a)",
+        10,
+        {"w": W8, "k": random(1, 2, 6, 6)},
+        "Conv Concat",
     ),
     "multiplied and added": (
-        IMAGE, "a = Relu(x) b = Mul(a, k) c = Add(b, t)", 3, {"k": random(3, 1, 1), "t": random(1, 3, 1, 1)}, "Relu Mul Add",
+        IMAGE,
+        "a = Relu(x) b = Mul(a, k) c = Add(b, t)",
+        3,
+        {"k": random(3, 1, 1), "t": random(1, 3, 1, 1)},
+        "Relu Mul Add",
     ),
     "BatchNormalization": (
-        "float[N, 4, 6, 6] x", "a = Relu(x) b = BatchNormalization(a, g2, b2, m2, v2) c = Identity(b)", 4,
-        dict(zip(("g2", "b2", "m2", "v2"), batchnorm(4, seed=5).values(), strict=True)), "Relu BatchNormalization Identity",
+        "float[N, 4, 6, 6] x",
+        "a = Relu(x) b = BatchNormalization(a, g2, b2, m2, v2) c = Identity(b)",
+        4,
+        dict(zip(("g2", "b2", "m2", "v2"), batchnorm(4, seed=5).values(), strict=True)),
+        "Relu BatchNormalization Identity",
     ),
-}  # fmt: skip
+}
 CASES = {**MATRICES, **LAYOUTS}
 
 
@@ -167,7 +229,8 @@ def test_a_second_reader_of_the_shape_gets_the_new_tensor(rewrite):
 
 def test_a_reshape_by_a_shape_made_from_what_is_replaced(rewrite):
     source = parse(
-        "g (float[N, 7, 4] x) => (float[] y) <float[?, 5] c> { m = MatMul(x, w) s = Shape(m) n = Gather<axis=0>(s, zero) o = Gather<axis=0>(s, one)"
+        "g (float[N, 7, 4] x) => (float[] y) <float[?, 5] c> { m = MatMul(x, w) s = Shape(m)"
+        " n = Gather<axis=0>(s, zero) o = Gather<axis=0>(s, one)"
         f" p = Mul(n, o) q = Concat<axis=0>(p, five) c = Reshape(m, q) {BN} }}",
         {"w": LINEAR, "zero": i64(0), "one": i64(1), "five": i64(5), **batchnorm(5)},
     )
@@ -243,7 +306,10 @@ def test_two_branches_left_over_are_too_many(rewrite):
         ),
         rules=(rule.RULE,),
     )
-    assert result.reason(NAME) == "Abs -> d is Abs, which takes no scale and shift; a shift does not go through Relu -> b, which is Relu"
+    assert (
+        result.reason(NAME)
+        == "Abs -> d is Abs, which takes no scale and shift; a shift does not go through Relu -> b, which is Relu"
+    )
 
 
 def test_shared_weights_are_copied(rewrite):
@@ -307,7 +373,10 @@ HALF = {"w": random(3, 2, 3, 3, dtype=np.float16)}
 OUT_OF_REACH = {
     "nothing before": (model("float[N, 4, 5, 5] c", "", 4, {}), "c is an input of its graph"),
     "no weights": (model(IMAGE, "a = Abs(x) c = Identity(a)", 3, {}), "Abs -> a is Abs, which takes no scale and shift"),
-    "a rectifier": (model(IMAGE, "a = Conv(x, w) c = Relu(a)", 4, {"w": W4}), "a shift does not go through Relu -> c, which is Relu"),
+    "a rectifier": (
+        model(IMAGE, "a = Conv(x, w) c = Relu(a)", 4, {"w": W4}),
+        "a shift does not go through Relu -> c, which is Relu",
+    ),
     "weight of run time": (
         model(f"{IMAGE}, float[4, 3, 3, 3] w", "a = Conv(x, w) c = Identity(a)", 4, {}),
         "Conv -> a is Conv, which takes no scale and shift",
@@ -332,9 +401,15 @@ OUT_OF_REACH = {
         model("float[N, 5, 4] x", "c = MatMul(x, w)", 5, {"w": random(4, 6)}),
         "scale and shift differ along axis 1 of what MatMul -> c makes, along which its weight is summed",
     ),
-    "vector": (model("float[N, 5, 4] x", "d = MatMul(x, w) c = Unsqueeze(d, a)", 5, {"w": random(4), "a": i64(2)}), "multiplies with a vector"),
+    "vector": (
+        model("float[N, 5, 4] x", "d = MatMul(x, w) c = Unsqueeze(d, a)", 5, {"w": random(4), "a": i64(2)}),
+        "multiplies with a vector",
+    ),
     "another domain": (
-        parse(f"g ({IMAGE}) => (float[] y) <float[N, 4, 4, 4] c> {{ a = Conv(x, w) c = Identity(a) {BN} }}", {"w": W4, **batchnorm(4)}),
+        parse(
+            f"g ({IMAGE}) => (float[] y) <float[N, 4, 4, 4] c> {{ a = Conv(x, w) c = Identity(a) {BN} }}",
+            {"w": W4, **batchnorm(4)},
+        ),
         "Identity -> c is com.example.Identity, which takes no scale and shift",
     ),
     "overflow": (
@@ -368,7 +443,8 @@ OUT_OF_REACH = {
     ),
     "groups that do not divide": (
         parse(
-            f"g (float[N, 3, 5, 5] x) => (float[] y) <float[N, 4, 7, 7] c> {{ d = ConvTranspose<group=2>(x, w) c = Identity(d) {BN} }}",
+            "g (float[N, 3, 5, 5] x) => (float[] y) <float[N, 4, 7, 7] c>"
+            f"{{ d = ConvTranspose<group=2>(x, w) c = Identity(d) {BN} }}",
             {"w": random(3, 2, 3, 3), **batchnorm(4)},
         ),
         "ConvTranspose -> d has 3 input channels in 2 groups",
@@ -397,9 +473,11 @@ def test_what_is_out_of_reach(rewrite, source, reason):
 def test_never_more_nodes(rewrite):
     """Two products without a bias would need two additions for one BatchNormalization."""
     source = model(
-        "float[N, 4] x, float[N, 3] z", "m = MatMul(x, w) n = MatMul(z, v) c = Concat<axis=1>(m, n)", 9,
+        "float[N, 4] x, float[N, 3] z",
+        "m = MatMul(x, w) n = MatMul(z, v) c = Concat<axis=1>(m, n)",
+        9,
         {"w": LINEAR, "v": random(3, 4)},
-    )  # fmt: skip
+    )
     result = rewrite(source, rules=(rule.RULE,))
     assert result.reason(NAME) == "2 operators would have to be added"
 
@@ -426,6 +504,8 @@ def test_planning_scales_no_weights(rewrite, monkeypatch):
     from trtnorm_cli.rewrite.scale_shift import absorb_output
 
     folded = []
-    monkeypatch.setattr(absorb_output, "scaled", lambda *args: folded.append(1) or np.asarray(args[0] * args[1]).astype(args[0].dtype))
+    monkeypatch.setattr(
+        absorb_output, "scaled", lambda *args: folded.append(1) or np.asarray(args[0] * args[1]).astype(args[0].dtype)
+    )
     rewrite(model(IMAGE, "a = Conv(x, w) c = Identity(a)", 4, {"w": W4}))
     assert folded == [1]

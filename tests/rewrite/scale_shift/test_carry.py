@@ -254,5 +254,3 @@ def test_upsample_of_opset_9():
     op = operation("g (float[2, 4, 3, 3] a) => (float[] y) { y = Upsample(a, s) }", scales, opset=9)
     given = affine(np.arange(4.0).reshape(1, 4, 1, 1) + 1, np.ones((1, 4, 1, 1)))
     assert CARRIERS["Upsample"].back(op, {0: given})[0] is given
-
-

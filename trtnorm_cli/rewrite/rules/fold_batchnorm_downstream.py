@@ -20,7 +20,7 @@ from trtnorm_cli.rewrite.scale_shift.downstream import search_downstream
 
 
 def reach(m: Match) -> Reach | str:
-    """All operators that read the BatchNormalization can take its scale and shift."""
+    """all operators that read the BatchNormalization can take its scale and shift."""
     given = per_channel(*batchnorm.scale_and_shift(m), m.rank("x") or 0)
     try:
         found = search_downstream(m, m.given("x"), given)

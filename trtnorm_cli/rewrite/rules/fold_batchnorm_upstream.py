@@ -29,7 +29,7 @@ def data_has_channels(m: Match) -> str | None:
 
 
 def reach(m: Match) -> Reach | str:
-    """Operators before the BatchNormalization can take all of its scale and shift."""
+    """operators before the BatchNormalization can take all of its scale and shift."""
     given = per_channel(*batchnorm.scale_and_shift(m), m.rank("x") or 0)
     try:
         found = UpstreamSearch(m).find(m.given("x"), given)

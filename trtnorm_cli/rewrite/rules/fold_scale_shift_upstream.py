@@ -55,7 +55,7 @@ def _given(m: Match) -> Affine | str:
 
 
 def reach(m: Match) -> Reach | str | None:
-    """Operators before it can take all of it, and none has to be added."""
+    """operators before it can take all of it, and none has to be added."""
     given, search = _given(m), UpstreamSearch(m)
     assert isinstance(given, Affine), "the constant is per channel"
     try:

@@ -10,14 +10,14 @@ Source: Ding et al. 2021, "RepVGG: Making VGG-style ConvNets Great Again", §3.3
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Reach, Rule
 from trtnorm_cli.rewrite.rules.scale_shift_chain import is_link, links_before
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.affine import Refused
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.weights import float_weight, require_representable
 from trtnorm_cli.rewrite.scale_shift.window import Window, one_element, window_of
@@ -75,7 +75,7 @@ def both_operands_are_used_here_alone(m: Match) -> str | None:
 
 
 def reach(m: Match) -> Reach | str | None:
-    """Both read one tensor, and the kernel of one convolution covers the other branch."""
+    """both read one tensor, and the kernel of one convolution covers the other branch."""
     first, second = (tensor.inputs[0] for tensor in m.site.inputs)
     if not _is_convolution(first, m.surgery):
         first, second = second, first
@@ -103,7 +103,8 @@ def _with_convolution(m: Match, one: Convolution, other: Convolution) -> Reach |
         alike = main.groups == side.groups and main.weight.shape[:2] == side.weight.shape[:2]
         if places is not None and alike and main.weight.dtype == side.weight.dtype:
             weight = np.zeros(main.weight.shape)
-            weight[(slice(None), slice(None), *np.ix_(*places))] = side.weight.astype(np.float64)
+            covered: Any = (slice(None), slice(None), *np.ix_(*places))
+            weight[covered] = side.weight.astype(np.float64)
             bias = None if side.bias is None else side.bias.astype(np.float64)
             return _reach(m, Merge(main, weight, bias), (side.operation.node,))
     raise Refused(f"the kernels of {one.operation.name} and {other.operation.name} do not cover each other")
@@ -113,15 +114,14 @@ def _with_scale_shift(m: Match, main: Convolution, last: Node) -> Reach | None:
     links, data, meaning = links_before(m, last)
     if data is not main.data:
         return None
-    weight = _diagonal(main, meaning)
-    shift = np.broadcast_to(meaning.shift.reshape(-1), main.weight.shape[:1])
+    scale, shift = meaning.vector(1, main.weight.shape[0], main.operation.name)
+    weight = _diagonal(main, scale)
     return _reach(m, Merge(main, weight, shift if meaning.shifts else None), links)
 
 
-def _diagonal(main: Convolution, meaning: Affine) -> np.ndarray:
+def _diagonal(main: Convolution, scale: np.ndarray) -> np.ndarray:
     """The weight of a scale per channel as it falls on the kernel of ``main``."""
     name, shape = main.operation.name, main.weight.shape
-    scale, _ = meaning.vector(1, shape[0], name)
     if shape[1] * main.groups != shape[0]:
         raise Refused(f"{name} has {shape[1] * main.groups} input and {shape[0]} output channels")
     places = main.window.places_of(one_element(len(shape) - 2))
@@ -129,7 +129,8 @@ def _diagonal(main: Convolution, meaning: Affine) -> np.ndarray:
         raise Refused(f"no element of the kernel of {name} reads the element that it writes")
     weight = np.zeros(shape)
     outputs = np.arange(shape[0])
-    weight[(outputs, outputs % shape[1], *(place[0] for place in places))] = scale
+    centre = (outputs, outputs % shape[1], *(place[0] for place in places))
+    weight[centre] = scale
     return weight
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from trtnorm_cli.rewrite.pattern import Var, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Reach, Rule
 from trtnorm_cli.rewrite.rules import batchnorm
-from trtnorm_cli.rewrite.rules.scale_shift_chain import is_link, link_data, links_before, norm_match
+from trtnorm_cli.rewrite.rules.scale_shift_chain import is_link, link_data, links_before, meaning_of, norm_match
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC
@@ -69,11 +69,14 @@ def read_chain(m: Match) -> Chain | None:
     norms = [node for node in links if node.op == "BatchNormalization"]
     chain = Chain(links, data, meaning, norm_match(m, norms[-1]) if norms else None)
     fits = chain.norm is None or set(meaning.axes) <= {1}
-    return chain if fits and chain.needed < len(links) else None
+    # A link without effect saves nothing: an untrained normalization ends with a multiplication by one and an addition of
+    # zero, by which it is recognised.
+    effective = sum(not meaning_of(m, link).is_identity for link in links)
+    return chain if fits and chain.needed < effective else None
 
 
 def reach(m: Match) -> Reach | str | None:
-    """Fewer nodes do the same."""
+    """fewer nodes do the same as the chain."""
     chain = read_chain(m)
     return None if chain is None else Reach(m.site, chain.nodes, (), chain)
 

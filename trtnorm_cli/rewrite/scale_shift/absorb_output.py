@@ -182,9 +182,10 @@ def _require_no_growth(op: Operation, values: np.ndarray) -> None:
 
 def _without_leading_ones(values: np.ndarray, rank: int) -> np.ndarray:
     """``values`` with as few axes as they can have, at least ``rank``."""
-    while values.ndim > rank and values.shape[0] == 1:
-        values = values[0]
-    return values
+    shape = list(values.shape)
+    while len(shape) > rank and shape[0] == 1:
+        del shape[0]
+    return values.reshape(shape)
 
 
 ABSORBERS: dict[str, Absorb] = {

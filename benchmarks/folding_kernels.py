@@ -1,0 +1,49 @@
+"""Kernels of the compiled engine without rewriting, with every change, and with ``optimize: kernels``.
+
+    python benchmarks/folding_kernels.py MODEL.onnx=CFG.yaml [MODEL.onnx=CFG.yaml ...]
+
+Prints a Markdown table. Needs tensorrt-rtx, no GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from trtnorm_cli.build.variants import Kernels, VariantBuilder
+from trtnorm_cli.pipeline import shapes_and_settings
+from trtnorm_cli.prepare import prepare
+from trtnorm_cli.rewrite.kernels import fewest_kernels
+
+
+def row(model: Path, profile: Path) -> str:
+    """One line of the table: launches, by type, and the size of the engine."""
+    prepared = prepare(model, profile)
+    workshop = prepared.workshop()
+    with tempfile.TemporaryDirectory() as folder:
+        builder = VariantBuilder(Path(folder), "tensorrt-rtx", *shapes_and_settings(prepared), timeout_s=600)
+        without, everything = builder.build(workshop.rewrite("never")), builder.build(workshop.rewrite("always"))
+        chosen = fewest_kernels(workshop, lambda rewriting: builder.build(rewriting).cost)
+        best = builder.build(chosen.rewriting)
+    cells = [model.stem, text(without), text(everything), text(best), f"{len(chosen.left_out)}", f"{chosen.builds}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def text(kernels: Kernels) -> str:
+    if kernels.reason:
+        return f"does not build: {kernels.reason}"
+    types = ", ".join(f"{number} {name}" for name, number in kernels.by_type.items())
+    return f"{kernels.cost.launches} ({types}), {kernels.engine_bytes / 2**20:.1f} MiB"
+
+
+def main() -> None:
+    print("| model | without rewriting | every change | `optimize: kernels` | sites left out | builds |")
+    print("|---|---|---|---|---|---|")
+    for argument in sys.argv[1:]:
+        model, profile = argument.split("=")
+        print(row(Path(model), Path(profile)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
