@@ -114,6 +114,11 @@ def set_raw(m, data):
     m.graph.initializer[0].raw_data = data
 
 
+def set_values(m, count):
+    m.graph.initializer[1].ClearField("raw_data")
+    m.graph.initializer[1].float_data.extend([1.0] * count)
+
+
 INVALID = {
     "without a graph": (lambda m: m.ClearField("graph"), "this is not an ONNX model: it has no graph"),
     "without outputs": (lambda m: m.graph.ClearField("output"), "this is not an ONNX model: it has no graph with outputs"),
@@ -121,6 +126,9 @@ INVALID = {
     "only another domain": (lambda m: setattr(m.opset_import[0], "domain", "my"), "the model does not say which ONNX opset"),
     "too few bytes": (lambda m: set_raw(m, bytes(WEIGHT_BYTES - 8)), "this is not a valid ONNX model: TensorProto"),
     "too many bytes": (lambda m: set_raw(m, bytes(WEIGHT_BYTES + 4)), "the tensor holds 292 bytes"),
+    "too many values": (lambda m: set_values(m, 9), "the tensor holds 9 values, its shape and type need 4"),
+    "too few values": (lambda m: set_values(m, 3), "this is not a valid ONNX model: TensorProto"),
+    "an unknown type": (lambda m: setattr(m.graph.initializer[0], "data_type", 99), "the tensor is of type 99"),
     "a cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "this is not a valid ONNX model: Nodes in a graph must"),
     "two writers": (lambda m: m.graph.node.append(m.graph.node[1]), "this is not a valid ONNX model: Graph must be in single"),
     "a missing input": (lambda m: m.graph.node[1].input.pop(), "this is not a valid ONNX model: Node with schema"),
@@ -148,6 +156,39 @@ def test_objections_of_the_checker_that_do_not_stop_anybody(tmp_path, edit, word
     (warning,) = load_model(saved(changed(edit), tmp_path / "m.onnx")).warnings
     assert warning.startswith("the ONNX checker objects, and the model is taken as it is: ")
     assert words in warning
+
+
+HIDDEN = {
+    "two writers": (lambda m: m.graph.node.append(m.graph.node[1]), "Graph must be in single static assignment"),
+    "a cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "Nodes in a graph must be topologically sorted"),
+    "wrong arity": (lambda m: m.graph.node[1].input.pop(), "Node with schema(::BatchNormalization"),
+    "a wrong attribute": (
+        lambda m: m.graph.node[1].attribute.add(name="epsilon", type=3, s=b"x"), "Mismatched attribute type in ' : epsilon'"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "summary"), HIDDEN.values(), ids=HIDDEN)
+@pytest.mark.parametrize("tolerated", ["an operator without schema", "an output without shape"])
+def test_an_objection_behind_one_that_does_not_count(tmp_path, edit, summary, tolerated):
+    """The checker stops at the first."""
+    made = changed(edit)
+    if tolerated == "an output without shape":
+        made.graph.output[0].type.tensor_type.ClearField("shape")
+    else:
+        made.graph.node.insert(0, onnx.helper.make_node("Odd", ["x"], ["unused"]))
+    assert summary in refusal(saved(made, tmp_path / "m.onnx")).summary
+
+
+def test_an_unknown_operator_in_a_function(tmp_path):
+    made = parse("g (float[2] x) => (float[2] y) { y = f(x) }")
+    made.graph.node[0].domain = "mine"
+    made.opset_import.add(domain="mine", version=1)
+    function = made.functions.add(name="f", domain="mine", input=["a"], output=["b"])
+    function.opset_import.add(domain="", version=17)
+    function.node.add(op_type="Odd", input=["a"], output=["b"])
+    (warning,) = load_model(saved(made, tmp_path / "m.onnx")).warnings
+    assert "No Op registered for Odd" in warning
 
 
 def test_group_normalization_of_opset_18_is_taken(tmp_path):

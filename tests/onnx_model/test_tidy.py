@@ -97,7 +97,8 @@ def test_overloads_are_told_apart():
         <domain: "a", overload: "one", opset_import: ["" : 17]> F (x) => (y) { y = Neg(x) }
         <domain: "a", overload: "two", opset_import: ["" : 17]> F (x) => (y) { y = Exp(x) }"""
     )
-    assert operators(same_values(model).model) == ["Neg", "Exp"]
+    result = cleaned(model).model  # ONNX Runtime 1.23 does not tell them apart itself
+    assert [(node.op_type, list(node.output)) for node in result.graph.node] == [("Neg", ["y"]), ("Exp", ["z"])]
 
 
 def test_a_function_with_the_name_of_an_operator_in_its_own_domain_is_inlined():

@@ -126,12 +126,12 @@ def test_where_onnx_runtime_has_no_kernel_float64_decides(rewrite, dtype, numpy_
     assert not failed.check.passed
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [47, 50, 51])
 def test_an_output_of_one_value_passes_although_it_may_be_close_to_zero(rewrite, seed):
     """With a single draw the terms of the sum cancel now and then, and rounding looks like an error."""
     rng = np.random.default_rng(seed)
-    weights = {"w": rng.standard_normal((1, 2, 1, 1)).astype(np.float32), **batchnorm(1, seed=seed)}
-    graph = "g (float[1, 2, 1, 1] x) => (float[] y) { c = Conv(x, w) y = BatchNormalization(c, gamma, beta, mu, var) }"
+    weights = {"w": rng.standard_normal((1, 2, 1, 1)), **batchnorm(1, np.float64, seed=seed)}
+    graph = "g (double[1, 2, 1, 1] x) => (double[] y) { c = Conv(x, w) y = BatchNormalization(c, gamma, beta, mu, var) }"
     assert len(rewrite(parse(graph, weights), rules=(FOLD,)).outcome.changes) == 1
 
 

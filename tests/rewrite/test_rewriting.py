@@ -187,3 +187,19 @@ def test_what_the_source_is_charged_with_is_no_fault_of_the_result(tmp_path):
     with pytest.raises(RewriteError, match="the rewritten model is not valid ONNX, so nothing was written") as caught:
         require_valid(tmp_path / "good.onnx", tmp_path / "bad.onnx")
     assert caught.value.exit_code == 4
+
+
+def test_two_branches_that_use_one_name_for_different_tensors(tmp_path):
+    """Valid ONNX. Taken for one tensor, the rank of one branch would be used in the other."""
+    model = parse(
+        """g (float[2, 4, 5, 5] x, bool t) => (float[2, 4, 5, 5] r) { r = If (t) <
+            then_branch = a () => (float[2, 4, 5, 5] d) { c = Relu(x) d = BatchNormalization(c, gamma, beta, mu, var) },
+            else_branch = b () => (float[2, 4, 5, 5] e) {
+                s = Constant <value = int64[3] {2, 4, 25}>() c = Reshape(x, s) q = BatchNormalization(c, gamma, beta, mu, var)
+                z = Constant <value = int64[4] {2, 4, 5, 5}>() e = Reshape(q, z) }> }""",
+        weights(),
+    )
+    result = rewritten(model, tmp_path)
+    onnx.checker.check_model(result.model, full_check=True)
+    for seed in range(4):
+        assert worst_relative_error(model, result.model, seed=seed) < 1e-6

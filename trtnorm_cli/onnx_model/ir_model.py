@@ -127,6 +127,10 @@ def _connect_external_data(model: ir.Model, base_dir: Path | None) -> None:
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value = _external(value.const_value)
+    for node in model.graph.all_nodes():
+        for attribute in node.attributes.values():
+            if isinstance(attribute.value, ir.ExternalTensor):
+                _external(attribute.value)  # for its check; the value of a Constant stays where it is
 
 
 def _external(tensor: ir.ExternalTensor) -> ir.TensorProtocol:

@@ -12,12 +12,18 @@ from google.protobuf.message import DecodeError
 
 from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.errors import ModelError
-from trtnorm_cli.onnx_model.walk import all_tensors
+from trtnorm_cli.onnx_model.infer import checker_objection, light_copy
+from trtnorm_cli.onnx_model.walk import all_nodes, all_tensors
 
 # The checker refuses these, ONNX Runtime and TensorRT take them: plugin operators written in the default domain,
 # GroupNormalization of opset 18, and outputs of unknown rank.
-_CHECKER_OBJECTIONS_THAT_RUN = ("No Op registered for", "is deprecated in domain_version", "Field 'shape' of 'type' is required")
+_CHECKER_OBJECTIONS_THAT_RUN = (
+    "No Op registered for",
+    "is deprecated in domain_version",
+    "Field 'shape' of 'type' is required",
+)
 
+_UNKNOWN_DOMAIN = "trtnorm.unknown"
 _BITS_BELOW_A_BYTE = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 
 
@@ -48,8 +54,9 @@ def load_model(path: Path) -> LoadedModel:
     _require_utf8_name(path)
     proto = _parse(path, _read(path))
     _require_a_graph(path, proto)
+    _require_known_types(path, proto)
     files = _require_external_data(path, proto)
-    warnings = _check(path)
+    warnings = _check(path, proto)
     _require_whole_tensors(path, proto)
     return LoadedModel(path, proto, sha256_of([path, *files]), warnings, tuple(files))
 
@@ -183,13 +190,35 @@ def tensor_bytes(tensor: onnx.TensorProto) -> int:
 
 
 def _require_whole_tensors(path: Path, proto: onnx.ModelProto) -> None:
-    """Raise ``ModelError`` for a tensor that holds another number of bytes than its shape needs."""
+    """Raise ``ModelError`` for a tensor that holds another number of bytes or values than its shape needs."""
     for tensor in all_tensors(proto):
-        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
+        if tensor.HasField("raw_data"):
+            held, needed, unit = len(tensor.raw_data), tensor_bytes(tensor), "bytes"
+        else:
+            held, needed, unit = _values_held(tensor), math.prod(tensor.dims), "values"
+        if held is not None and held != needed:
             raise ModelError(
-                f"the tensor holds {len(tensor.raw_data)} bytes, its shape and type need {tensor_bytes(tensor)}",
+                f"the tensor holds {held} {unit}, its shape and type need {needed}",
                 f"{path}, tensor {tensor.name}",
                 "the file is damaged: copy or export it again",
+            )
+
+
+def _values_held(tensor: onnx.TensorProto) -> int | None:
+    """How many values stand in the field of the tensor's type; None where a value is no entry of its own."""
+    name = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or name in _BITS_BELOW_A_BYTE or name.startswith("COMPLEX"):
+        return None
+    return len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
+
+
+def _require_known_types(path: Path, proto: onnx.ModelProto) -> None:
+    for tensor in all_tensors(proto):
+        if tensor.data_type not in onnx.TensorProto.DataType.values() or not tensor.data_type:
+            raise ModelError(
+                f"the tensor is of type {tensor.data_type}, which this version of ONNX does not know",
+                f"{path}, tensor {tensor.name}",
+                "the file is damaged, or written by a newer exporter: update onnx",
             )
 
 
@@ -200,18 +229,46 @@ def _require_utf8_name(path: Path) -> None:
         raise ModelError("the file's name is not UTF-8, which ONNX asks for", str(path), "rename the file") from error
 
 
-def _check(path: Path) -> tuple[str, ...]:
+def _check(path: Path, proto: onnx.ModelProto) -> tuple[str, ...]:
     """Run the ONNX checker on the file (on a path it also takes models over 2 GiB)."""
     try:
         onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:
         reason = _first_sentence(str(error))
-        if any(text in reason for text in _CHECKER_OBJECTIONS_THAT_RUN):
-            return (f"the ONNX checker objects, and the model is taken as it is: {reason}",)
-        raise ModelError(
-            f"this is not a valid ONNX model: {reason}", str(path), "export it again, or mend the node that is named"
-        ) from error
+        if not any(text in reason for text in _CHECKER_OBJECTIONS_THAT_RUN):
+            raise _invalid(path, reason) from error
+        # The checker stops at its first objection; what it would have said next is asked of a copy without the first.
+        rest = checker_objection(_without_what_runs(proto))
+        if rest is not None:
+            raise _invalid(path, rest) from error
+        return (f"the ONNX checker objects, and the model is taken as it is: {reason}",)
     return ()
+
+
+def _invalid(path: Path, reason: str) -> ModelError:
+    return ModelError(f"this is not a valid ONNX model: {reason}", str(path), "export it again, or mend the node that is named")
+
+
+def _without_what_runs(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A light copy without what the checker refuses and others take: unknown operators and unknown ranks."""
+    copy = light_copy(proto)
+    opset = max((e.version for e in copy.opset_import if e.domain in ("", "ai.onnx")), default=1)
+    for node in all_nodes(copy):
+        if node.domain in ("", "ai.onnx") and not _has_schema(node.op_type, opset):
+            node.domain = _UNKNOWN_DOMAIN
+    for imports in (copy.opset_import, *(function.opset_import for function in copy.functions)):
+        imports.add(domain=_UNKNOWN_DOMAIN, version=1)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    return copy
+
+
+def _has_schema(operator: str, opset: int) -> bool:
+    try:
+        return not onnx.defs.get_schema(operator, opset, "").deprecated
+    except onnx.defs.SchemaError:
+        return False
 
 
 def _first_sentence(text: str) -> str:

@@ -343,7 +343,7 @@ def _places(realised: Realised, place_of: Mapping[int, int], last: int) -> list[
         old = realised.instead_of.get(number)
         own = last if old is None else place_of[id(old)]
         places[number] = min((own, *(needed[name] for name in node.outputs if name in needed)))
-        for name in node.inputs:
+        for name in filter(None, node.inputs):
             needed[name] = min(needed.get(name, places[number]), places[number])
     return places
 

@@ -91,12 +91,16 @@ class _Namer:
             return self.done[id(new)]
         inputs = tuple(self.input(item) for item in new.inputs)
         name = new.name or self.fresh(f"{self.stem}/{new.role or new.op}")
-        outputs = tuple(self.fixed.get((id(new), i)) or self.fresh(f"{name}_output") for i in range(new.outputs))
+        outputs = tuple(self._output(new, i, name) for i in range(new.outputs))
         attrs = {key: value for key, value in new.attrs.items() if not _is_empty_list(value)}
         self.result.nodes.append(RealNode(new.op, name, inputs, outputs, attrs))
         self.done[id(new)] = outputs
         self._remember(new, outputs)
         return outputs
+
+    def _output(self, new: NewNode, index: int, name: str) -> str:
+        left_out = new.instead_of is not None and new.outputs > 1 and not new.instead_of.outputs[index].name
+        return "" if left_out else self.fixed.get((id(new), index)) or self.fresh(f"{name}_output")
 
     def _remember(self, new: NewNode, outputs: tuple[str, ...]) -> None:
         """What the new node stands for."""
@@ -105,7 +109,8 @@ class _Namer:
         if new.instead_of is None:
             return
         self.result.instead_of[len(self.result.nodes) - 1] = new.instead_of
-        self.result.stands_for.update(zip(outputs, (tensor.name for tensor in new.instead_of.outputs), strict=False))
+        pairs = zip(outputs, (tensor.name for tensor in new.instead_of.outputs), strict=False)
+        self.result.stands_for.update((made, old) for made, old in pairs if made)
 
     def input(self, item: gs.Tensor | NewConstant | NewNode | NewOutput | None) -> str:
         if item is None:

@@ -86,14 +86,16 @@ Replacement = NewNode | NewOutputs | NewTensors
 class Reach:
     """What a match extends to beyond its pattern.
 
-    ``nodes`` are all that is replaced, the last to run first. The replacement produces the first output of ``root`` and the
-    tensors ``kept``, with the values that they had. ``plan`` is what the rule's replacement is made from.
+    ``nodes`` are all that is replaced, the last to run first. The replacement produces ``output``, the first output of
+    ``root`` unless another one is given, and the tensors ``kept``, with the values that they had. ``plan`` is what the rule's
+    replacement is made from.
     """
 
     root: gs.Node
     nodes: tuple[gs.Node, ...]
     kept: tuple[gs.Tensor, ...]
     plan: Any
+    output: gs.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ class Match:
     @property
     def output(self) -> gs.Tensor:
         """The tensor that the replacement has to produce."""
-        return self.root.outputs[0]
+        other = None if self.reach is None else self.reach.output
+        return self.root.outputs[0] if other is None else other
 
     @property
     def opset(self) -> int:

@@ -261,7 +261,49 @@ def add_branch(g: Graph) -> None:
     g.node(f"{g.draw(st.sampled_from(['Add', 'Sub', 'Sum']))}({here}, {other})", shape)
 
 
+def negate(g: Graph) -> None:
+    g.node("Neg($)", g.shape)
+
+
+def rectify(g: Graph) -> None:
+    g.node(g.draw(st.sampled_from(["Relu($)", "LeakyRelu<alpha=0.1>($)"])), g.shape)
+
+
+def largest(g: Graph) -> None:
+    if len(g.shape) == 4 and min(g.shape[2:]) >= 2:
+        g.node("MaxPool<kernel_shape=[2, 2], strides=[2, 2]>($)", (*g.shape[:2], g.shape[2] // 2, g.shape[3] // 2))
+
+
+def pad(g: Graph) -> None:
+    if len(g.shape) != 4 or min(g.shape[2:]) < 2:
+        return
+    mode, pads = g.draw(st.sampled_from(["constant", "reflect", "edge"])), [0, 0, 1, 0, 0, 0, 1, 1]
+    n, c, h, w = g.shape
+    g.node(f'Pad<mode="{mode}">($, {g.constant(pads)})', (n, c, h + 2, w + 1))
+
+
+def enlarge(g: Graph) -> None:
+    if len(g.shape) == 4:
+        n, c, h, w = g.shape
+        scales = g.constant(np.array([1, 1, 2, 2], np.float32))
+        g.node(f'Resize<mode="nearest", nearest_mode="floor", coordinate_transformation_mode="asymmetric">($, "", {scales})',
+               (n, c, h * 2, w * 2))  # fmt: skip
+
+
+def space_to_depth(g: Graph) -> None:
+    if len(g.shape) == 4 and not (g.shape[2] % 2 or g.shape[3] % 2):
+        n, c, h, w = g.shape
+        g.node("SpaceToDepth<blocksize=2>($)", (n, c * 4, h // 2, w // 2))
+
+
+def mean(g: Graph) -> None:
+    if len(g.shape) > 2:
+        axis = g.draw(st.integers(2, len(g.shape) - 1))
+        g.node(f"ReduceMean<axes=[{axis}], keepdims=0>($)", (*g.shape[:axis], *g.shape[axis + 1 :]))
+
+
 LAYOUT = (
     identity, transpose, flatten_pixels, flatten_all, merge_batch, unsqueeze, depth_to_space, pixel_shuffle, channel_shuffle,
-    average, slice_channels, split_channels, permute_channels, join_branch, add_branch,
+    average, slice_channels, split_channels, permute_channels, join_branch, add_branch, negate, rectify, largest, pad, enlarge,
+    space_to_depth, mean,
 )  # fmt: skip

@@ -58,6 +58,7 @@ def shared_refusals(feeding: Feeding) -> list[Refusal]:
         Refusal(shared.is_inference, feeding.model("<training_mode=1>", outputs="y, m2, v2"), "training_mode=1"),
         Refusal(shared.is_inference, feeding.model(opset=9, outputs="y, m2, v2, sm, sv"), "has 5 outputs"),
         Refusal(shared.is_per_channel, feeding.model("<spatial=0>", opset=7, **per_element), "spatial=0"),
+        Refusal(shared.is_per_channel, feeding.model("<spatial=0>", opset=8, **per_element), "spatial=0"),
         Refusal(shared.parameters_agree, feeding.model(mu=np.zeros(c + 1, np.float32)), f"mean [{c + 1}]"),
         Refusal(shared.parameters_agree, feeding.model(gamma=np.ones((1, c), np.float32)), f"scale [1, {c}]"),
         Refusal(shared.parameters_agree, feeding.model(var=np.ones((), np.float32)), "variance []"),

@@ -11,6 +11,7 @@ from tests.models import parse
 from tests.oracle import worst_relative_error
 from tests.rewrite.rules import paths
 from tests.rewrite.rules.paths import Graph
+from trtnorm_cli.onnx_model.infer import add_inferred_shapes
 
 EXACT = 1e-12
 examples = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -20,10 +21,12 @@ slow_examples = settings(parent=examples, max_examples=2000)
 def check(rewrite, g: Graph) -> list[str]:
     """The rules that were applied to a model that stays the same."""
     model = parse(g.text(), g.weights)
+    add_inferred_shapes(model, set())
     pins = dict(g.inputs)
     result = rewrite(model, pins=pins)
     assert result.outcome.failed == []
     assert worst_relative_error(model, result.model, pins) < EXACT
+    add_inferred_shapes(result.model, set())
     second = rewrite(result.model, pins=pins)
     assert second.rules == []
     assert len(result.operators) <= len(model.graph.node) + result.rules.count("batchnorm-to-scale-shift")

@@ -27,6 +27,8 @@ def model(x: str, behind: str, channels: int = 4, outputs: str = "z", opset: int
     return parse(f"g ({x}) => ({declared}) {{ {norm} {behind} }}", {**batchnorm(channels), **weights}, opset=opset)
 
 
+SEQUENCE = "float[N, 4, 7] x"
+STEPS = "t = Transpose<perm=[2, 0, 1]>(y)"
 UNSHIFTED = {"beta": np.zeros(4, np.float32), "mu": np.zeros(4, np.float32)}
 FOLDS = {
     "Conv": (model(IMAGE, "z = Conv(y, w)", w=W), "Conv"),
@@ -78,6 +80,26 @@ FOLDS = {
         model("float[N, 4, 3, 2] x", "d = Dropout(y) f = Reshape(d, s) z = MatMul(f, w)", w=random(24, 5), s=i64(0, 24)),
         "Dropout Reshape MatMul Add",
     ),
+    "LSTM, both directions": (
+        model(
+            SEQUENCE,
+            f'{STEPS} z, u = LSTM<hidden_size=3, direction="bidirectional">(t, w, r, b)',
+            outputs="z u",
+            w=random(2, 12, 4),
+            r=random(2, 12, 3),
+            b=random(2, 24),
+        ),
+        "Transpose LSTM",
+    ),
+    "GRU without a bias": (
+        model(
+            SEQUENCE,
+            f'{STEPS} "", z = GRU<hidden_size=3, linear_before_reset=1>(t, w, r)',
+            w=random(1, 9, 4),
+            r=random(1, 9, 3),
+        ),
+        "Transpose GRU",
+    ),
     "average": (model(IMAGE, "a = GlobalAveragePool(y) z = Conv(a, w)", w=random(5, 4, 1, 1)), "GlobalAveragePool Conv"),
     "several that read it": (
         model(IMAGE, "z = Conv(y, w) u = Conv(y, v)", outputs="z u", w=W, v=random(3, 4, 1, 1)),
@@ -128,6 +150,11 @@ def test_the_change_is_reported_at_the_batchnorm(rewrite):
     (change,) = rewrite(model(IMAGE, "[conv] z = Conv(y, w)", w=W)).outcome.changes
     assert (change.node, change.added) == ("BatchNormalization -> y", ("conv",))
     assert set(change.removed) == {"BatchNormalization -> y", "conv"}
+
+
+def test_outputs_that_are_left_out_stay_so(rewrite):
+    result = rewrite(FOLDS["GRU without a bias"][0])
+    assert list(result.model.graph.node[1].output) == ["", "z"]
 
 
 def test_a_second_reader_of_the_shape_reads_the_data(rewrite):

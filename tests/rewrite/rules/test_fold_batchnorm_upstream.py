@@ -509,3 +509,17 @@ def test_planning_scales_no_weights(rewrite, monkeypatch):
     )
     rewrite(model(IMAGE, "a = Conv(x, w) c = Identity(a)", 4, {"w": W4}))
     assert folded == [1]
+
+
+def test_shapes_that_contradict_the_graph_are_a_reason(rewrite):
+    """Exporters state wrong shapes now and then."""
+    from trtnorm_cli.onnx_model.shapes import declared_types
+    from trtnorm_cli.onnx_model.surgery import open_model
+    from trtnorm_cli.rewrite import driver
+
+    source = parse(
+        f"g ({IMAGE}) => (float[] y) <float[N, 4] c> {{ a = Conv(x, w) c = Transpose<perm=[0, 1, 2, 3]>(a) {BN} }}",
+        {"w": W4, **batchnorm(4)},
+    )
+    (rejection,) = driver.plan(open_model(source, None), (rule.RULE,), declared_types(source)).rejections
+    assert rejection.reason.startswith("the stated shapes around Transpose -> c do not fit it: ")

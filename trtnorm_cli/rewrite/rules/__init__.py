@@ -36,17 +36,18 @@ RULES: tuple[Rule, ...] = (
     *REPAIRS,
     *ON_REQUEST,
     untile_batchnorm.RULE,
+    # Right behind its convolution a BatchNormalization folds whatever the shapes are; weights further away have to be searched.
     fold_batchnorm_conv.RULE,
     fold_batchnorm_conv_transpose.RULE,
-    # Next to its convolution a BatchNormalization folds without any shape being known; then the search for weights further
-    # away. Before comes first: it costs nothing, while a padded convolution behind cannot take a shift.
     fold_batchnorm_gemm.RULE,
+    # Weights before come before weights behind: those take every shift, these only where they pad no zeros.
     fold_batchnorm_upstream.RULE,
     fold_batchnorm_downstream.RULE,
-    # What no weight takes: constants among themselves, once those next to weights are gone.
+    # Constants go into weights first; what is left of a chain of constants is merged; then branches are bare convolutions.
     fold_scale_shift_upstream.RULE,
     merge_scale_shift.RULE,
     merge_parallel_convolutions.RULE,
+    # For what nothing takes. It is tried last of all, because its halves are harder to recognise than a BatchNormalization.
     batchnorm_to_scale_shift.RULE,
     batchnorm_per_element.RULE,
     batchnorm_runtime_parameters.RULE,

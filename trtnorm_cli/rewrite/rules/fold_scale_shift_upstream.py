@@ -41,12 +41,6 @@ def constant_is_per_channel(m: Match) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def it_changes_something(m: Match) -> str | None:
-    """the constant does not leave the data as it is."""
-    found = _given(m)
-    return "it leaves its data as it is" if isinstance(found, Affine) and found.is_identity else None
-
-
 def _given(m: Match) -> Affine | str:
     try:
         return scale_and_shift_of(Operation(m.site, m))
@@ -58,6 +52,8 @@ def reach(m: Match) -> Reach | str | None:
     """operators before it can take all of it, and none has to be added."""
     given, search = _given(m), UpstreamSearch(m)
     assert isinstance(given, Affine), "the constant is per channel"
+    if given.is_identity:
+        return None
     try:
         found = search.find(data_of(m.site, m.surgery), given)
         require_cheap_copies(found.operations())
@@ -74,7 +70,7 @@ def folded(m: Match) -> NewTensors:
 RULE = Rule(
     name="fold-scale-shift-upstream",
     pattern=op(ARITHMETIC, Var("a"), Var("b"), name="arithmetic"),
-    preconditions=(constant_is_per_channel, it_changes_something),
+    preconditions=(constant_is_per_channel,),
     concerns=concerns,
     reach=reach,
     replacement=folded,

@@ -15,7 +15,7 @@ import numpy as np
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.absorb_output import product
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
-from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step
+from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again
 from trtnorm_cli.rewrite.scale_shift.weights import (
     float_weight,
     magnitude,
@@ -138,6 +138,32 @@ def _with_more(addition: Operation, before: NewNode, term: np.ndarray) -> NewNod
     return NewNode("Add", operands, {}, name=addition.node.name, role="add", instead_of=addition.node)
 
 
+def recurrent(op: Operation, given: Mapping[int, Affine]) -> Step:
+    """LSTM, GRU, RNN: W is [directions, gates·hidden, C_in]; the first half of the bias is added to W·x."""
+    side, weight = _only_data(op, given), float_weight(op, 1, 3)
+    scale, shift = side.vector(2, weight.shape[2], op.name)
+    factors = scale.reshape(1, 1, -1)
+    require_scalable(op, 1, factors)
+    directions, gates = (int(size) for size in weight.shape[:2])
+    old = op.constant(3) if side.shifts else None
+    rest = np.zeros((directions, 2 * gates)) if old is None else old.astype(np.float64)
+    if side.shifts:
+        _require_sum_fits(op, 1, scale.size, shift, float(np.max(np.abs(rest))))
+    outputs = again(op)(op.node.inputs).outputs
+
+    def build(inputs: Sequence[Any]) -> NewNode:
+        operands = [*inputs, *[None] * (4 - len(inputs))]
+        operands[1] = NewConstant("weight", scaled(op.weight(1), factors))
+        if side.shifts:
+            bias = rest.copy()
+            bias[:, :gates] += op.weight(1).astype(np.float64) @ shift
+            operands[3] = NewConstant("bias", bias.astype(weight.dtype))
+        attrs, role = dict(op.node.attrs), op.op.lower()
+        return NewNode(op.op, tuple(operands), attrs, role, op.node.name, instead_of=op.node, outputs=outputs)
+
+    return Step(op.node, {}, build, absorbs=True)
+
+
 def _linear(op: Operation, factors: np.ndarray, term: Term | None, outputs: int, shift: np.ndarray) -> Step:
     """An operator with weights as input 1 and an optional bias as input 2; ``term`` is what the shift adds to the bias."""
     dtype, old = op.weight(1).dtype, op.constant(2)
@@ -199,6 +225,7 @@ ABSORBERS: dict[str, Absorb] = {
     "ConvTranspose": transposed_convolution,
     "Gemm": gemm,
     "MatMul": matmul,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent),
 }
 
 

@@ -16,7 +16,7 @@ from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutput, NewTensors, Reac
 from trtnorm_cli.rewrite.scale_shift.absorb_input import absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
-from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again
+from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, followed
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -42,8 +42,9 @@ class Downstream:
         positions = self.match.borders.positions
         nodes = [self.match.root, *(node for step in self.steps.values() for node in step.nodes)]
         ordered = sorted(nodes, key=lambda node: positions[id(node)], reverse=True)
-        root = max((tensor.inputs[0] for tensor in self.kept), key=lambda node: positions[id(node)])
-        return Reach(root, tuple(ordered), tuple(t for t in self.kept if t is not root.outputs[0]), self)
+        last = max(self.kept, key=lambda tensor: positions[id(tensor.inputs[0])])
+        others = tuple(tensor for tensor in self.kept if tensor is not last)
+        return Reach(last.inputs[0], tuple(ordered), others, self, output=last)
 
     def replacement(self) -> NewTensors:
         """The operators again, with what they took in their weights."""
@@ -88,7 +89,7 @@ class _Search:
 
     def visit(self, node: gs.Node) -> None:
         given = {i: self.result.given[id(t)] for i, t in enumerate(node.inputs) if id(t) in self.result.given}
-        step = self.push(node, given)
+        step = followed(self.push, node, given)
         self.result.steps[id(node)] = step
         used = [(i, t) for i, t in enumerate(step.last.outputs) if t.name and (t.outputs or self.borders.leaves(t))]
         for index, tensor in used:

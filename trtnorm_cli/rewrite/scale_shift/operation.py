@@ -149,3 +149,11 @@ def again(op: Operation) -> Build:
         return NewNode(op.op, tuple(inputs), attrs, op.op.lower(), op.node.name, instead_of=op.node, outputs=outputs)
 
     return build
+
+
+def followed(step: Callable[..., Step], node: gs.Node, *arguments: Any) -> Step:
+    """``step`` of a node. Raises ``Refused`` where the shapes that the file states contradict the node's attributes."""
+    try:
+        return step(node, *arguments)
+    except (ValueError, IndexError) as error:
+        raise Refused(f"the stated shapes around {describe(node)} do not fit it: {error}") from error

@@ -22,7 +22,7 @@ from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutput, New
 from trtnorm_cli.rewrite.scale_shift.absorb_output import WEIGHTED, absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, identity
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
-from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again
+from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, followed
 from trtnorm_cli.rewrite.scale_shift.weights import FLOATS
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class UpstreamSearch:
         others = [t for i, t in enumerate(node.outputs) if i not in demands and self.is_used(t)]
         try:
             siblings = [step for demand in demands.values() for step in self.readers(node, demand)]
-            step = self.pull(node, {index: demand.wanted for index, demand in demands.items()}, others)
+            step = followed(self.pull, node, {index: demand.wanted for index, demand in demands.items()}, others)
         except Refused as reason:
             for demand in demands.values():
                 self.leave(demand, str(reason))

@@ -29,20 +29,19 @@ def float_weight(op: Operation, index: int, rank: int | None = None) -> np.ndarr
 def require_scalable(op: Operation, index: int, factors: np.ndarray, what: str = "the folded weight") -> None:
     """Raise ``Refused`` unless input ``index`` times ``factors`` (same rank, size 1 where constant) fits its type.
 
-    It must not overflow, and a channel must not shrink below the smallest normal number, where it would lose its precision.
+    It must not overflow, and not shrink as a whole below the smallest normal number, where it would lose its precision.
     """
     weight = op.weight(index)
     kept = tuple(axis for axis, size in enumerate(factors.shape) if size > 1)
     limits = ml_dtypes.finfo(weight.dtype)
     largest = magnitude(op, index, kept)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         reached = largest * np.abs(factors)
     if not np.all(reached <= float(limits.max)):
         raise Refused(f"{what} of {op.name} reaches {np.max(reached):.3g}, more than {weight.dtype.name} holds")
-    smallest = float(limits.smallest_normal)
-    shrunk = (reached > 0) & (reached < smallest) & (largest >= smallest)
-    if np.any(shrunk):
-        raise Refused(f"{what} of {op.name} shrinks to {np.min(reached[shrunk]):.3g}, too small for {weight.dtype.name}")
+    most, smallest = float(np.max(reached, initial=0.0)), float(limits.smallest_normal)
+    if 0 < most < smallest <= float(np.max(largest)):
+        raise Refused(f"{what} of {op.name} shrinks to {most:.3g}, too small for {weight.dtype.name}")
 
 
 def require_representable(op: Operation, values: np.ndarray, dtype: np.dtype, what: str) -> None:
