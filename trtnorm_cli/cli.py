@@ -6,6 +6,7 @@ import difflib
 import importlib
 import io
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -76,7 +77,15 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names in a model or on the disk need not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(arguments))
+    # Being asked to end is being interrupted: what is half done is removed on the way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    code = run(arguments)
+    if code == EXIT_INTERRUPTED:
+        # Python ends itself with SIGINT when an interrupt has passed through exec(), although it was handled here.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -31,13 +31,16 @@ def rewriting_json(loaded: LoadedModel, rewriting: Rewriting, written: Iterable[
 
 
 def outcomes(rewriting: Rewriting) -> list[tuple[Normalization, list[str]]]:
-    """Every normalization node after cleaning, with the rule that took it or each rule's reason for refusing."""
+    """Every normalization node after cleaning, with the rule that took it or each rule's reason for refusing.
+
+    A last resort comes with the reasons of the rules before it.
+    """
     return [(norm, _outcome(norm, rewriting)) for norm in normalizations(rewriting.cleaned)]
 
 
 def _outcome(norm: Normalization, rewriting: Rewriting) -> list[str]:
     node = norm.name or f"{norm.operator} -> {norm.output}"
-    taken = [change.rule for change in rewriting.changes if node in change.removed]
+    taken = [line for change in rewriting.changes if node in change.removed for line in (change.rule, *change.refused)]
     if taken:
         return taken
     failed = [f"{c.rule}: {c.check.reason}" for c in rewriting.failed if node in c.removed]

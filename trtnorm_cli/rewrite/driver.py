@@ -1,4 +1,4 @@
-"""Plan and apply rewrites; the only code that edits a graph.
+"""Plan and apply rewrites; with ``editor.py``, the only code that edits a graph.
 
 The driver owns what every rule would otherwise repeat: opset brackets, unknown rank, inner tensors that somebody else uses,
 graph outputs, subgraph borders, further outputs of the root, and overlap between matches.
@@ -6,8 +6,8 @@ graph outputs, subgraph borders, further outputs of the root, and overlap betwee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx_graphsurgeon as gs
@@ -15,13 +15,10 @@ import onnx_graphsurgeon as gs
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
-from trtnorm_cli.rewrite.new_types import inferred_types
+from trtnorm_cli.rewrite.editor import Editor, Judge
 from trtnorm_cli.rewrite.pattern import Bound, Mismatch, describe, match, root_fits
-from trtnorm_cli.rewrite.realise import Realised, realise
-from trtnorm_cli.rewrite.rule import Change, Check, Match, Reach, Rejection, Rule, Unprovable
+from trtnorm_cli.rewrite.rule import Change, Match, Reach, Rejection, Rule
 from trtnorm_cli.rewrite.settings import RewriteSettings
-
-Judge = Callable[[Match, Realised], Check]
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def apply(
     unproved: list[Rejection] = []
     given_up: set[tuple[str, str]] = set()
     memory: dict[Hashable, Any] = {}
-    editor = _Editor(surgery, dict(types))
+    editor = Editor(surgery, dict(types))
     while True:
         planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, memory)
         if not planned.matches:
@@ -121,11 +118,18 @@ def apply(
             if isinstance(made, Rejection):
                 unproved.append(made)
             elif made.check.passed:
-                outcome.changes.append(made)
+                outcome.changes.append(_with_refusals(made, planned, rules) if found.rule.last_resort else made)
                 continue
             else:
                 outcome.failed.append(made)
             given_up.add((found.rule.name, found.site.outputs[0].name))
+
+
+def _with_refusals(change: Change, planned: Plan, rules: tuple[Rule, ...]) -> Change:
+    """``change`` with the reasons of the rules that searched further than their pattern."""
+    searching = {rule.name for rule in rules if rule.reach is not None}
+    refusals = [r for r in planned.rejections if r.node == change.node and r.rule in searching]
+    return replace(change, refused=tuple(f"{r.rule}: {r.reason}" for r in refusals))
 
 
 @dataclass(frozen=True)
@@ -222,157 +226,3 @@ def _rank_reason(found: Match) -> str | None:
         if tensor is not None and found.rank(name) is None:
             return f"the rank of {tensor.name} is not known"
     return None
-
-
-class _Editor:
-    """Puts replacements into the graph. ``types`` and ``origins`` grow by the tensors that it adds."""
-
-    def __init__(self, surgery: Surgery, types: dict[str, TensorType]) -> None:
-        self.surgery, self.types = surgery, types
-        self.origins: dict[str, str] = {}
-        borders = Borders(surgery.graphs())
-        self.output_names = borders.output_names
-        self.graph_of = borders.graph_of
-        self.used = {name for graph in surgery.graphs() for name in _names(graph)}
-
-    def make(self, found: Match, judge: Judge) -> Change | Rejection:
-        """Judge the replacement of ``found`` and, if it passes, put it into the graph."""
-        realised = realise(found.rule.replacement(found), found, self._fresh)
-        try:
-            check = judge(found, realised)
-        except Unprovable as reason:
-            return Rejection(found.rule.name, describe(found.site), f"the change cannot be proved: {reason}")
-        change = Change(
-            rule=found.rule.name,
-            node=describe(found.site),
-            removed=tuple(describe(node) for node in reversed(found.nodes)),
-            added=tuple(node.name for node in realised.nodes),
-            because=found.rule.because,
-            check=check,
-            warning=(found.rule.warning(found) or "") if found.rule.warning else "",
-            tensor=found.output.name,
-            optional=bool(found.rule.optional and found.rule.optional(found)),
-            changes_meaning=bool(found.rule.changes_meaning and found.rule.changes_meaning(found)),
-            compared_with_reference=found.rule.reference is not None,
-        )
-        if change.check.passed:
-            self._replace(found, realised)
-        return change
-
-    def _fresh(self, wish: str) -> str:
-        """``wish``, or ``wish_2`` … when the model uses that name already."""
-        name, number = wish, 1
-        while name in self.used:
-            number += 1
-            name = f"{wish}_{number}"
-        self.used.add(name)
-        return name
-
-    def _replace(self, found: Match, realised: Realised) -> None:
-        graph = self.graph_of[id(found.root)]
-        old = found.nodes
-        feeders = [producer for node in old for tensor in node.inputs for producer in tensor.inputs]
-        produced = [t for t in (*found.root.outputs, *found.kept) if t.name in realised.outputs]
-        readers = [(r, t) for node in old for t in node.outputs for r in t.outputs if found.reach and reads_shape_only(r)]
-        place_of = {id(node): place for place, node in enumerate(graph.nodes)}
-        places = _places(realised, place_of, place_of[id(found.root)])
-        # Only the producers are cut off. Clearing an input's consumers as well would break every other branch it feeds.
-        for node in old:
-            node.inputs.clear()
-            node.outputs.clear()
-        tensors = _tensors(realised, produced)
-        new = _gs_nodes(realised, tensors)
-        graph.nodes[:] = _merged(graph.nodes, {id(node) for node in old}, new, places)
-        self.graph_of.update((id(node), graph) for node in new)
-        self._remember(realised)
-        for reader, tensor in readers:
-            if tensor.name not in realised.outputs:
-                self._redirect(reader, tensors[realised.substitute(tensor.name)])
-        self._remove_dead(feeders)
-
-    def _remember(self, realised: Realised) -> None:
-        """Types of the tensors that are new."""
-        for new, old in realised.stands_for.items():
-            if new not in self.types and old in self.types:
-                self.types[new] = self.types[old]
-                self.origins[new] = self.origins.get(old, old)
-        if any(name not in self.types for node in realised.nodes for name in node.outputs):
-            for new, kind in inferred_types(realised, self.types, self.surgery.source.opset_import).items():
-                self.types.setdefault(new, kind)
-
-    def _redirect(self, reader: gs.Node, tensor: gs.Tensor) -> None:
-        """Let ``reader``, which asks for a shape only, read another tensor of that shape."""
-        graph = self.graph_of[id(reader)]
-        outputs = list(reader.outputs)
-        reader.inputs.clear()
-        reader.outputs.clear()
-        # A new node, because the closed model has the old one as the file wrote it.
-        again = gs.Node(reader.op, reader.name, dict(reader.attrs), [tensor], outputs)
-        graph.nodes[_index(graph, reader)] = again
-        self.graph_of[id(again)] = graph
-
-    def _remove_dead(self, candidates: list[gs.Node]) -> None:
-        """Remove nodes that only fed what was replaced, and what only fed them."""
-        for node in candidates:
-            if not node.outputs or any(t.outputs or t.name in self.output_names for t in node.outputs):
-                continue
-            graph = self.graph_of[id(node)]
-            feeders = [producer for tensor in node.inputs for producer in tensor.inputs]
-            del graph.nodes[_index(graph, node)]
-            node.inputs.clear()
-            node.outputs.clear()
-            self._remove_dead(feeders)
-
-
-def _names(graph: gs.Graph) -> Iterable[str]:
-    yield from graph.tensors()
-    for node in graph.nodes:
-        yield node.name
-
-
-def _index(graph: gs.Graph, node: gs.Node) -> int:
-    """Position by identity: graphsurgeon compares nodes by content."""
-    return next(index for index, other in enumerate(graph.nodes) if other is node)
-
-
-def _places(realised: Realised, place_of: Mapping[int, int], last: int) -> list[int]:
-    """Where in the order of execution each new node goes: where the old one was, or just before it is needed."""
-    needed: dict[str, int] = {}
-    places = [last] * len(realised.nodes)
-    for number, node in reversed(list(enumerate(realised.nodes))):
-        old = realised.instead_of.get(number)
-        own = last if old is None else place_of[id(old)]
-        places[number] = min((own, *(needed[name] for name in node.outputs if name in needed)))
-        for name in filter(None, node.inputs):
-            needed[name] = min(needed.get(name, places[number]), places[number])
-    return places
-
-
-def _merged(nodes: Iterable[gs.Node], gone: set[int], new: list[gs.Node], places: list[int]) -> list[gs.Node]:
-    """``nodes`` without those that are ``gone`` and with the ``new`` ones before the node at their place."""
-    at: dict[int, list[gs.Node]] = {}
-    for node, place in zip(new, places, strict=True):
-        at.setdefault(place, []).append(node)
-    merged = []
-    for place, node in enumerate(nodes):
-        merged += at.get(place, [])
-        merged += [] if id(node) in gone else [node]
-    return merged
-
-
-def _tensors(realised: Realised, produced: list[gs.Tensor]) -> dict[str, gs.Tensor]:
-    """Every tensor of the replacement by name."""
-    tensors: dict[str, gs.Tensor] = {**realised.taken, **{t.name: t for t in produced}, "": gs.Variable.empty()}
-    for name, value in realised.constants.items():
-        tensors[name] = gs.Constant(name, value)
-    for node in realised.nodes:
-        for name in node.outputs:
-            tensors.setdefault(name, gs.Variable(name, dtype=produced[0].dtype))
-    return tensors
-
-
-def _gs_nodes(realised: Realised, tensors: Mapping[str, gs.Tensor]) -> list[gs.Node]:
-    return [
-        gs.Node(n.op, n.name, dict(n.attrs), [tensors[name] for name in n.inputs], [tensors[name] for name in n.outputs])
-        for n in realised.nodes
-    ]

@@ -271,7 +271,8 @@ class Change:
 
     ``changes_meaning`` is set where the user asked to read the model otherwise than it is written;
     ``compared_with_reference`` where the file's own nodes are not what the replacement was compared with; ``optional`` where
-    TensorRT would have taken the original and computed it rightly. ``tensor`` is what the changed nodes compute.
+    TensorRT would have taken the original and computed it rightly. ``tensor`` is what the changed nodes compute. ``refused``
+    says of a last resort what the rules found that searched further than their pattern.
     """
 
     rule: str
@@ -285,6 +286,7 @@ class Change:
     compared_with_reference: bool = False
     tensor: str = ""
     optional: bool = False
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

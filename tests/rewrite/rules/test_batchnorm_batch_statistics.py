@@ -145,6 +145,14 @@ def test_no_instance_normalization_where_it_is_not_the_same_or_could_be_one_elem
     assert operators(result.model) == REDUCTIONS
 
 
+def test_no_instance_normalization_in_float64(rewrite):
+    """ONNX Runtime has no kernel for it."""
+    double = {name: value.astype(np.float64) for name, value in batchnorm(4).items()}
+    result = rewrite(bn("1, 4, 5, 6", kind="double", graph_outputs="double[] y", **double))
+    assert result.rules == [NAME]
+    assert operators(result.model) == REDUCTIONS
+
+
 def test_running_statistics_of_a_batch_of_one(rewrite):
     result = rewrite(bn("1, 4, 5, 6", graph_outputs="float[] y, float[4] rm"))
     assert "InstanceNormalization" not in operators(result.model)

@@ -15,7 +15,7 @@ from tests.oracle import worst_relative_error
 EXACT = 1e-12
 # Enough values per channel that the largest is not small by chance: errors are measured against it.
 BATCH = 16
-examples = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+examples = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 slow_examples = settings(parent=examples, max_examples=1500)
 
 

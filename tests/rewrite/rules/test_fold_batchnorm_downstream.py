@@ -281,6 +281,14 @@ def test_a_second_pass_changes_nothing(rewrite):
     assert rewrite(once.model, rules=RULES).outcome.changes == []
 
 
+def test_the_last_resort_says_why_nothing_else_fits(rewrite):
+    (change,) = rewrite(model(IMAGE, "z = Conv<pads=[1, 1, 1, 1]>(y, w)", w=W)).outcome.changes
+    assert change.rule == "batchnorm-to-scale-shift"
+    reasons = dict(reason.split(": ", 1) for reason in change.refused)
+    assert reasons["fold-batchnorm-upstream"] == "x is an input of its graph"
+    assert reasons[NAME].startswith("Conv -> z pads with zeros, and the shift is not zero (channel 0: ")
+
+
 def test_the_data_keeps_its_other_readers(rewrite):
     """A residual connection around the pair."""
     source = model(IMAGE, "c = Conv(y, w) z = Add(c, x)", w=random(4, 4, 1, 1))

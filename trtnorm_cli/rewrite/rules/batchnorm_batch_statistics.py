@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
@@ -90,8 +91,13 @@ def _statistic(m: Match, a: Arithmetic, number: int, of_batch: NewNode) -> NewNo
 
 
 def _is_one_instance(m: Match) -> bool:
-    """True when batch size and positions are known, and are one and more than one: TensorRT refuses a single element."""
+    """True when batch size and positions are known, and are one and more than one: TensorRT refuses a single element.
+
+    Neither ONNX Runtime nor TensorRT normalizes instances in float64.
+    """
     shape = m.shape("x") or ()
+    if arithmetic_for(m).data_type != onnx.TensorProto.FLOAT:
+        return False
     positions = [size for size in shape[2:] if isinstance(size, int)]
     return shape[:1] == (1,) and len(shape) > 2 and len(positions) == len(shape) - 2 and math.prod(positions) > 1
 
