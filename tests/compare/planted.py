@@ -13,7 +13,7 @@ Defect = Callable[[onnx.ModelProto], str]
 
 
 def network(blocks: int, seed: int = 0) -> onnx.ModelProto:
-    """A residual network of ``blocks`` blocks (Conv, BatchNormalization, Relu, Conv, GroupNormalization, Add, Relu) and a classifier.
+    """A residual network of ``blocks`` blocks (Conv, BatchNorm, Relu, Conv, GroupNorm, Add, Relu) and a classifier.
 
     Nine blocks have the depth of a ResNet-18. The input is [N, 3, H, W].
     """

@@ -62,8 +62,6 @@ def test_the_saved_sub_models_show_the_same_difference(tmp_path: Path) -> None:
     assert blame is not None
     ours, theirs, data = (Path(file) for file in blame["files"])
     assert len(onnx.load(ours).graph.node) == 1
-    again = judge_session(
-        Session(onnx_participant(ours), [onnx_participant(theirs)]), None, Settings(data=data, in_between=0)
-    )
+    again = judge_session(Session(onnx_participant(ours), [onnx_participant(theirs)]), None, Settings(data=data, in_between=0))
     assert not again.passed
     assert again.candidates[0].verdicts[0].exact == pytest.approx(blame["error_after"], rel=1e-3)

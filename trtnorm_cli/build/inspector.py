@@ -47,7 +47,7 @@ def load_engine(trt: Any, engine: Path) -> tuple[Any, str]:
 
 
 def _quiet_logger(trt: Any, messages: list[str]) -> Any:
-    class Logger(trt.ILogger):  # type: ignore[misc]
+    class Logger(trt.ILogger):
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
 

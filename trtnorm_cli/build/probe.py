@@ -35,10 +35,10 @@ def probe(name: str) -> dict[str, Any]:
 
 def _build_one_layer(backend: Backend) -> str:
     """Empty when a network of one ReLU was built, else TensorRT's words."""
-    trt = backend.trt
+    trt: Any = backend.trt
     messages: list[str] = []
 
-    class Logger(trt.ILogger):  # type: ignore[misc]
+    class Logger(trt.ILogger):
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
 

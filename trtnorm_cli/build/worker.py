@@ -50,7 +50,7 @@ class Events:
 def make_logger(trt: Any, log: TextIO) -> Any:
     """A VERBOSE ``trt.ILogger`` that writes to ``log`` and keeps errors, warnings and the compiled-layer table."""
 
-    class Logger(trt.ILogger):  # type: ignore[misc]
+    class Logger(trt.ILogger):
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
@@ -72,7 +72,7 @@ def make_logger(trt: Any, log: TextIO) -> Any:
 def make_monitor(trt: Any, events: Events) -> Any:
     """A ``trt.IProgressMonitor`` that forwards each phase and step as an event."""
 
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+    class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
 

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from trtnorm_cli.compare.model_file import model_file
 from trtnorm_cli.compare.tensor_files import read_tensor, write_tensor

@@ -102,9 +102,7 @@ def compare_rewriting(
     session = Session(_as_meant(source, rewriting, scratch))
     session.changes = [asdict(change) for change in rewriting.changes]
     admit_file(session, fixed, "rewriting", backend, scratch)
-    settings = Settings(
-        seed=seed, in_between=0, budget_s=_BUILD_FLOAT64_S, trial_budget_s=_BUILD_TRIAL_S, float64_trials=1
-    )
+    settings = Settings(seed=seed, in_between=0, budget_s=_BUILD_FLOAT64_S, trial_budget_s=_BUILD_TRIAL_S, float64_trials=1)
     return judge_session(session, prepared.profile, settings)
 
 

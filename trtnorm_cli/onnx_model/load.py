@@ -192,6 +192,7 @@ def tensor_bytes(tensor: onnx.TensorProto) -> int:
 def _require_whole_tensors(path: Path, proto: onnx.ModelProto) -> None:
     """Raise ``ModelError`` for a tensor that holds another number of bytes or values than its shape needs."""
     for tensor in all_tensors(proto):
+        held: int | None
         if tensor.HasField("raw_data"):
             held, needed, unit = len(tensor.raw_data), tensor_bytes(tensor), "bytes"
         else:

@@ -144,7 +144,7 @@ def _untranslatable(errors: list[dict[str, str]], model: Path) -> Untranslatable
 
 def _refusal(result: dict[str, Any], model: Path, folder: Path) -> TrtnormError:
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     from trtnorm_cli.build.explain import refusal
 

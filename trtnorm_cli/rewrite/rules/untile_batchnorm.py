@@ -104,5 +104,6 @@ RULE = Rule(
     ),
     replacement=on_the_data,
     concerns=fed_by("BatchNormalization"),
+    optional=batchnorm.has_float32_data,
     because="every sample is normalized with the same statistics, so the batch need not be folded into the channels",
 )
