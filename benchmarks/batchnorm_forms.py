@@ -16,7 +16,8 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks.batchnorm_models import Form, forms
+from benchmarks.batchnorm_form_list import forms
+from benchmarks.batchnorm_models import Form
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.request import BuildRequest, ShapeTriple

@@ -7,8 +7,8 @@ import re
 import onnx
 import pytest
 
+from benchmarks.batchnorm_form_list import forms
 from benchmarks.batchnorm_forms import PAGE, Row, page, run
-from benchmarks.batchnorm_models import forms
 
 FORMS = {form.name: form for form in forms()}
 LINES = PAGE.read_text(encoding="utf-8").splitlines()

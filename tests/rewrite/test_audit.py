@@ -153,6 +153,16 @@ def test_training_mode_that_the_profile_refuses():
     assert "training_mode: eval " in refusal.way_out
 
 
+def test_training_mode_of_data_without_a_rank():
+    model = parse(
+        "g (float[N, 4] a, int64[K] s) => (float[] y) { x = Reshape(a, s)"
+        " [bn] y, m, v = BatchNormalization <training_mode=1> (x, gamma, beta, mu, var) }",
+        batchnorm(4),
+    )
+    (refusal,) = refusals(model)
+    assert refusal.reason.endswith("the rank of its data is not known")
+
+
 def test_a_mismatch_lists_the_readings_and_the_line_that_selects_one():
     model = parse(
         "g (float[N, 3, 8, 8] a) => (float[] y) { [conv] x = Conv(a, w) [bn] y = BatchNormalization(x, gamma, beta, mu, var) }",
@@ -172,7 +182,7 @@ def test_a_mismatch_lists_the_readings_and_the_line_that_selects_one():
 
 def test_a_mismatch_without_a_reading():
     (refusal,) = refusals(bn(shape="N, 64, 8, 8", **batchnorm(15)))
-    assert refusal.way_out == "export the model again from weights that are in order, or give them with --weights"
+    assert refusal.way_out.endswith("or give them with --weights model.safetensors")
 
 
 def test_a_mismatch_of_run_time_parameters():
@@ -181,6 +191,14 @@ def test_a_mismatch_of_run_time_parameters():
     )
     (refusal,) = refusals(model)
     assert refusal.reason.startswith("scale holds 4 values")
+    assert "--weights" not in refusal.way_out
+
+
+def test_a_mismatch_of_another_normalization_is_not_repaired():
+    model = parse("g (float[N, 8, 5, 5] x) => (float[] y) { [norm] y = InstanceNormalization(x, gamma, beta) }", batchnorm(4))
+    (refusal,) = refusals(model)
+    assert refusal.reason == "scale and bias hold 4 values, but axis 1 of x [N, 8, 5, 5] has 8"
+    assert refusal.way_out == "export the model again from weights that are in order"
 
 
 def test_every_node_is_audited_and_named():

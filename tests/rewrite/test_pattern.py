@@ -6,7 +6,20 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.onnx_model.surgery import open_model
-from trtnorm_cli.rewrite.pattern import Bound, Const, Mismatch, Var, describe, match, op, optional, root_fits
+from trtnorm_cli.rewrite.pattern import (
+    Bound,
+    Const,
+    Mismatch,
+    Var,
+    describe,
+    either,
+    fed_by,
+    match,
+    op,
+    optional,
+    root_fits,
+    titled,
+)
 
 ADD_MUL = op("Add", op("Mul", Var("x"), Const("k"), name="mul"), Const("c"), name="add")
 
@@ -93,3 +106,46 @@ def test_matching_edits_nothing():
 def test_a_node_is_described_by_name_or_by_what_it_makes():
     surgery = opened("g (float[4] a) => (float[4] y) { [scale] m = Mul(a, w) y = Add(m, v) }")
     assert [describe(node) for node in surgery.graph.nodes] == ["scale", "Add -> y"]
+
+
+TILED = op("Add", either(op("Tile", Const("k"), Var("n"), name="tile"), Const("k")), Var("x"), name="add")
+
+
+def test_one_of_several_spellings():
+    for before, nodes in (("t = Tile(w, v) y = Add(t, a)", ["add", "tile"]), ("y = Add(w, a)", ["add"])):
+        bound = fit(TILED, f"g (float[4] a) => (float[4] y) {{ {before} }}")
+        assert isinstance(bound, Bound)
+        assert list(bound.nodes) == nodes
+        assert bound.tensors["k"].name == "w"
+
+
+def test_a_spelling_that_does_not_fit_leaves_no_names_behind():
+    half = op("Add", either(op("Tile", Var("k"), Const("n"), name="tile"), Var("other")), Var("x"), name="add")
+    bound = fit(half, "g (float[4] a, float[4] n) => (float[4] y) { t = Tile(w, n) y = Add(t, a) }")
+    assert isinstance(bound, Bound)
+    assert set(bound.tensors) == {"other", "x"}
+    assert list(bound.nodes) == ["add"]
+
+
+def test_every_spelling_says_why_it_does_not_fit():
+    mismatch = fit(TILED, "g (float[4] a) => (float[4] y) { t = Neg(a) y = Add(t, a) }")
+    assert isinstance(mismatch, Mismatch)
+    assert mismatch.reason == (
+        "Add -> y is fed by Neg -> t, which is Neg, not Tile; t, input 0 of Add -> y, is computed at run time"
+    )
+
+
+def test_names_of_an_input_left_out_are_those_of_every_spelling():
+    pattern = op("Clip", Var("x"), optional(either(op("Neg", Var("a"), name="neg"), Const("b"))), name="clip")
+    bound = fit(pattern, "g (float[4] x) => (float[4] y) { y = Clip(x) }")
+    assert isinstance(bound, Bound)
+    assert bound.tensors == {"x": bound.tensors["x"], "a": None, "b": None}
+
+
+def test_what_feeds_a_node():
+    surgery = opened("g (float[4] a) => (float[4] y) { [n] t = Neg(a) y = Add(t, a) }")
+    neg, add = surgery.graph.nodes
+    assert fed_by("Neg", "Abs")(add, surgery)
+    assert not fed_by("Abs")(add, surgery)
+    assert not fed_by("Neg")(neg, surgery)
+    assert [titled(node) for node in (neg, add)] == ["Neg n", "Add -> y"]

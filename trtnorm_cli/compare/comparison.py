@@ -122,6 +122,7 @@ def compare(reference: Participant, candidates: Sequence[Participant], trials: S
     pairings = [_Pairing(reference, candidate, options.by_position) for candidate in candidates]
     result.candidates = [CandidateReport(c.label, c.kind, notes=list(c.notes)) for c in candidates]
     with OrtRunner(options.run_timeout_s, options.memory_bytes) as runner:
+        runner.start()
         court = _Court(reference, runner, options, result)
         for trial in sorted(trials, key=lambda t: t.elements):
             court.hold(trial, pairings)

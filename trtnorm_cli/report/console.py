@@ -36,10 +36,16 @@ def print_warnings(out: Console, warnings: Iterable[str]) -> None:
 
 
 def shape_text(shape: Sequence[object] | None) -> str:
-    """``Nx3x224x224``; ``?`` for what is not known."""
+    """``Nx3x224x224``; ``?`` for what is not known, ``…`` for an expression of symbols, which would not fit a table."""
     if shape is None:
         return "?"
-    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
+    return "x".join(_size_text(size) for size in shape) or "scalar"
+
+
+def _size_text(size: object) -> str:
+    if size is None:
+        return "?"
+    return "…" if isinstance(size, str) and not size.isidentifier() else str(size)
 
 
 def counts_text(counts: dict[str, int], most: int = 8) -> str:

@@ -126,6 +126,10 @@ def _training(site: Site) -> Refusal | None:
         )
     if site.settings.training_mode == "refuse":
         return site.refusal("it is in training mode, which the build profile refuses", _TRAINING_WAY_OUT)
+    kind = site.types.get(site.node.inputs[0].name)
+    if kind is None or not kind.shape:
+        reason = "it is in training mode, which TensorRT does not have, and the rank of its data is not known"
+        return site.refusal(reason, "state the shape of its data in the model, or export the model after model.eval()")
     return site.refusal("it is in training mode, which TensorRT does not have, and no rule could take it", _TRAINING_WAY_OUT)
 
 
@@ -163,8 +167,10 @@ def _misfit(site: Site) -> Refusal | None:
         return None
     choice = _readings(site)
     head, *details = found.lines()
-    if choice is None or not choice.readings:
-        return site.refusal(head, _EXPORT_AGAIN + ", or give them with --weights", tuple(details))
+    if choice is None:
+        return site.refusal(head, _EXPORT_AGAIN, tuple(details))
+    if not choice.readings:
+        return site.refusal(head, f"{_EXPORT_AGAIN}, or give them with --weights model.safetensors", tuple(details))
     details += [f"it could be meant as {r.name}: {r.says}{f' ({r.evidence})' if r.evidence else ''}" for r in choice.readings]
     lines = [yaml_line(found.node, reading.name) for reading in choice.readings]
     way_out = f"{choice.why_not}; name the one that is meant in the build profile, as in\n{lines[0]}\n"
@@ -178,7 +184,7 @@ def _readings(site: Site) -> Choice | None:
     if found is None or site.node.op != _BATCHNORM or values.keys() != found.counts.keys() or len(values) != 4:
         return None
     names = dict(zip(PARAMETERS[_BATCHNORM], (tensor.name for tensor in site.node.inputs[1:]), strict=True))
-    return choose(found, values, names, site.settings)
+    return choose(found, values, names, site.settings, in_training=site.is_training)
 
 
 def _not_vectors(site: Site) -> Refusal | None:

@@ -66,7 +66,7 @@ def settle(
     meaning = Meaning(cleaning)
     _apply(meaning, folder, repairs, pins, settings, runner)
     as_written = meaning.cleaning.model
-    if _apply(meaning, folder, on_request, pins, settings, runner):
+    if settings.training_mode == "eval" and _apply(meaning, folder, on_request, pins, settings, runner):
         meaning.notes.append(_effect(as_written, meaning.cleaning.model, folder, pins, runner))
     return meaning
 

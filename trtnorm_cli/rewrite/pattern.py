@@ -37,7 +37,7 @@ class Const:
 class Maybe:
     """An input that may be left out."""
 
-    pattern: Var | Const | Op
+    pattern: Var | Const | Either | Op
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def op(types: str | tuple[str, ...], *inputs: Pattern, name: str) -> Op:
     return Op((types,) if isinstance(types, str) else types, inputs, name)
 
 
-def optional(pattern: Var | Const | Op) -> Maybe:
+def optional(pattern: Var | Const | Either | Op) -> Maybe:
     """An input that may be left out."""
     return Maybe(pattern)
 

@@ -38,12 +38,19 @@ class Choice:
     why_not: str = ""
 
 
-def choose(finding: Finding, values: Mapping[str, np.ndarray], names: Mapping[str, str], settings: RewriteSettings) -> Choice:
+def choose(
+    finding: Finding,
+    values: Mapping[str, np.ndarray],
+    names: Mapping[str, str],
+    settings: RewriteSettings,
+    in_training: bool = False,
+) -> Choice:
     """The reading for ``finding``: what the user asked for, else a checkpoint, else the only one that is certain.
 
-    ``values`` and ``names`` are the parameters and their tensors' names by role.
+    ``values`` and ``names`` are the parameters and their tensors' names by role. ``in_training`` leaves out other axes: the
+    statistics of the batch are those of the channels.
     """
-    offered = tuple(_readings(finding, values, names, settings))
+    offered = tuple(r for r in _readings(finding, values, names, settings) if not (in_training and axis_of(r) is not None))
     asked = settings.mismatch.get(finding.node)
     if asked is not None:
         found = next((reading for reading in offered if reading.name == asked), None)

@@ -74,6 +74,18 @@ def test_every_rank(rewrite, sizes):
     assert_like_vectors(result, sizes)
 
 
+@pytest.mark.parametrize("opset", [9, 17])
+def test_training_mode_stays(rewrite, opset):
+    form = {"attributes": "<training_mode=1>", "outputs": "y, m, v"} if opset >= 14 else {"outputs": "y, m, v, sm, sv"}
+    result = rewrite(bn("2, 4, 5, 6", opset=opset, **form, **reshaped(1, 4, 1, 1)), tolerant=True)
+    assert result.rules == [NAME, "batchnorm-batch-statistics"]
+    x = random(2, 4, 5, 6).astype(np.float64)
+    mean, variance = x.mean(axis=(0, 2, 3), keepdims=True), x.var(axis=(0, 2, 3), keepdims=True)
+    gamma, beta = (batchnorm(4)[name].reshape(4, 1, 1) for name in ("gamma", "beta"))
+    wanted = (x - mean) / np.sqrt(variance + np.float64(np.float32(1e-5))) * gamma + beta
+    assert np.max(np.abs(evaluate(result.model, {"x": x})["y"] - wanted)) < 1e-6
+
+
 def test_the_type_stays(rewrite):
     halves = {name: value.astype(np.float64) for name, value in reshaped(4, 1, 1).items()}
     result = rewrite(bn(**halves), (rule.RULE,), tolerant=True)
@@ -101,7 +113,6 @@ REFUSALS = [
     Refusal(rule.parameters_are_not_vectors, bn(), "the parameters of bn are vectors already"),
     Refusal(rule.parameters_are_not_vectors, bn("N, 1, 5, 6", **batchnorm(1)), "are vectors already"),
     Refusal(shared.is_per_channel, bn("N, 4, 1, 1", "<spatial=0>", 7, **reshaped(4, 1, 1)), "spatial=0"),
-    Refusal(shared.is_inference, bn(attributes="<training_mode=1>", outputs="y, m, v", **reshaped(1, 4)), "training_mode=1"),
     Refusal(data_channels.type_and_rank_are_known, UNKNOWN, "type or rank of the data of bn is not known"),
     Refusal(rule.one_reading_is_possible, bn(**reshaped(2, 2)), "gamma has shape [2, 2]"),
     Refusal(rule.one_reading_is_possible, bn("N, 3, 5, 6", **reshaped(1, 4, 1, 1)), "has 3 channels"),

@@ -105,7 +105,7 @@ def parallel(draw) -> Graph:
         g.at, g.shape = data, (paths.BATCH, 4, 5, 5)
         branches.append(g.batchnorm())
     for branch in branches[1:]:
-        g.node(f"Add({branches[0]}, {branch})", (paths.BATCH, 4, 5, 5))
+        g.node(f"{draw(st.sampled_from(['Add', 'Sub']))}({branches[0]}, {branch})", (paths.BATCH, 4, 5, 5))
         branches[0] = g.at
     return g
 

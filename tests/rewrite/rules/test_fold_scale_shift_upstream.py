@@ -27,6 +27,7 @@ def i64(*values: int) -> np.ndarray:
 
 
 FOLDS = {
+    "no effect": (model(IMAGE, "c = Conv(x, w) d = Add(c, z) y = Mul(d, o)", w=W, z=np.float32(0), o=np.float32(1)), 2, "Conv"),
     "frozen BatchNormalization": (
         model(IMAGE, "c = Conv(x, w) d = Mul(c, s) y = Add(d, t)", w=W, s=PER_CHANNEL, t=random(1, 4, 1, 1)),
         2,
@@ -186,7 +187,7 @@ OUT_OF_REACH = {
     "nothing with weights": (model(IMAGE, "c = Identity(x) y = Mul(c, s)", s=SCALAR), None),
     "the addition behind a product": (model(TOKENS, "m = MatMul(x, w) y = Add(m, s)", w=LINEAR, s=random(8)), None),
     "the shift behind a scale": (model(IMAGE, "a = Mul(x, s) y = Add(a, s)", s=SCALAR), None),
-    "no effect": (model(IMAGE, "c = Conv(x, w) y = Mul(c, s)", w=W, s=np.ones(1, np.float32)), None),
+    "no effect": (model(IMAGE, "c = Abs(x) d = Neg(c) y = Mul(d, s)", s=np.ones(1, np.float32)), None),
     "no constant": (model(f"{IMAGE}, float[1] s", "c = Conv(x, w) y = Mul(c, s)", w=W), None),
     "constant over data": (model(IMAGE, "c = Conv(x, w) y = Div(s, c)", w=W, s=SCALAR), None),
 }

@@ -23,6 +23,9 @@ def model(body: str, x: str = "float[N, 4, 6, 6] x", outputs: str = "y", opset: 
 
 
 MERGES = {
+    "difference": model(f"a = Conv<{SAME}>(x, w, c) b = Conv(x, v, d) y = Sub(a, b)", c=random(4), d=random(4, seed=1)),
+    "difference, turned": model(f"a = Conv(x, v, c) b = Conv<{SAME}>(x, w) y = Sub(a, b)", c=random(4)),
+    "difference from a normalized": model(f"a = Conv<{SAME}>(x, w, c) b = {NORM} y = Sub(b, a)", c=random(4)),
     "3×3 and 1×1": model(f"a = Conv<{SAME}>(x, w) b = Conv(x, v) y = Add(a, b)"),
     "1×1 and 3×3": model(f"a = Conv(x, v, c) b = Conv<{SAME}>(x, w) y = Sum(a, b)", c=random(4)),
     "both with a bias": model(f"a = Conv<{SAME}>(x, w, c) b = Conv(x, v, c) y = Add(a, b)", c=random(4)),

@@ -199,7 +199,6 @@ UNKNOWN = parse(
 )
 ALL = reading("repeat-per-group")
 REFUSALS = [
-    Refusal(shared.is_inference, bn(attributes="<training_mode=1>", outputs="y, m, v"), "training_mode=1", ALL),
     Refusal(shared.is_per_channel, bn(attributes="<spatial=0>", opset=7), "spatial=0", ALL),
     Refusal(data_channels.type_and_rank_are_known, UNKNOWN, "type or rank of the data of bn is not known", ALL),
     Refusal(rule.counts_do_not_fit, bn(count=8), "the parameters of bn fit", ALL),
@@ -229,6 +228,31 @@ def test_refuses(rewrite, case):
     result = rewrite(case.model, rules=(rule.RULE,), settings=case.settings, tolerant=True)
     assert result.outcome.changes == []
     assert case.reason in result.reason(NAME)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+@pytest.mark.parametrize("name", ["repeat-per-group", "tile"])
+def test_training_mode_stays(rewrite, opset, name):
+    """Scale and bias are read as asked; the statistics are those of the batch all the same."""
+    form = {"attributes": "<training_mode=1>", "outputs": "y, m, v"} if opset >= 14 else {"outputs": "y, m, v, sm, sv"}
+    result = rewrite(bn("2, 8, 5, 6", opset=opset, **form), settings=reading(name), tolerant=True)
+    assert result.rules == [NAME, "batchnorm-batch-statistics"]
+    x = random(2, 8, 5, 6).astype(np.float64)
+    statistics = {"mu": x.mean(axis=(0, 2, 3)), "var": x.var(axis=(0, 2, 3))}
+    assert error(result.model, x, normalized(x, {**picked(name, batchnorm(4)), **statistics})) < 1e-6
+
+
+def test_training_mode_is_never_along_another_axis(rewrite):
+    model = bn("2, 8, 5, 4", attributes="<training_mode=1>", outputs="y, m, v")
+    result = rewrite(model, (rule.RULE,), tolerant=True)
+    assert "nothing in the file says which reading is meant" in result.reason(NAME)
+
+
+def test_running_statistics_of_a_misfit_are_not_handed_out(rewrite):
+    model = bn("2, 8, 5, 6", attributes="<training_mode=1>", outputs="y, m, v")
+    model.graph.output.append(onnx.helper.make_tensor_value_info("m", 1, [4]))
+    result = rewrite(model, (rule.RULE,), settings=ALL, tolerant=True)
+    assert result.reason(NAME) == "m, a further output of bn, is used"
 
 
 def test_a_channel_count_that_the_user_gives_counts(rewrite):

@@ -6,12 +6,14 @@ s = γ/√(σ²+ε) and t = β − μ·s.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import ml_dtypes
 import numpy as np
 import onnx
 
 from trtnorm_cli.rewrite.pattern import Const, describe
-from trtnorm_cli.rewrite.rule import Match
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
 
 PARAMETERS = (Const("scale"), Const("shift"), Const("mean"), Const("variance"))
 PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
@@ -82,6 +84,13 @@ def has_float32_data(m: Match) -> bool:
     """True unless the data is known to be of another type."""
     kind = m.type_of(m.node(BATCHNORM).inputs[0])
     return kind is None or kind.dtype in (0, onnx.TensorProto.FLOAT)
+
+
+def with_parameters(m: Match, parameters: Iterable[NewConstant], role: str) -> NewNode:
+    """The same node with other parameters. In training mode it keeps its outputs: before opset 14 they mean training."""
+    inputs = (m.given("x"), *parameters)
+    outputs = 1 if is_inference(m) is None else len(m.root.outputs)
+    return NewNode("BatchNormalization", inputs, dict(m.root.attrs), name=m.root.name, role=role, outputs=outputs)
 
 
 def epsilon(m: Match) -> float:

@@ -15,8 +15,8 @@ from trtnorm_cli.rewrite.diagnosis import listed
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
 from trtnorm_cli.rewrite.rules import batchnorm
-from trtnorm_cli.rewrite.rules.batchnorm_to_inference import with_running_statistics
 from trtnorm_cli.rewrite.rules.data_channels import ROLES, channel_count, type_and_rank_are_known
+from trtnorm_cli.rewrite.rules.definition import definition, given_parameters
 
 
 def parameters_are_not_vectors(m: Match) -> str | None:
@@ -51,7 +51,11 @@ def with_vectors(m: Match) -> NewNode:
     assert channels is not None, "one_reading_is_possible holds"
     values = {name: np.broadcast_to(m.value(name).reshape(-1), (channels,)) for name in batchnorm.PARAMETER_NAMES}
     parameters = (NewConstant(name, np.array(value)) for name, value in values.items())
-    return NewNode("BatchNormalization", (m.given("x"), *parameters), dict(m.root.attrs), name=m.root.name, role="vectors")
+    return batchnorm.with_parameters(m, parameters, "vectors")
+
+
+def as_broadcasting_reads_them(m: Match) -> NewNode:
+    return definition(m, given_parameters(m))
 
 
 RULE = Rule(
@@ -60,12 +64,11 @@ RULE = Rule(
     preconditions=(
         parameters_are_not_vectors,
         batchnorm.is_per_channel,
-        batchnorm.is_inference,
         type_and_rank_are_known,
         one_reading_is_possible,
     ),
     replacement=with_vectors,
     because="scale, bias, mean and variance of a BatchNormalization are vectors, and can be read in one way only",
     warning=warning,
-    reference=with_running_statistics,
+    reference=as_broadcasting_reads_them,
 )

@@ -9,13 +9,11 @@ Source: Ioffe & Szegedy 2015, algorithm 2; BatchNormalization-14 in the ONNX ope
 
 from __future__ import annotations
 
-import numpy as np
-
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
 from trtnorm_cli.rewrite.rules import batchnorm, training
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import along_channels, type_and_rank_are_known
+from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
+from trtnorm_cli.rewrite.rules.definition import definition, given_parameters
 
 _RUNNING = {1: "mean", 2: "variance"}
 
@@ -58,14 +56,7 @@ def inference(m: Match) -> NewOutputs:
 
 
 def with_running_statistics(m: Match) -> NewNode:
-    """The definition of the operator, in elementary operators."""
-    a = arithmetic_for(m)
-    given = (a.raised(m.given(name)) for name in batchnorm.PARAMETER_NAMES)
-    scale, shift, mean, variance = (a.reshape(operand, along_channels(m)) for operand in given)
-    deviation = a.sqrt(a.binary("Add", variance, np.full(1, batchnorm.epsilon(m))))
-    centred = a.binary("Sub", a.raised(m.given("x")), mean)
-    normalized = a.binary("Mul", a.binary("Div", centred, deviation), scale)
-    return a.lowered(a.binary("Add", normalized, shift), data_type(m))
+    return definition(m, given_parameters(m), running=True)
 
 
 RULE = Rule(

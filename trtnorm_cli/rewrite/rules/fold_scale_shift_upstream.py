@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, op
 from trtnorm_cli.rewrite.rule import Match, NewTensors, Reach, Rule
-from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS
+from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
@@ -50,12 +50,12 @@ def _given(m: Match) -> Affine | str:
 
 def reach(m: Match) -> Reach | str | None:
     """operators before it can take all of it, and none has to be added."""
-    given, search = _given(m), UpstreamSearch(m)
+    given, search, data = _given(m), UpstreamSearch(m), data_of(m.site, m.surgery)
     assert isinstance(given, Affine), "the constant is per channel"
-    if given.is_identity:
-        return None
+    if given.is_identity and data.inputs[0].op not in WEIGHTED:
+        return None  # an untrained normalization ends with a multiplication by one, by which it is recognised
     try:
-        found = search.find(data_of(m.site, m.surgery), given)
+        found = search.find(data, given)
         require_cheap_copies(found.operations())
     except Refused as reason:
         return str(reason) if search.met_weights else None

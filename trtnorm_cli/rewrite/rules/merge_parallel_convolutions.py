@@ -1,6 +1,6 @@
-"""Merge a convolution with a convolution, or with a BatchNormalization, that reads the same tensor and is added to it.
+"""Merge a convolution with a convolution, or with a BatchNormalization, of the same tensor when they are added or subtracted.
 
-    (W·x + b) + (V·x + c) = (W + V)·x + (b + c)      (W·x + b) + (s·x + t) = (W + diag(s))·x + (b + t)
+    (W·x + b) ± (V·x + c) = (W ± V)·x + (b ± c)      (W·x + b) ± (s·x + t) = (W ± diag(s))·x + (b ± t)
 
 V is put where its kernel elements read what those of W read, so W has to cover them; a scale and shift is a kernel of one
 element. Zero padding changes nothing: both read the same zeros. Computed in float64, stored in the type of W.
@@ -47,11 +47,22 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Merge:
-    """``main`` takes the other branch: its weight as it falls on the main kernel, and its bias."""
+    """``main`` takes the other branch: its weight as it falls on the main kernel, and its bias. One of them may be subtracted."""
 
     main: Convolution
     weight: np.ndarray
     bias: np.ndarray | None
+    main_sign: float
+    sign: float
+
+    def merged_weight(self) -> np.ndarray:
+        return self.main_sign * self.main.weight.astype(np.float64) + self.sign * self.weight
+
+    def merged_bias(self) -> np.ndarray | None:
+        """[C_out] in float64, or None when neither branch has one."""
+        given = [(self.main_sign, self.main.bias), (self.sign, self.bias)]
+        parts = [sign * bias.astype(np.float64) for sign, bias in given if bias is not None]
+        return np.asarray(sum(parts)) if parts else None
 
 
 def concerns(node: Node, surgery: Surgery) -> bool:
@@ -67,7 +78,7 @@ def _is_convolution(node: Node, surgery: Surgery) -> bool:
 
 
 def both_operands_are_used_here_alone(m: Match) -> str | None:
-    """both operands are used by this addition alone."""
+    """both operands are used by this addition or subtraction alone."""
     for tensor in m.site.inputs:
         if len(tensor.outputs) != 1 or m.borders.leaves(tensor):
             return f"{tensor.name} is also used elsewhere"
@@ -105,8 +116,7 @@ def _with_convolution(m: Match, one: Convolution, other: Convolution) -> Reach |
             weight = np.zeros(main.weight.shape)
             covered: Any = (slice(None), slice(None), *np.ix_(*places))
             weight[covered] = side.weight.astype(np.float64)
-            bias = None if side.bias is None else side.bias.astype(np.float64)
-            return _reach(m, Merge(main, weight, bias), (side.operation.node,))
+            return _reach(m, Merge(main, weight, side.bias, *_signs(m, main)), (side.operation.node,))
     raise Refused(f"the kernels of {one.operation.name} and {other.operation.name} do not cover each other")
 
 
@@ -116,7 +126,14 @@ def _with_scale_shift(m: Match, main: Convolution, last: Node) -> Reach | None:
         return None
     scale, shift = meaning.vector(1, main.weight.shape[0], main.operation.name)
     weight = _diagonal(main, scale)
-    return _reach(m, Merge(main, weight, shift if meaning.shifts else None), links)
+    return _reach(m, Merge(main, weight, shift if meaning.shifts else None, *_signs(m, main)), links)
+
+
+def _signs(m: Match, main: Convolution) -> tuple[float, float]:
+    """The signs of ``main`` and of the other branch."""
+    if m.site.op != "Sub":
+        return 1.0, 1.0
+    return (1.0, -1.0) if m.site.inputs[0].inputs[0] is main.operation.node else (-1.0, 1.0)
 
 
 def _diagonal(main: Convolution, scale: np.ndarray) -> np.ndarray:
@@ -135,10 +152,10 @@ def _diagonal(main: Convolution, scale: np.ndarray) -> np.ndarray:
 
 
 def _reach(m: Match, merge: Merge, others: tuple[Node, ...]) -> Reach:
-    operation, dtype = merge.main.operation, merge.main.weight.dtype
-    require_representable(operation, merge.main.weight.astype(np.float64) + merge.weight, dtype, "the merged weight")
-    if merge.bias is not None:
-        require_representable(operation, _bias(merge), dtype, "the merged bias")
+    operation, dtype, bias = merge.main.operation, merge.main.weight.dtype, merge.merged_bias()
+    require_representable(operation, merge.merged_weight(), dtype, "the merged weight")
+    if bias is not None:
+        require_representable(operation, bias, dtype, "the merged bias")
     nodes = [m.site, operation.node, *others]
     if not all(m.borders.are_together(node, m.site) for node in nodes):
         raise Refused(f"{describe(operation.node)} belongs to an outer graph")
@@ -146,25 +163,18 @@ def _reach(m: Match, merge: Merge, others: tuple[Node, ...]) -> Reach:
     return Reach(m.site, tuple(ordered), (), merge)
 
 
-def _bias(merge: Merge) -> np.ndarray:
-    parts = [part.astype(np.float64) for part in (merge.main.bias, merge.bias) if part is not None]
-    return np.asarray(sum(parts))
-
-
 def merged(m: Match) -> NewNode:
     assert m.reach is not None, "the rule has a reach"
     merge: Merge = m.reach.plan
-    conv, dtype = merge.main.operation.node, merge.main.weight.dtype
-    weight = merge.main.weight.astype(np.float64) + merge.weight
-    constants = [NewConstant("weight", weight.astype(dtype))]
-    if merge.main.bias is not None or merge.bias is not None:
-        constants.append(NewConstant("bias", _bias(merge).astype(dtype)))
-    return NewNode("Conv", (conv.inputs[0], *constants), dict(conv.attrs), "conv", conv.name)
+    conv, dtype, bias = merge.main.operation.node, merge.main.weight.dtype, merge.merged_bias()
+    weight = NewConstant("weight", merge.merged_weight().astype(dtype))
+    tail = () if bias is None else (NewConstant("bias", bias.astype(dtype)),)
+    return NewNode("Conv", (conv.inputs[0], weight, *tail), dict(conv.attrs), "conv", conv.name)
 
 
 RULE = Rule(
     name="merge-parallel-convolutions",
-    pattern=op(("Add", "Sum"), Var("a"), Var("b"), name="sum"),
+    pattern=op(("Add", "Sub", "Sum"), Var("a"), Var("b"), name="sum"),
     preconditions=(both_operands_are_used_here_alone,),
     concerns=concerns,
     reach=reach,

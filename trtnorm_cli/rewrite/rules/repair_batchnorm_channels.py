@@ -16,9 +16,10 @@ from trtnorm_cli.rewrite.diagnosis import Finding, diagnose, shape_text
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.readings import CHECKPOINT, Choice, Reading, axis_of, choose, read, source_of, yaml_line
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
+from trtnorm_cli.rewrite.rules import batchnorm, training
 from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import ROLES, along_channels, type_and_rank_are_known
+from trtnorm_cli.rewrite.rules.data_channels import ROLES, type_and_rank_are_known
+from trtnorm_cli.rewrite.rules.definition import definition
 
 
 def counts_do_not_fit(m: Match) -> str | None:
@@ -43,7 +44,7 @@ def _finding(m: Match) -> Finding | None:
 def _choice(m: Match, finding: Finding) -> Choice:
     values = {ROLES[name]: m.value(name) for name in batchnorm.PARAMETER_NAMES}
     names = {ROLES[name]: m.given(name).name for name in batchnorm.PARAMETER_NAMES}
-    return choose(finding, values, names, m.settings)
+    return choose(finding, values, names, m.settings, in_training=training.is_training(m) is None)
 
 
 def _decided(m: Match) -> tuple[Finding, Reading]:
@@ -88,13 +89,13 @@ def _values(m: Match, finding: Finding, reading: Reading) -> dict[str, np.ndarra
 
 
 def values_are_finite(m: Match) -> str | None:
-    """the parameters as they are read are finite, and their variance + epsilon is above zero."""
+    """the parameters as they are read are finite, and their variance + epsilon, where it is used, is above zero."""
     finding, reading = _decided(m)
     values = _values(m, finding, reading)
     for name, value in values.items():
         if not np.isfinite(value.astype(np.float64)).all():
             return f"{m.given(name).name} is not finite"
-    if (values["variance"].astype(np.float64) + batchnorm.epsilon(m) <= 0).any():
+    if training.is_training(m) is not None and (values["variance"].astype(np.float64) + batchnorm.epsilon(m) <= 0).any():
         return f"variance + epsilon of {describe(m.root)} is not positive in every channel"
     return None
 
@@ -105,8 +106,7 @@ def as_it_is_meant(m: Match) -> NewNode:
     axis = axis_of(reading)
     if axis is not None:
         return _along_axis(m, values, axis)
-    parameters = (NewConstant(name, value) for name, value in values.items())
-    return NewNode("BatchNormalization", (m.given("x"), *parameters), dict(m.root.attrs), name=m.root.name, role="as_meant")
+    return batchnorm.with_parameters(m, (NewConstant(name, value) for name, value in values.items()), "as_meant")
 
 
 def _along_axis(m: Match, values: dict[str, np.ndarray], axis: int) -> NewNode:
@@ -122,39 +122,30 @@ def _along_axis(m: Match, values: dict[str, np.ndarray], axis: int) -> NewNode:
 def as_the_reading_defines_it(m: Match) -> NewNode:
     """The reading in elementary operators: each channel picks its value, or the axis is brought to the channels' place."""
     finding, reading = _decided(m)
-    a, shape, axis = arithmetic_for(m), m.shape("x"), axis_of(reading)
-    assert shape is not None, "type_and_rank_are_known holds"
-    order = list(range(len(shape)))
-    if axis is not None:
-        order[axis], order[1] = 1, axis
-    x = a.raised(m.given("x"))
-    data = NewNode("Transpose", (a.operand(x, "data"),), {"perm": order}) if axis is not None else x
-    scale, shift, mean, variance = (_picked(m, finding, reading, name) for name in batchnorm.PARAMETER_NAMES)
-    deviation = a.sqrt(a.binary("Add", variance, np.full(1, batchnorm.epsilon(m))))
-    normalized = a.binary("Div", a.binary("Sub", data, mean), deviation)
-    result = a.lowered(a.binary("Add", a.binary("Mul", normalized, scale), shift), data_type(m))
-    return NewNode("Transpose", (result,), {"perm": order}) if axis is not None else result
+    picked = {name: _picked(m, finding, reading, name) for name in batchnorm.PARAMETER_NAMES}
+    axis = axis_of(reading)
+    if axis is None:
+        return definition(m, picked)
+    a, order = arithmetic_for(m), list(range(len(m.shape("x") or ())))
+    order[axis], order[1] = 1, axis
+    data = NewNode("Transpose", (a.operand(a.raised(m.given("x")), "data"),), {"perm": order})
+    return NewNode("Transpose", (definition(m, picked, data),), {"perm": order})
 
 
 def _picked(m: Match, finding: Finding, reading: Reading, name: str) -> NewNode:
-    a, along = arithmetic_for(m), along_channels(m)
-    value = m.value(name).reshape(-1)
+    a, value = arithmetic_for(m), m.value(name).reshape(-1)
     if reading.name == CHECKPOINT and ROLES[name] in finding.misfits:
         value = _values(m, finding, reading)[name]
     count = value.size if axis_of(reading) is not None else finding.wanted
     indices = np.array([source_of(reading, channel, value.size, count) for channel in range(count)], np.int64)
     stored = NewConstant(name, value.astype(a.dtype))
-    chosen = NewNode("Gather", (stored, NewConstant(f"{name}_indices", indices)), {"axis": 0})
-    reshaped = a.reshape(chosen, along)
-    assert isinstance(reshaped, NewNode)
-    return reshaped
+    return NewNode("Gather", (stored, NewConstant(f"{name}_indices", indices)), {"axis": 0})
 
 
 RULE = Rule(
     name="repair-batchnorm-channels",
     pattern=op("BatchNormalization", Var("x"), *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
     preconditions=(
-        batchnorm.is_inference,
         batchnorm.is_per_channel,
         type_and_rank_are_known,
         counts_do_not_fit,

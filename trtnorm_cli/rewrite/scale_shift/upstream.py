@@ -90,15 +90,15 @@ class UpstreamSearch:
 
         Raises ``Refused`` when a part of it can be taken by nobody. At most one branch of a Concat may be left over.
         """
-        self.ask(data, wanted, False)
+        self.ask(data, wanted, False, force=True)
         while self.waiting:
             self.visit(heapq.heappop(self.waiting)[2])
         if len(self.result.rests) > 1 or not self.result.absorbs:
             raise Refused("; ".join(dict.fromkeys(self.result.reasons)) or "nothing before it has weights")
         return self.result
 
-    def ask(self, tensor: gs.Tensor, wanted: Affine, partial: bool) -> None:
-        if wanted.is_identity:
+    def ask(self, tensor: gs.Tensor, wanted: Affine, partial: bool, force: bool = False) -> None:
+        if wanted.is_identity and not force:
             return
         demand = Demand(tensor, wanted, partial)
         if id(tensor) in self.result.demands:
