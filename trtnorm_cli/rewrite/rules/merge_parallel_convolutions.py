@@ -47,7 +47,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Merge:
-    """``main`` takes the other branch: its weight as it falls on the main kernel, and its bias. One of them may be subtracted."""
+    """``main`` takes the other branch: its weight as it falls on the main kernel, and its bias. One may be subtracted."""
 
     main: Convolution
     weight: np.ndarray
