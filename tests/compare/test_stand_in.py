@@ -48,3 +48,16 @@ def test_a_model_that_nothing_evaluates_is_still_an_error(tmp_path):
     path = saved(model("float", np.float32, last="Odd"), tmp_path / "odd.onnx")
     with pytest.raises(UsageProblem, match="the reference does not run"):
         run_session(Spec("onnx", path), [Spec("onnx", path)], None, Settings(find_blame=False))
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("bfloat16", ml_dtypes.bfloat16), ("double", np.float64)])
+def test_float64_stands_in_at_every_shape_however_few_are_evaluated_in_it_otherwise(tmp_path, kind, dtype):
+    dynamic = GRAPH.replace("[2, 3, 4, 4]", "[N, 3, 4, 4]").replace("[2, 4, 2, 2]", "[N, 4, 2, 2]").format(kind=kind, last="Tanh")
+    weights = {"w": np.random.default_rng(0).standard_normal((4, 3, 3, 3)), "k": np.full((1,), 1.5)}
+    path = saved(parse(dynamic, {name: value.astype(dtype) for name, value in weights.items()}), tmp_path / "m.onnx")
+    profile = tmp_path / "p.yaml"
+    profile.write_text("dims: {N: {min: 1, opt: 2, max: 3}}\n")
+    settings = Settings(in_between=0, float64_trials=1, find_blame=False)
+    comparison = run_session(Spec("onnx", path), [Spec("onnx", path)], profile, settings)
+    assert comparison.passed
+    assert comparison.trials == ["default min", "default opt", "default max"]

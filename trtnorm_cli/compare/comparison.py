@@ -223,7 +223,7 @@ class _Court:
     def _float64(self, participant: Participant, feeds: Feeds, label: str) -> Reference | None:
         """The participant in float64; None, with a note, when that is not possible or takes too long."""
         limit = self.options.float64_trials
-        beyond = limit is not None and len(self.result.trials) > limit
+        beyond = limit is not None and len(self.result.trials) > limit and not self.stood_in_for
         if self.float64_refused or beyond or participant.model_path is None:
             return None
         elements = sum(array.size for array in feeds.values())
