@@ -52,7 +52,7 @@ def test_a_model_that_nothing_evaluates_is_still_an_error(tmp_path):
 
 @pytest.mark.parametrize(("kind", "dtype"), [("bfloat16", ml_dtypes.bfloat16), ("double", np.float64)])
 def test_float64_stands_in_at_every_shape_however_few_are_evaluated_in_it_otherwise(tmp_path, kind, dtype):
-    dynamic = GRAPH.replace("[2, 3, 4, 4]", "[N, 3, 4, 4]").replace("[2, 4, 2, 2]", "[N, 4, 2, 2]").format(kind=kind, last="Tanh")
+    dynamic = GRAPH.replace("[2, ", "[N, ").format(kind=kind, last="Tanh")
     weights = {"w": np.random.default_rng(0).standard_normal((4, 3, 3, 3)), "k": np.full((1,), 1.5)}
     path = saved(parse(dynamic, {name: value.astype(dtype) for name, value in weights.items()}), tmp_path / "m.onnx")
     profile = tmp_path / "p.yaml"
