@@ -205,8 +205,8 @@ def test_static_shapes_are_taken_as_they_are():
     assert shapes_of(TensorType(FLOAT, (2, 3, 8, 8)), TensorType(FLOAT, ())) == [[(2, 3, 8, 8), ()]]
 
 
-def test_open_axes_get_a_small_length():
-    assert shapes_of(TensorType(FLOAT, (None, 3, "H", None))) == [[(2, 3, 16, 16)]]
+def test_open_axes_get_a_small_length_and_an_open_batch_is_tried_alone_too():
+    assert shapes_of(TensorType(FLOAT, (None, 3, "H", None))) == [[(2, 3, 16, 16)], [(1, 3, 16, 16)]]
 
 
 def test_large_inputs_are_tried_smaller_first():

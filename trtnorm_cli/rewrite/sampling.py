@@ -26,6 +26,7 @@ def sample_shapes(kinds: Mapping[str, TensorType]) -> Iterator[Shapes]:
     """Shapes at which a region with inputs ``kinds`` can be run, the cheapest first.
 
     Large inputs are first made smaller, which is as good a proof where a region takes any size; the real sizes come second.
+    A batch that is not known is two, and then one: shapes inside the region may be worked out for the smallest batch.
     Every rank is known. Raises ``Unprovable`` when an input has no elements.
     """
     real = {name: _filled(name, kind) for name, kind in kinds.items()}
@@ -33,13 +34,14 @@ def sample_shapes(kinds: Mapping[str, TensorType]) -> Iterator[Shapes]:
     yield small
     if small != real and all(math.prod(shape) <= _TOO_LARGE for shape in real.values()):
         yield real
+    single = {name: _filled(name, kind, batch=1) for name, kind in kinds.items()}
+    if single != real:
+        yield single
 
 
-def _filled(name: str, kind: TensorType) -> tuple[int, ...]:
+def _filled(name: str, kind: TensorType, batch: int = _OPEN_BATCH) -> tuple[int, ...]:
     assert kind.shape is not None, "its rank is known"
-    shape = tuple(
-        size if isinstance(size, int) else (_OPEN_SIZE if axis else _OPEN_BATCH) for axis, size in enumerate(kind.shape)
-    )
+    shape = tuple(size if isinstance(size, int) else (_OPEN_SIZE if axis else batch) for axis, size in enumerate(kind.shape))
     if any(size <= 0 for size in shape):
         raise Unprovable(f"{name} has no elements: its shape is {list(shape)}")
     return shape
