@@ -30,6 +30,8 @@ _ENOUGH_VALUES, _MOST_DRAWS = 256, 16
 _NO_KERNEL = "Could not find an implementation"
 # Rounding the replacement's constants to the storage type moves the exact result by a few units in the last place.
 _STORAGE_ROUNDINGS = 8
+# Sums in float64 round as well, which shows where the constants are float64 themselves.
+_ARITHMETIC = 1e-12
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Judge:
         ran: str,
     ) -> Check:
         storage = self._storage(match, draws[0])
-        exact_tolerance = _STORAGE_ROUNDINGS * epsilon(storage)
+        exact_tolerance = max(_STORAGE_ROUNDINGS * epsilon(storage), _ARITHMETIC)
         tolerance = max(match.rule.tolerance, 16 * epsilon(storage))
         passed = float64_rel <= exact_tolerance and (run_rel is None or run_rel <= tolerance)
         largest = max(float(np.max(np.abs(values[match.output.name]), initial=0.0)) for values in wanted)

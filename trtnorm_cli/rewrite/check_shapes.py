@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import onnx
 
-from trtnorm_cli.onnx_model.shapes import TensorType, default_pins, model_inputs, pinned_types
+from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, default_pins, model_inputs, pinned_types
+from trtnorm_cli.rewrite.size_expression import size_of
 
 # Sizes tried for unknown spatial dimensions when no profile says which sizes the model takes.
 _SPATIAL_PINS = (32, 64, 128, 224, 256, 512)
@@ -15,14 +16,37 @@ _SPATIAL_PINS = (32, 64, 128, 224, 256, 512)
 def check_types(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]] | None) -> dict[str, TensorType]:
     """Types of all tensors at the shapes at which changes are proved."""
     if pins is not None:
-        return pinned_types(model, pins)
+        return _types_at(model, pins)
     if all(kind.is_static for kind in model_inputs(model).values()):
-        return pinned_types(model, default_pins(model))
+        return _types_at(model, default_pins(model))
     for size in _SPATIAL_PINS:
-        types = pinned_types(model, default_pins(model, size))
+        types = _types_at(model, default_pins(model, size))
         if not any(_vanishes(kind) for kind in types.values()):
             break
     return types
+
+
+def _types_at(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
+    """What ONNX infers, completed by what the model states in symbols of its inputs' sizes, as ``s0//4``."""
+    types, values = pinned_types(model, pins), _symbols(model, pins)
+    for name, stated in declared_types(model).items():
+        kind = types.get(name)
+        if kind is None or kind.is_static or kind.shape is None or stated.shape is None or len(kind.shape) != len(stated.shape):
+            continue
+        sizes = zip(kind.shape, stated.shape, strict=True)
+        shape = tuple(own if isinstance(own, int) else size_of(other, values) or own for own, other in sizes)
+        types[name] = TensorType(kind.dtype, shape)
+    return types
+
+
+def _symbols(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The values of the symbols in the shapes of the inputs."""
+    values: dict[str, int] = {}
+    for name, kind in model_inputs(model).items():
+        for size, pin in zip(kind.shape or (), pins.get(name, ()), strict=False):
+            if isinstance(size, str):
+                values.setdefault(size, pin)
+    return values
 
 
 def _vanishes(kind: TensorType) -> bool:

@@ -96,8 +96,9 @@ def parallel(draw) -> Graph:
     strides = draw(st.sampled_from([1, 1, 2]))
     branches = []
     for kernel in draw(st.lists(st.sampled_from([1, 3, 5]), min_size=1, max_size=3)):
-        weight = g.constant(paths.real(4, 4 // groups, kernel, kernel))
-        bias = f", {g.constant(paths.real(4))}" if draw(st.booleans()) else ""
+        # Different values: what cancels out leaves nothing to measure errors against.
+        weight = g.constant(paths.real(4, 4 // groups, kernel, kernel, seed=len(branches)))
+        bias = f", {g.constant(paths.real(4, seed=len(branches)))}" if draw(st.booleans()) else ""
         pads = f"pads={[kernel // 2] * 4}" if kernel == 1 or draw(st.booleans()) else 'auto_pad="SAME_UPPER"'
         text = f"Conv<group={groups}, strides=[{strides}, {strides}], {pads}>({data}, {weight}{bias})"
         branches.append(g.node(text, (paths.BATCH, 4, -(-5 // strides), -(-5 // strides))))

@@ -243,6 +243,19 @@ def test_dynamic_shapes_keep_the_channels():
     assert CARRIERS["Reshape"].back(op, {0: asked})[0].shape == (1, 4, 1, 1)
 
 
+COMPUTED = (
+    "n = Shape<start=0, end=1>(a) h = Shape<start=2, end=3>(a) w = Shape<start=3, end=4>(a)"
+    " s = Concat<axis=0>(n, two, h, w) y = Reshape<allowzero=1>(a, s)"
+)
+
+
+def test_a_shape_made_from_the_sizes_of_a_tensor():
+    op = operation(f"g (double[N, 4, H, W] a) => (double[] y) {{ {COMPUTED} }}", {"two": i64(2, 2)}, opset=18)
+    op.match.types.pop("y")
+    asked = affine(np.arange(4.0).reshape(1, 2, 2, 1, 1) + 1, np.zeros((1, 2, 2, 1, 1)))
+    assert CARRIERS["Reshape"].back(op, {0: asked})[0].shape == (1, 4, 1, 1)
+
+
 def test_every_operator_is_tested():
     cases = [*FORTH_AND_BACK.values(), *BACK.values(), *FORTH.values(), *(case for case, *_ in ASKS.values())]
     tested = {node.op_type for case in cases for node in parse(case.graph, opset=case.opset).graph.node}

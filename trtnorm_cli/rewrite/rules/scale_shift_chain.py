@@ -20,7 +20,7 @@ NORM = op("BatchNormalization", Var("x"), *batchnorm.PARAMETERS, name=batchnorm.
 
 
 def is_link(node: Node, surgery: Surgery) -> bool:
-    """True for an operator that scales and shifts its data by constants. Reads no values."""
+    """True for an operator that scales and shifts its data by constants."""
     if node.op == "BatchNormalization" and node.domain in DEFAULT_DOMAINS:
         return len(node.inputs) == 5 and all(surgery.is_constant(tensor) for tensor in node.inputs[1:])
     return has_one_constant(node, surgery)

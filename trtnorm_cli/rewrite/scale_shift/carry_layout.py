@@ -7,6 +7,7 @@ import numpy as np
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.regroup import regroup
+from trtnorm_cli.rewrite.shape_elements import AxisSize, Element, shape_elements
 
 Shape = tuple[int | str | None, ...]
 
@@ -38,7 +39,9 @@ def reshape(op: Operation, given: Affine, back: bool) -> Affine:
 
 def layouts(op: Operation) -> tuple[Shape, Shape]:
     """The shapes before and after; unknown sizes of the input have names of their own, which the output repeats."""
-    first = tuple(f"?{axis}" if size is None else size for axis, size in enumerate(op.input_shape(0)))
+    tensor = op.tensor(0)
+    name = "" if tensor is None else tensor.name
+    first = tuple(f"?{name}:{axis}" if size is None else size for axis, size in enumerate(op.input_shape(0)))
     copied = _copied_sizes(op, first)
     return first, copied if copied is not None and None not in copied else _merged(copied, op.output_shape())
 
@@ -53,10 +56,24 @@ def _copied_sizes(op: Operation, first: Shape) -> Shape | None:
         made = {axis % rank for axis in op.axes(1) or ()}
         rest = iter(first)
         return tuple(1 if axis in made else next(rest) for axis in range(rank))
-    if op.op == "Reshape" and op.is_constant(1) and not op.attr("allowzero", 0):
-        stated = [int(size) for size in op.weight(1)]
-        return tuple((first[i] if size == 0 else None if size < 0 else size) for i, size in enumerate(stated))
-    return None
+    return _stated_sizes(op, first) if op.op == "Reshape" else None
+
+
+def _stated_sizes(op: Operation, first: Shape) -> Shape | None:
+    """The sizes that a Reshape asks for: numbers, sizes of its input, and sizes of axes of other tensors by their symbols."""
+    tensor = op.tensor(1)
+    elements = None if tensor is None else shape_elements(op.match, tensor)
+    return None if elements is None else tuple(_stated_size(op, first, axis, e) for axis, e in enumerate(elements))
+
+
+def _stated_size(op: Operation, first: Shape, axis: int, element: Element) -> int | str | None:
+    if isinstance(element, AxisSize):
+        kind = op.match.types.get(element.tensor)
+        size = None if kind is None or kind.shape is None else kind.shape[element.axis]
+        return size if isinstance(size, str) else f"?{element.tensor}:{element.axis}"
+    if element == 0 and not op.attr("allowzero", 0):
+        return first[axis]
+    return None if element is None or element < 0 else element
 
 
 def _merged(copied: Shape | None, declared: Shape) -> Shape:

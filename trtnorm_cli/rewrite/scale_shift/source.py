@@ -9,7 +9,7 @@ import numpy as np
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, affine
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
-from trtnorm_cli.rewrite.scale_shift.weights import float_weight
+from trtnorm_cli.rewrite.scale_shift.weights import FLOATS, float_weight
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -20,11 +20,14 @@ ARITHMETIC = ("Mul", "Div", "Add", "Sub")
 
 
 def has_one_constant(node: gs.Node, surgery: Surgery) -> bool:
-    """True for a multiplication, division, addition or subtraction of data and a constant. Reads no values."""
+    """True for a multiplication, division, addition or subtraction of data and a constant of a floating type."""
     if node.op not in ARITHMETIC or node.domain not in DEFAULT_DOMAINS or len(node.inputs) != 2:
         return False
     constant = [surgery.is_constant(tensor) for tensor in node.inputs]
-    return constant[0] != constant[1] and not (node.op == "Div" and constant[0])
+    if constant[0] == constant[1] or (node.op == "Div" and constant[0]):
+        return False
+    value = surgery.constant(node.inputs[0 if constant[0] else 1])
+    return value is not None and value.dtype in FLOATS
 
 
 def data_of(node: gs.Node, surgery: Surgery) -> gs.Tensor:
