@@ -37,7 +37,7 @@ from trtnorm_cli.rewrite.rewriting import Rewriting
 
 # At the end of a build the comparison should cost seconds, not minutes.
 _BUILD_FLOAT64_S = 20.0
-_BUILD_TRIAL_S = 8.0
+_BUILD_TRIAL_S = 3.0
 
 
 @dataclass(frozen=True)
