@@ -144,6 +144,16 @@ def test_an_engine_cannot_be_the_reference(folder: Path, capsys: pytest.CaptureF
     assert "cannot be the reference" in capsys.readouterr().err
 
 
+def test_an_engine_that_cannot_run_here_is_no_difference(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.engine").write_bytes(b"vtrt")
+    code, found = compared(capsys, "relu.onnx", "x.engine", "-p", "p.yaml")
+    assert code == 5
+    assert found["candidates"][0]["unavailable"]
+    assert found["at"] == ["default min"], "the other shapes were not tried"
+    assert run(["compare", "relu.onnx", "x.engine", "-p", "p.yaml"]) == 5
+    assert "verdict: none, nothing could be compared" in capsys.readouterr().out
+
+
 GROUP_NORM = """
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[N, 8, 5, 5] x) => (float[N, 8, 5, 5] y)

@@ -10,6 +10,7 @@ import click
 from trtnorm_cli.commands.options import backend_option, json_option, profile_option
 
 _EXIT_OUT_OF_TOLERANCE = 1
+_EXIT_NOT_RUN = 5
 
 
 @click.command("compare")
@@ -59,7 +60,7 @@ def command(
     backend: str | None,
     as_json: bool,
 ) -> int:
-    """Compare candidates with a reference on the same inputs; exit 1 when one is out of tolerance.
+    """Compare candidates with a reference on the same inputs; exit 1 when one is out of tolerance, 5 when none could be run.
 
     A participant is an ONNX file, network:MODEL.onnx (what TensorRT's parser makes of that file), or an engine, which needs a
     GPU. Without a candidate, the model is compared with its rewriting and with the TensorRT network of that.
@@ -94,4 +95,6 @@ def command(
     if as_json:
         click.echo(json.dumps(comparison_json(comparison, shown_seed), indent=2))
     print_comparison(console(stderr=as_json), comparison, shown_seed)
+    if not comparison.judged:
+        return _EXIT_NOT_RUN
     return 0 if comparison.passed else _EXIT_OUT_OF_TOLERANCE

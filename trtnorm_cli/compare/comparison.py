@@ -106,9 +106,13 @@ class Comparison:
     seconds: float = 0.0
 
     @property
+    def judged(self) -> list[CandidateReport]:
+        """The candidates that this machine can run."""
+        return [candidate for candidate in self.candidates if not candidate.unavailable]
+
+    @property
     def passed(self) -> bool:
-        judged = [candidate for candidate in self.candidates if not candidate.unavailable]
-        return bool(judged) and all(candidate.passed for candidate in judged)
+        return bool(self.judged) and all(candidate.passed for candidate in self.judged)
 
 
 def compare(reference: Participant, candidates: Sequence[Participant], trials: Sequence[Trial], options: Options) -> Comparison:
@@ -169,6 +173,8 @@ class _Court:
         self.seconds_per_element = 0.0
 
     def hold(self, trial: Trial, pairings: Sequence[_Pairing]) -> None:
+        if self.result.candidates and all(report.error is not None for report in self.result.candidates):
+            return
         predicted = self.seconds_per_element * trial.elements
         if self.options.trial_budget_s is not None and predicted > self.options.trial_budget_s:
             self.result.skipped.append(f"{trial.label}: not run, one run would take about {predicted:.0f} s")

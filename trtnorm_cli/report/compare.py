@@ -72,7 +72,13 @@ def print_comparison(out: Console, comparison: Comparison, seed: int | None) -> 
     if comparison.float64:
         own = sorted(set(comparison.float64.values()))
         out.print(f"float64 by: {', '.join(own)}")
-    out.print(f"verdict: {'within tolerance' if comparison.passed else 'OUT OF TOLERANCE'} ({comparison.seconds:.1f} s)")
+    out.print(f"verdict: {_verdict(comparison)} ({comparison.seconds:.1f} s)")
+
+
+def _verdict(comparison: Comparison) -> str:
+    if not comparison.judged:
+        return "none, nothing could be compared on this machine"
+    return "within tolerance" if comparison.passed else "OUT OF TOLERANCE"
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:
