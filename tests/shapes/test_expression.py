@@ -1,0 +1,135 @@
+"""The algebra of sizes: whatever it simplifies, the value stays what Python computes from the text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trtnorm_cli.shapes.evaluate import Undefined, value_at, values_over
+from trtnorm_cli.shapes.expression import (
+    Expr,
+    broadcast_size,
+    divide_exactly,
+    equal,
+    maximum,
+    minimum,
+    product_of,
+    symbol,
+    truncated_divide,
+)
+from trtnorm_cli.shapes.parse import NotAnExpression, parse_expression
+
+H, W = symbol("H"), symbol("W")
+BINARY = ("({} + {})", "({} - {})", "({} * {})", "({} // {})", "({} % {})", "max({}, {})", "min({}, {})")
+COMPARED = ("({} == {})", "({} <= {})", "({} < {})", "({} != {})", "(({} >= {}) and (H > 2))", "not ({} > {})")
+
+
+def texts(depth: int = 4) -> st.SearchStrategy[str]:
+    leaves = st.one_of(st.sampled_from(["H", "W"]), st.integers(0, 9).map(str))
+    return st.recursive(leaves, lambda inner: st.builds(str.format, st.sampled_from(BINARY), inner, inner), max_leaves=depth)
+
+
+@settings(max_examples=400, deadline=None)
+@given(texts(8), st.integers(1, 60), st.integers(1, 60))
+def test_simplified_expressions_keep_their_value(text, h, w):
+    try:
+        expected = eval(text, {"H": h, "W": w})
+    except ZeroDivisionError:
+        return
+    expression = parse_expression(text)
+    assert value_at(expression, {"H": h, "W": w}) in (expected, None)  # None: a division by zero that Python did not reach
+    shown = parse_expression(str(expression))
+    assert value_at(shown, {"H": h, "W": w}) == value_at(expression, {"H": h, "W": w})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(COMPARED), texts(4), texts(4), st.integers(1, 40), st.integers(1, 40))
+def test_conditions_keep_their_value(pattern, left, right, h, w):
+    text = pattern.format(left, right)
+    try:
+        expected = eval(text, {"H": h, "W": w})
+    except ZeroDivisionError:
+        return
+    assert value_at(parse_expression(text), {"H": h, "W": w}) in (int(expected), None)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts(6), st.integers(1, 40))
+def test_many_sizes_at_once_are_the_same_as_one_by_one(text, w):
+    expression = parse_expression(text)
+    sizes = np.arange(1, 60)
+    one_by_one = [value_at(expression, {"H": int(h), "W": w}) for h in sizes]
+    try:
+        assert list(values_over(expression, "H", sizes, {"W": w})) == one_by_one
+    except Undefined:
+        assert None in one_by_one
+
+
+@pytest.mark.parametrize(("text", "simple"), [
+    ("((H - 1)//2 + 1 - 1)//2 + 1", "(H - 1)//4 + 1"), ("(H + 2 - 3)//2 + 1", "(H - 1)//2 + 1"), ("(8*H + 8)//8", "H + 1"),
+    ("(4*H + 6)//8", "(2*H + 3)//4"), ("H//2//2//2", "H//8"), ("(H + 1)*(W + 1)//(W + 1)", "H + 1"),
+    ("max(H, H + 3)", "H + 3"), ("min(H, H)", "H"), ("(8*H) % 8", "0"), ("(9*H) % 8", "H % 8"), ("H + W - H", "W"),
+    ("H >= 1", "1"), ("H < 1", "0"), ("H == H + 1", "0"), ("H*W - W*H", "0"), ("2**3*H", "8*H"),
+])  # fmt: skip
+def test_what_is_simplified(text, simple):
+    assert str(parse_expression(text)) == str(parse_expression(simple))
+    assert parse_expression(text) == parse_expression(simple)
+
+
+def test_a_symbol_that_can_be_zero():
+    assert parse_expression("N >= 1") == 1
+    assert isinstance(parse_expression("N >= 1", {"N": symbol("N", low=0)}), Expr)
+
+
+def test_division_with_remainder_zero():
+    assert divide_exactly((H + 1) * (W + 3), W + 3) == H + 1
+    assert divide_exactly(H * W, 2) is None
+    assert divide_exactly(H + 1, H) is None
+
+
+def test_division_towards_zero():
+    assert value_at(truncated_divide(-H, 2), {"H": 3}) == -1
+    assert truncated_divide(H, 2) == H // 2
+    assert list(values_over(truncated_divide(3 - H, 2), "H", np.arange(1, 8))) == [1, 0, 0, 0, -1, -1, -2]
+
+
+def test_broadcasting():
+    size = broadcast_size(H, W)
+    assert [value_at(size, {"H": h, "W": w}) for h, w in ((1, 5), (5, 1), (4, 4))] == [5, 5, 4]
+    assert broadcast_size(H, 1) == H
+    assert broadcast_size(H, 7) == 7
+
+
+def test_huge_sizes_do_not_overflow():
+    volume = product_of([H, H, H, H])
+    assert value_at(volume, {"H": 2**31 - 1}) == (2**31 - 1) ** 4
+    assert list(values_over(volume, "H", np.array([1, 2**31 - 1]))) == [1, (2**31 - 1) ** 4]
+
+
+def test_a_symbol_without_a_value():
+    assert value_at(H + W, {"H": 3}) is None
+    assert value_at(maximum(H, W), {"H": 3}) is None
+    assert value_at(minimum(7, 9), {}) == 7
+
+
+def test_a_condition_is_no_truth_value():
+    with pytest.raises(TypeError, match="depends on H"):
+        bool(equal(H, 3))
+
+
+@pytest.mark.parametrize(
+    "text", ["H / 2", "H +", "f(H)", "H[0]", "'a'", "1.5*H", "H**99", "lambda: H", "(" * 5000, "H" * 20000]
+)
+def test_what_is_no_expression(text):
+    with pytest.raises(NotAnExpression):
+        parse_expression(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("Eq(Mod(((H - 1)//4) - 1, 2), 0)", 1), ("Ne(Mod(((H-1)//2),2),0)", 0), ("floor(H/2) + ceiling(H/2)", 37),
+    ("CeilDiv(H, 8)", 5), ("FloorDiv(H, 8)", 4), ("And(Ge(H, 3), Not(Lt(H, 3)))", 1), ("3 <= H < 38", 1), ("H % 8 == 0 or H % 8 == 5", 1),
+])  # fmt: skip
+def test_guards_as_torch_writes_them(text, expected):
+    assert value_at(parse_expression(text), {"H": 37}) == expected
