@@ -109,7 +109,10 @@ def test_the_manifest_says_what_is_in_the_engine(engine):
     assert set(manifest["versions"]) == {"trtnorm", "python", "onnx", "onnxruntime", "backend", "tensorrt"}
     assert manifest["versions"]["backend"] == "tensorrt-rtx"
     assert manifest["source"] == {"file": "good.onnx", "sha256": sha256(path.parent / "good.onnx")}
-    assert manifest["engine"] == {"file": "good.engine", "sha256": sha256(path), "bytes": path.stat().st_size}
+    about = {"file": "good.engine", "sha256": sha256(path), "bytes": path.stat().st_size}
+    assert {key: manifest["engine"][key] for key in about} == about
+    assert (manifest["engine"]["targets"], manifest["engine"]["newer_too"]) == (["sm_80"], True)
+    assert [(b["name"], b["dtype"]) for b in manifest["engine"]["bindings"]] == [("x", "FLOAT"), ("y", "FLOAT")]
     assert manifest["optimization_profiles"] == [
         {"name": "default", "inputs": {"x": {"min": [1, 2, 9, 9], "opt": [2, 2, 9, 9], "max": [4, 2, 9, 9]}}}
     ]

@@ -15,7 +15,9 @@ from typing import Any
 from trtnorm_cli.build.explain import refusal
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.manifest import make_manifest
+from trtnorm_cli.build.preflight import require_settings, settings_of
 from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
+from trtnorm_cli.build.typed import require_types
 from trtnorm_cli.build.variants import VariantBuilder
 from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.compare.session import compare_rewriting
@@ -106,6 +108,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     loaded, profile = prepared.loaded, prepared.profile_path
     weights = [prepared.checkpoint.path] if prepared.checkpoint else []
     require_free([engine, manifest_of(engine)], [loaded.path, *loaded.data_files, *([profile] if profile else []), *weights])
+    require_settings(prepared.profile, options.backend, loaded.proto)
     clock = Stopwatch()
     with _scratch_beside(engine) as beside, _work_folder() as work:
         fixed = work / FIXED_NAME
@@ -120,6 +123,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         result = launch(_request(prepared, beside / engine.name, options.backend), work, on_event, options.timeout_s)
         if not result.ok:
             raise refusal(result, rewriting.model, work)
+        notes = require_types(rewriting.model, result)
         clock.seconds.update(result.seconds)
         with clock.time("variants"):
             before = _kernels_before(workshop, rewriting, result, variants)
@@ -132,6 +136,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         manifest = make_manifest(prepared, rewriting, result, files, beside / engine.name, engine)
         manifest["optimize"] = {"policy": workshop.settings.optimize, "chosen": choice, "before": before}
         manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
+        manifest["warnings"] += notes
         manifest["seconds"] = clock.seconds
         _put_in_place(manifest, beside, engine)
     return manifest
@@ -185,7 +190,9 @@ def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple
     for profile in prepared.fitted.profiles if dynamic else ():
         shapes = {name: profile.shapes[name] for name in dynamic}
         profiles.append({name: (s.min, s.opt, s.max) for name, s in shapes.items()})
-    settings = {} if prepared.profile is None else prepared.profile.builder.model_dump(mode="json", exclude_none=True)
+    settings = settings_of(prepared.profile)
+    if "timing_cache" in settings and prepared.profile_path is not None:  # relative to the file that names it
+        settings["timing_cache"] = str(prepared.profile_path.parent.absolute() / settings["timing_cache"])
     return tuple(profiles), settings
 
 

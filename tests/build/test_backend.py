@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
+from tests.build.releases import stand_in
 from trtnorm_cli.build import backend
 from trtnorm_cli.build.backend import NAMES, Backend, load_backend, require_backend, spec_named
 from trtnorm_cli.errors import UsageProblem
 
-
-def stand_in(name: str, *, rtx: bool, fp16: bool, flags: dict[str, int]) -> ModuleType:
-    module = ModuleType(name)
-    module.__version__ = "9.9"
-    module.IBuilderConfig = SimpleNamespace(**({"num_compute_capabilities": 0} if rtx else {}))
-    module.BuilderFlag = SimpleNamespace(**({"FP16": 0} if fp16 else {}))
-    module.NetworkDefinitionCreationFlag = SimpleNamespace(**flags)
-    return module
-
-
-TRT_10 = stand_in("tensorrt", rtx=False, fp16=True, flags={"EXPLICIT_BATCH": 0, "STRONGLY_TYPED": 1})
-TRT_11 = stand_in("tensorrt", rtx=False, fp16=False, flags={"STRONGLY_TYPED": 1})
-RTX = stand_in("tensorrt_rtx", rtx=True, fp16=False, flags={"STRONGLY_TYPED": 0})
-RTX_14 = stand_in("tensorrt_rtx", rtx=True, fp16=True, flags={})
+TRT_10 = stand_in("tensorrt 10.3.0")
+TRT_11 = stand_in("tensorrt 11.4.0.106")
+RTX = stand_in("tensorrt-rtx 1.7.1.116")
+RTX_14 = stand_in("tensorrt-rtx 1.4.0.76")
 
 
 @pytest.fixture
@@ -98,13 +89,14 @@ def test_an_unknown_name():
     assert all(name in caught.value.hint for name in NAMES)
 
 
-@pytest.mark.parametrize(("trt", "flags", "strongly_typed", "is_rtx"), [
-    (TRT_10, 0b11, False, False), (TRT_11, 0b10, True, False), (RTX, 0b1, True, True), (RTX_14, 0, True, True),
+@pytest.mark.parametrize(("trt", "flags"), [
+    (TRT_10, ("EXPLICIT_BATCH", "STRONGLY_TYPED")), (TRT_11, ("STRONGLY_TYPED",)), (RTX, ("STRONGLY_TYPED",)),
+    (RTX_14, ("EXPLICIT_BATCH", "STRONGLY_TYPED")),
 ])  # fmt: skip
-def test_what_each_can_do(trt, flags, strongly_typed, is_rtx):
+def test_networks_are_strongly_typed_everywhere(trt, flags):
     made = Backend("x", trt)
-    assert (made.network_flags(), made.is_strongly_typed_by_default, made.is_rtx) == (flags, strongly_typed, is_rtx)
-    assert made.version == "9.9"
+    assert made.network_flags() == sum(1 << getattr(trt.NetworkDefinitionCreationFlag, flag) for flag in flags)
+    assert made.version == trt.__version__
 
 
 def test_asking_what_is_installed_imports_nothing():
@@ -116,6 +108,7 @@ def test_asking_what_is_installed_imports_nothing():
 @pytest.mark.rtx
 def test_the_real_one():
     loaded = load_backend("tensorrt-rtx")
-    assert loaded.is_rtx
-    assert loaded.is_strongly_typed_by_default
+    assert loaded.can("targets")
+    assert not loaded.can("weak typing")
+    assert {"sm_75", "sm_86", "sm_120"} <= set(loaded.targets)
     assert loaded.version == loaded.trt.__version__

@@ -10,7 +10,7 @@ import pytest
 
 from tests.build.builds import built
 from tests.models import batchnorm, parse, random
-from trtnorm_cli.build.worker import describe_tensor
+from trtnorm_cli.build.describe import describe_tensor
 
 pytestmark = pytest.mark.rtx
 BN = "y = BatchNormalization(c, gamma, beta, mu, var)"

@@ -12,7 +12,7 @@ from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfil
 
 def settings_models() -> list[type[BaseModel]]:
     models = [value for value in vars(model).values() if isinstance(value, type) and issubclass(value, BaseModel)]
-    return [cls for cls in models if cls.__module__ == model.__name__ and not cls.__name__.startswith("_")]
+    return [cls for cls in models if cls.__module__.startswith("trtnorm_cli.profile.") and not cls.__name__.startswith("_")]
 
 
 def test_every_model_has_its_place_in_the_messages() -> None:

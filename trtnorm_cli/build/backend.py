@@ -10,6 +10,8 @@ import importlib.util
 from dataclasses import dataclass
 from types import ModuleType
 
+from trtnorm_cli.build.capabilities import NAMES as CAPABILITY_NAMES
+from trtnorm_cli.build.capabilities import capabilities_of
 from trtnorm_cli.errors import UsageProblem
 
 
@@ -42,23 +44,31 @@ class Backend:
     def version(self) -> str:
         return str(self.trt.__version__)
 
-    @property
-    def is_rtx(self) -> bool:
-        """Engines are compiled ahead of time for a list of compute capabilities, without a GPU."""
-        return hasattr(self.trt.IBuilderConfig, "num_compute_capabilities")
+    def can(self, capability: str) -> bool:
+        """True where this TensorRT has the capability of that name; see ``capabilities``."""
+        if capability not in CAPABILITY_NAMES:
+            raise KeyError(capability)
+        return capability in self.capabilities
 
     @property
-    def is_strongly_typed_by_default(self) -> bool:
-        """Tensor types follow the ONNX file; there are no flags that let the builder choose a precision."""
-        return self.is_rtx or not hasattr(self.trt.BuilderFlag, "FP16")
+    def capabilities(self) -> frozenset[str]:
+        return capabilities_of(self.trt)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The compute capabilities that it compiles for ahead of time, as ``sm_86``; empty where it builds for its own GPU."""
+        if not self.can("targets"):
+            return ()
+        names = (name for name in self.trt.ComputeCapability.__members__ if name.startswith("SM"))
+        return tuple(f"sm_{number}" for number in sorted(int(name[2:]) for name in names))
 
     def network_flags(self) -> int:
         """Flags for ``create_network``: explicit batch where it is still a choice, and strong typing everywhere."""
         flags = 0
-        for name in ("EXPLICIT_BATCH", "STRONGLY_TYPED"):
-            flag = getattr(self.trt.NetworkDefinitionCreationFlag, name, None)
-            if flag is not None:
-                flags |= 1 << int(flag)
+        if self.can("explicit batch flag"):
+            flags |= 1 << int(self.trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
+        if self.can("strong typing flag"):
+            flags |= 1 << int(self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
         return flags
 
 

@@ -8,11 +8,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 # In the child's environment: the process that started it.
 PARENT_VARIABLE = "TRTNORM_PARENT_PID"
 _PR_SET_PDEATHSIG = 1
 _STACK_BYTES = 256 << 20
+
+
+def child_environment() -> dict[str, str]:
+    """The environment for a child: it imports the same trtnorm as its parent, wherever that was started."""
+    package_root = str(Path(__file__).resolve().parents[2])
+    paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), PARENT_VARIABLE: str(os.getpid())}
 
 
 def die_with_parent() -> None:

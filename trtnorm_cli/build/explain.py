@@ -13,6 +13,7 @@ from trtnorm_cli.errors import TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.walk import all_nodes
 
 _STAGES = {
+    "settings": "TensorRT does not accept the builder settings",
     "parse": "TensorRT does not accept the model",
     "profile": "TensorRT does not accept the optimization profiles",
     "build": "TensorRT cannot build an engine from the model",

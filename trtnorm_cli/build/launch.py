@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.build.child_process import PARENT_VARIABLE
+from trtnorm_cli.build.child_process import child_environment
 from trtnorm_cli.build.request import LOG_FILE, RESULT_FILE, STDERR_FILE, BuildRequest, BuildResult
 from trtnorm_cli.errors import BuilderDied
 
@@ -49,7 +49,7 @@ def launch(
             stderr=stderr,
             pass_fds=(writer,),
             start_new_session=True,
-            env=_environment(),
+            env=child_environment(),
         )
     os.close(writer)
     follower = threading.Thread(target=_follow, args=(reader, on_event), daemon=True)
@@ -63,13 +63,6 @@ def launch(
 def repeat_command(folder: Path) -> str:
     """The shell command that runs the same build again."""
     return shlex.join([*WORKER, str(folder)])
-
-
-def _environment() -> dict[str, str]:
-    """The child must import the same trtnorm as the parent, wherever the parent was started."""
-    package_root = str(Path(__file__).resolve().parents[2])
-    paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), PARENT_VARIABLE: str(os.getpid())}
 
 
 @contextmanager

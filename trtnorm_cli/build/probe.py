@@ -28,7 +28,9 @@ def probe(name: str) -> dict[str, Any]:
         "installed": True,
         "version": backend.version,
         "can_build": not reason,
-        "strongly_typed_only": backend.is_strongly_typed_by_default,
+        "strongly_typed_only": not backend.can("weak typing"),
+        "targets": list(backend.targets),
+        "capabilities": sorted(backend.capabilities),
         **({"reason": reason} if reason else {}),
     }
 

@@ -55,7 +55,11 @@ class TensorRTMessage:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What the child found. ``stage`` is the last stage it reached: load, parse, profile, build or done."""
+    """What the child found. ``stage`` is the last stage it reached: load, parse, settings, profile, build, write or done.
+
+    ``bindings`` are the compiled engine's inputs and outputs, ``targets`` the compute capabilities that it was compiled for
+    (both as far as TensorRT tells them), and ``newer_too`` says whether it also loads on later ones.
+    """
 
     ok: bool
     stage: str
@@ -67,6 +71,9 @@ class BuildResult:
     outputs: tuple[dict[str, Any], ...] = ()
     layers: tuple[dict[str, Any], ...] = ()
     kernels: tuple[dict[str, Any], ...] = ()
+    bindings: tuple[dict[str, Any], ...] = ()
+    targets: tuple[str, ...] = ()
+    newer_too: bool = False
     engine_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -84,6 +91,6 @@ class BuildResult:
             return None
         data = json.loads(path.read_text(encoding="utf-8"))
         data["errors"] = tuple(TensorRTMessage(**error) for error in data["errors"])
-        for key in ("warnings", "inputs", "outputs", "layers", "kernels"):
+        for key in ("warnings", "inputs", "outputs", "layers", "kernels", "bindings", "targets"):
             data[key] = tuple(data[key])
         return BuildResult(**data)

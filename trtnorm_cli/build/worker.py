@@ -15,11 +15,16 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
+from trtnorm_cli.build import timing_cache
 from trtnorm_cli.build.backend import Backend, load_backend
 from trtnorm_cli.build.catalogue import is_missing_driver_noise
 from trtnorm_cli.build.child_process import die_with_parent, run_with_large_stack
+from trtnorm_cli.build.describe import describe_network
+from trtnorm_cli.build.io_table import read_io_table
 from trtnorm_cli.build.layer_table import is_layer_table, read_layer_table
+from trtnorm_cli.build.plan import CompiledFor, compiled_for
 from trtnorm_cli.build.request import LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
+from trtnorm_cli.build.settings import apply_settings, faults_of, notes_of
 from trtnorm_cli.errors import TrtnormError
 
 
@@ -56,6 +61,7 @@ def make_logger(trt: Any, log: TextIO) -> Any:
             self.errors: list[str] = []
             self.warnings: list[str] = []
             self.kernels: tuple[dict[str, Any], ...] = ()
+            self.bindings: tuple[dict[str, Any], ...] = ()
 
         def log(self, severity: Any, message: str) -> None:
             log.write(f"[{severity.name}] {message}\n")
@@ -65,6 +71,7 @@ def make_logger(trt: Any, log: TextIO) -> Any:
                 self.warnings.append(message)
             elif is_layer_table(message):
                 self.kernels = read_layer_table(message)
+                self.bindings = read_io_table(message)
 
     return Logger()
 
@@ -104,18 +111,26 @@ class Build:
         described = describe_network(network, self.trt)
         config = self._configure(network)
         plan = self._timed("build", lambda: self._build(network, config))
-        size = self._write(plan)
+        self._require_all_profiles()
+        path = self._write(plan)
+        compiled = self._require_targets(path)
         return BuildResult(
             ok=True,
             stage="done",
             backend=self.backend.name,
             version=self.backend.version,
-            warnings=(*self.backend.skipped, *unique(self.logger.warnings)),
+            warnings=(*self.backend.skipped, *self._notes(), *unique(self.logger.warnings)),
             kernels=self.logger.kernels,
-            engine_bytes=size,
+            bindings=self.logger.bindings,
+            targets=compiled.targets if compiled else (),
+            newer_too=compiled is not None and compiled.newer_too,
+            engine_bytes=path.stat().st_size,
             seconds=self.seconds,
             **described,
         )
+
+    def _notes(self) -> list[str]:
+        return notes_of(self.request.settings, self.backend.name, self.backend.capabilities)
 
     def _timed(self, name: str, step: Any) -> Any:
         self.events.send(event="stage", stage=name)
@@ -137,7 +152,7 @@ class Build:
     def _configure(self, network: Any) -> Any:
         config = self.builder.create_builder_config()
         config.progress_monitor = make_monitor(self.trt, self.events)
-        apply_settings(config, self.request.settings, self.trt)
+        self._apply_settings(config)
         for index, shapes in enumerate(self.request.profiles):
             profile = self.builder.create_optimization_profile()
             for name, (low, opt, high) in shapes.items():
@@ -145,6 +160,27 @@ class Build:
             if config.add_optimization_profile(profile) < 0:
                 raise Refused("profile", self._logged_errors(f"TensorRT does not accept optimization profile {index}"))
         return config
+
+    def _apply_settings(self, config: Any) -> None:
+        """Apply the builder settings; TensorRT logs an error and goes on where it does not support one."""
+        settings, capabilities = self.request.settings, self.backend.capabilities
+        faults = faults_of(settings, self.backend.name, capabilities, self.backend.targets)
+        if faults:
+            raise Refused("settings", [TensorRTMessage(f"{fault.message}: {fault.instead}") for fault in faults])
+        already = len(self.logger.errors)
+        try:
+            apply_settings(config, settings, self.trt, capabilities)
+            if (cache := self._timing_cache()) is not None:
+                timing_cache.attach(config, cache)
+        except (ValueError, TypeError, RuntimeError, OSError) as error:
+            raise Refused("settings", [TensorRTMessage(str(error))]) from error
+        if errors := self.logger.errors[already:]:
+            raise Refused("settings", [TensorRTMessage(text) for text in unique(errors)])
+
+    def _timing_cache(self) -> Path | None:
+        """The file of the timing cache; None where none was asked for, or it has no effect."""
+        path = self.request.settings.get("timing_cache")
+        return Path(path) if path is not None and self.backend.can("timing cache") else None
 
     def _set_shape(self, profile: Any, name: str, low: Any, opt: Any, high: Any, index: int) -> None:
         try:
@@ -157,6 +193,8 @@ class Build:
         plan = self.builder.build_serialized_network(network, config)
         if plan is None:
             raise Refused("build", self._logged_errors())
+        if (cache := self._timing_cache()) is not None:
+            timing_cache.store(config, cache)
         return plan
 
     def _weight_errors(self) -> list[TensorRTMessage]:
@@ -167,7 +205,22 @@ class Build:
         texts = unique(message for message in self.logger.errors if not is_missing_driver_noise(message))
         return [TensorRTMessage(text) for text in texts] or [TensorRTMessage(otherwise)]
 
-    def _write(self, plan: Any) -> int:
+    def _require_all_profiles(self) -> None:
+        """TensorRT goes on without an optimization profile that it does not like."""
+        wanted = len(self.request.profiles)
+        for binding in self.logger.bindings:
+            if wanted and len(binding["profiles"]) != wanted:
+                text = f"the engine has {len(binding['profiles'])} optimization profiles for {binding['name']}, not {wanted}"
+                raise Refused("build", [TensorRTMessage(text)])
+
+    def _require_targets(self, engine: Path) -> CompiledFor | None:
+        wanted, compiled = self.request.settings.get("targets"), compiled_for(engine)
+        if wanted and compiled is not None and set(wanted) != set(compiled.targets):
+            text = f"the engine was compiled for {', '.join(compiled.targets)}, not for {', '.join(wanted)}"
+            raise Refused("build", [TensorRTMessage(text)])
+        return compiled
+
+    def _write(self, plan: Any) -> Path:
         path = Path(self.request.engine)
         if not path.parent.is_dir():  # a build repeated by hand: the place for the engine is gone
             path = self.folder / path.name
@@ -175,44 +228,7 @@ class Build:
             stream.write(memoryview(plan))
             stream.flush()
             os.fsync(stream.fileno())
-        return path.stat().st_size
-
-
-def apply_settings(config: Any, settings: dict[str, Any], trt: Any) -> None:
-    """Carry the profile's ``builder:`` settings over; the compiled-layer table needs detailed verbosity."""
-    verbosity = settings.get("profiling_verbosity", "detailed").upper()
-    config.profiling_verbosity = getattr(trt.ProfilingVerbosity, verbosity)
-    if (level := settings.get("optimization_level")) is not None:
-        config.builder_optimization_level = level
-    if (workspace := settings.get("workspace")) is not None:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace)
-
-
-def describe_network(network: Any, trt: Any) -> dict[str, Any]:
-    """Inputs, outputs and layers of a parsed network as JSON values. Unknown shapes are None."""
-    layers = [network.get_layer(index) for index in range(network.num_layers)]
-    return {
-        "inputs": tuple(describe_tensor(network.get_input(i)) for i in range(network.num_inputs)),
-        "outputs": tuple(describe_tensor(network.get_output(i)) for i in range(network.num_outputs)),
-        "layers": tuple(describe_layer(layer) for layer in layers),
-    }
-
-
-def describe_layer(layer: Any) -> dict[str, Any]:
-    outputs = [layer.get_output(index) for index in range(layer.num_outputs)]
-    return {
-        "name": layer.name,
-        "type": layer.type.name,
-        "outputs": [describe_tensor(tensor) for tensor in outputs if tensor is not None],
-    }
-
-
-def describe_tensor(tensor: Any) -> dict[str, Any]:
-    try:
-        shape: list[int] | None = [int(size) for size in tensor.shape]
-    except ValueError:  # TensorRT reports a rank of -1 for a shape that it cannot compute
-        shape = None
-    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": shape}
+        return path
 
 
 def parser_errors(parser: Any) -> list[TensorRTMessage]:

@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from trtnorm_cli.profile.builder import BuilderSettings
 from trtnorm_cli.profile.dims import (
     CORNERS,
     MinOptMax,
@@ -38,7 +39,6 @@ from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.scalars import (
     DIM_SCHEMA,
-    Bytes,
     Dim,
     NonNegative,
     Number,
@@ -147,16 +147,6 @@ class OptimizationProfile(_Settings):
     name: str | None = Field(default=None, min_length=1, description="Unique; 'default' or 'profile<index>' otherwise.")
     inputs: dict[str, ShapeRange] = Field(default_factory=dict, description="Shapes by input; static inputs need none.")
     dims: dict[str, DimRange] = Field(default_factory=dict, description="Symbolic dimensions, before the file's own.")
-
-
-class BuilderSettings(_Settings):
-    """Settings of TensorRT's builder; what is left out keeps TensorRT's own default."""
-
-    optimization_level: int | None = Field(default=None, ge=0, le=5, description="0 builds fastest, 5 searches most.")
-    workspace: Bytes = Field(default=None, description="Largest scratch memory of a kernel, in bytes or as in '2GiB'.")
-    profiling_verbosity: Literal["detailed", "layer_names_only", "none"] = Field(
-        default="detailed", description="How much of its layers the engine tells; the manifest needs 'detailed'."
-    )
 
 
 class Normal(_Settings):

@@ -33,6 +33,7 @@ def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [(f"profile {p['name']}", _profile_text(p)) for p in manifest["optimization_profiles"]]
     rows += [
         ("engine size", bytes_text(manifest["engine"]["bytes"])),
+        *_target_rows(manifest["engine"]),
         ("backend", f"{versions['backend']} {versions['tensorrt']}"),
         ("time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in manifest["seconds"].items())),
     ]
@@ -67,6 +68,14 @@ def _comparison_text(comparison: dict[str, Any] | None) -> str:
         return "left out"
     judged = [f"{c['label']} {'passed' if c['passed'] else 'FAILED'}{_worst(c['outputs'])}" for c in comparison["candidates"]]
     return f"{'; '.join(judged)}; at {', '.join(comparison['at'])}"
+
+
+def _target_rows(engine: dict[str, Any]) -> list[tuple[str, str]]:
+    """The compute capabilities that the engine was compiled for; none where it was built for the GPU of its machine."""
+    targets = engine.get("targets")
+    if not targets:
+        return []
+    return [("targets", ", ".join(targets) + (" and newer" if engine["newer_too"] else ""))]
 
 
 def _worst(outputs: list[dict[str, Any]]) -> str:

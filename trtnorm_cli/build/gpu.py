@@ -1,0 +1,32 @@
+"""The NVIDIA GPUs of this machine, from the CUDA driver itself. Makes no CUDA context."""
+
+from __future__ import annotations
+
+import ctypes
+
+_NAME_BYTES = 256
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+
+
+def device_names() -> tuple[str, ...]:
+    """Each GPU as ``NVIDIA RTX A2000 (sm_86)``; empty without a GPU or without a driver that starts."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ()
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()
+    return tuple(_described(driver, index) for index in range(count.value))
+
+
+def _described(driver: ctypes.CDLL, index: int) -> str:
+    device, name = ctypes.c_int(0), ctypes.create_string_buffer(_NAME_BYTES)
+    driver.cuDeviceGet(ctypes.byref(device), index)
+    driver.cuDeviceGetName(name, _NAME_BYTES, device)
+    numbers = []
+    for attribute in (_MAJOR, _MINOR):
+        value = ctypes.c_int(0)
+        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        numbers.append(value.value)
+    return f"{name.value.decode(errors='replace')} (sm_{numbers[0]}{numbers[1]})"
