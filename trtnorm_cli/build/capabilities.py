@@ -51,6 +51,7 @@ CAPABILITIES = (
     Capability("hardware compatibility", ("HardwareCompatibilityLevel.AMPERE_PLUS",), (_COMPILES_FOR_TARGETS,)),
     Capability("same compute capability", ("HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY",), (_COMPILES_FOR_TARGETS,)),
     Capability("timing cache", ("IBuilderConfig.create_timing_cache", "ITimingCache.combine"), (_COMPILES_FOR_TARGETS,)),
+    Capability("attention", ("LayerType.ATTENTION_INPUT", "IAttentionInputLayer", "IAttention.decomposable")),
     # Its wheel comes without libnvinfer_lean, which a version-compatible engine carries along.
     Capability("lean runtime", ("BuilderFlag.VERSION_COMPATIBLE",), (_COMPILES_FOR_TARGETS,)),
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from trtnorm_cli.build import timing_cache
+from trtnorm_cli.build.attention import allow_decomposition
 from trtnorm_cli.build.backend import Backend, load_backend
 from trtnorm_cli.build.catalogue import is_missing_driver_noise
 from trtnorm_cli.build.child_process import die_with_parent, run_with_large_stack
@@ -147,6 +148,7 @@ class Build:
         if network.num_layers == 0 and network.num_outputs == 0:
             text = "the parser reported success, but the network it made has no layers and no outputs"
             raise Refused("parse", [TensorRTMessage(text)])
+        allow_decomposition(network, self.backend)
         return network
 
     def _configure(self, network: Any) -> Any:
