@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.profile.suggest import listing
 
-_SUFFIXES = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".bin": "torch", ".ckpt": "torch"}
+SUFFIXES = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".bin": "torch", ".ckpt": "torch"}
 # Where training scripts put the weights when they save more than those, and what wrappers put before each name.
 _INNER = ("state_dict", "model_state_dict", "model")
 _WRAPPERS = ("module.", "_orig_mod.")
@@ -49,23 +50,28 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises ``UsageProblem`` when it cannot be read, when the package that reads it is missing, and for a PyTorch file that
     holds more than tensors: reading that could run code.
     """
+    return _safetensors(path) if kind_of_weights(path) == "safetensors" else _torch(path)
+
+
+def kind_of_weights(path: Path) -> str:
+    """``safetensors`` or ``torch``, by the suffix; raises ``UsageProblem`` for other files and for one that is missing."""
     if not path.is_file():
         raise UsageProblem("there is no such file of weights", str(path), "check the path after --weights")
-    kind = _SUFFIXES.get(path.suffix.lower())
+    kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise UsageProblem(
             f"weights cannot be read from a {path.suffix or 'file without a suffix'}",
             str(path),
-            f"give a file ending in {listing(_SUFFIXES)}",
+            f"give a file ending in {listing(SUFFIXES)}",
         )
-    return _safetensors(path) if kind == "safetensors" else _torch(path)
+    return kind
 
 
 def _safetensors(path: Path) -> Checkpoint:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
-        raise _missing("safetensors", "weights", path) from None
+        raise missing_package("safetensors", "weights", path) from None
     try:
         opened = safe_open(str(path), framework="np")
         sizes = {name: int(np.prod(opened.get_slice(name).get_shape(), dtype=np.int64)) for name in opened.keys()}  # noqa: SIM118
@@ -78,19 +84,31 @@ def _torch(path: Path) -> Checkpoint:
     try:
         import torch
     except ImportError:
-        raise _missing("torch", "torch", path) from None
+        raise missing_package("torch", "torch", path) from None
+    content = torch_content(path)
+    tensors = {name: value for name, value in _state_dict(content).items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise no_tensors(path)
+    return Checkpoint(path, {name: value.numel() for name, value in tensors.items()}, lambda name: _array(tensors[name]))
+
+
+def torch_content(path: Path) -> Any:
+    """What ``torch.save`` wrote, tensors and plain values alone; raises ``UsageProblem`` for anything that could run code."""
+    import torch
+
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        # Mapped, the file is not read into memory as a whole; only the newer, zipped form can be.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # UnpicklingError, RuntimeError, EOFError and others, by what the file is
         raise UsageProblem(
             f"the checkpoint cannot be read as tensors alone: {str(error).splitlines()[0]}",
             str(path),
             "save the state_dict alone: torch.save(model.state_dict(), 'weights.pt'); trtnorm runs no code from a checkpoint",
         ) from error
-    tensors = {name: value for name, value in _state_dict(content).items() if isinstance(value, torch.Tensor)}
-    if not tensors:
-        raise UsageProblem("the checkpoint holds no tensors by name", str(path), "save the state_dict: a dict of tensors")
-    return Checkpoint(path, {name: value.numel() for name, value in tensors.items()}, lambda name: _array(tensors[name]))
+
+
+def no_tensors(path: Path) -> UsageProblem:
+    return UsageProblem("the checkpoint holds no tensors by name", str(path), "save the state_dict: a dict of tensors")
 
 
 def _state_dict(content: Any) -> Mapping[str, Any]:
@@ -111,7 +129,7 @@ def _array(tensor: Any) -> np.ndarray:
     return np.asarray(tensor.detach().numpy())
 
 
-def _missing(package: str, extra: str, path: Path) -> UsageProblem:
+def missing_package(package: str, extra: str, path: Path) -> UsageProblem:
     return UsageProblem(
         f"{package} is not installed, and is needed to read these weights", str(path), f"pip install 'trtnorm[{extra}]'"
     )
