@@ -1,0 +1,45 @@
+"""The normalization modules of a PyTorch model as text. Takes JSON, so that PyTorch is not imported for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from trtnorm_cli.report.console import shape_text, table
+
+_COLUMNS = ("path", "type", "family", "shape", "groups", "epsilon", "affine", "momentum", "dtype", "statistics", "training")
+
+
+def print_norm_modules(out: Console, rows: Sequence[Mapping[str, Any]], remark: str) -> None:
+    """The table, and ``remark`` on what is not in it."""
+    if rows:
+        out.print(table("Normalization modules", _COLUMNS, [_row(row) for row in rows]), new_line_start=True)
+    else:
+        out.print("\nno normalization modules")
+    out.print(f"note: {remark}")
+
+
+def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return (
+        row["path"] or "(the model)",
+        row["type"],
+        row["family"] if row["recognised_by"] == "class" else f"{row['family']} (by its {row['recognised_by']})",
+        shape_text(row["shape"]),
+        row["groups"] or "",
+        "" if row["epsilon"] is None else f"{row['epsilon']:g}",
+        "yes" if row["affine"] else "no",
+        "" if row["momentum"] is None else f"{row['momentum']:g}",
+        ", ".join(row["dtypes"]) or "-",
+        statistics_text(row),
+        "yes" if row["training"] else "no",
+    )
+
+
+def statistics_text(row: Mapping[str, Any]) -> str:
+    """``tracked: mean -0.3 to 0.3, variance 0.5 to 2``; ``none`` for modules without."""
+    if row["mean"] is None or row["variance"] is None or row["statistics"] == "untouched":
+        return str(row["statistics"])
+    mean, variance = (f"{low:.3g} to {high:.3g}" for low, high in (row["mean"], row["variance"]))
+    return f"{row['statistics']}: mean {mean}, variance {variance}"
