@@ -45,8 +45,8 @@ class Prepared:
         """
         workshop = Workshop(self.loaded, self.pins(), settings_of(self.profile, self.checkpoint))
         if self.profile is not None:
-            labels = [norm.label for norm in normalizations(workshop.cleaning.model)]
-            refuse_unknown_names(self.profile, normalizations=labels)
+            operators = {norm.label: norm.operator for norm in normalizations(workshop.cleaning.model)}
+            refuse_unknown_names(self.profile, normalizations=list(operators), operators=operators)
         return workshop
 
 
@@ -54,7 +54,15 @@ def settings_of(profile: BuildProfile | None, checkpoint: Checkpoint | None = No
     """What ``profile`` says about the rewriting; ``checkpoint`` are the weights given beside the model."""
     if profile is None:
         return RewriteSettings(checkpoint=checkpoint)
-    return RewriteSettings(profile.rules.skip, profile.training_mode, profile.mismatch, checkpoint, profile.optimize)
+    return RewriteSettings(
+        profile.rules.skip,
+        profile.training_mode,
+        profile.mismatch,
+        checkpoint,
+        profile.optimize,
+        instance_norm=profile.instance_norm.settings(),
+        group_norm=profile.group_norm.settings(),
+    )
 
 
 def prepare(model: Path, profile_path: Path | None, weights: Path | None = None) -> Prepared:

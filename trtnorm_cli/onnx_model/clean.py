@@ -16,6 +16,7 @@ import onnx
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.infer import add_inferred_shapes, checker_objection
+from trtnorm_cli.onnx_model.plugin_functions import is_own
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
 def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
     # onnx-ir and onnxscript take most of a second to import, which no other command should pay.
     from trtnorm_cli.onnx_model.ir_model import close_model, open_model
+    from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
     from trtnorm_cli.onnx_model.tidy import (
         count_identities,
         inline_functions,
@@ -91,6 +93,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     opened = open_model(model, base_dir)
     shapes: dict[ir.Value, ir.Shape] = {}
     with pinned_outputs(opened.model) as pins:
+        read_plugins_natively(opened.model, {f.name for f in model.functions if is_own(f)}, counts)
         inline_functions(opened.model, counts, notes)
         lift_constants(opened.model, counts)
         remove_dead_nodes(opened.model, counts)

@@ -18,6 +18,7 @@ import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, constant_to_onnx_tensor
 
+from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.walk import subgraphs
 
 _CACHE_BYTES = 256 << 20
@@ -36,6 +37,8 @@ class Surgery:
     subgraph_protos: dict[int, onnx.GraphProto] = field(default_factory=dict)
     # Nodes that were cut out stay referenced, because everything here is keyed by identity.
     originals: list[gs.Node] = field(default_factory=list)
+    # What new nodes call, once for every node.
+    functions: list[onnx.FunctionProto] = field(default_factory=list)
     _constants: dict[int, tuple[gs.Tensor, np.ndarray]] = field(default_factory=dict)
 
     @property
@@ -89,6 +92,7 @@ class Surgery:
         result = onnx.ModelProto()
         result.CopyFrom(_without_graph(self.source))
         result.graph.CopyFrom(self._close_graph(self.graph, self.source.graph))
+        add_functions(result, self.functions)
         # Initializers that are also graph inputs were obligatory before IR version 4; they are dropped from the inputs.
         result.ir_version = max(result.ir_version, 4)
         return result

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.dims import described
+from trtnorm_cli.profile.implementations import library_problems
 from trtnorm_cli.profile.messages import problems_of
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.positions import KeyPath
@@ -26,7 +27,10 @@ def load_profile(path: Path) -> BuildProfile:
     Raises one ProfileError with every problem of the file, a line each, the first in ``where``. A file that cannot be
     read, is no UTF-8 text, or is larger than 256 KiB is refused before it is parsed.
     """
-    return parse_profile(_text(path), str(path))
+    profile = parse_profile(_text(path), str(path))
+    if problems := list(library_problems(profile, path.parent)):
+        raise refusal(problems, profile.positions)
+    return profile
 
 
 def parse_profile(text: str, source: str | None = None) -> BuildProfile:

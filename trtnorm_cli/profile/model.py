@@ -35,6 +35,7 @@ from trtnorm_cli.profile.dims import (
     read_shape,
     shape_schema,
 )
+from trtnorm_cli.profile.implementations import NormImplementation, implementation_problems
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.scalars import (
@@ -274,6 +275,17 @@ class BuildProfile(_Settings):
         default_factory=dict,
         description="How parameters that do not fit the channels are meant, by normalization node.",
     )
+    instance_norm: NormImplementation = Field(
+        default_factory=NormImplementation,
+        description="What computes an InstanceNormalization: TensorRT's own layer, or the plugin InstanceNormalization_TRT.",
+    )
+    group_norm: NormImplementation = Field(
+        default_factory=NormImplementation,
+        description="What computes a GroupNormalization; a plugin needs a library under 'plugins'.",
+    )
+    plugins: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description="Libraries with TensorRT plugins, relative to the folder of this file."
+    )
 
     _positions: Positions = PrivateAttr(default_factory=Positions)
 
@@ -303,6 +315,12 @@ class BuildProfile(_Settings):
             for problem in own.multiple_problems(self.dims[name].multiple_of)
         ]
         if problems:
+            raise invalid(problems, None)
+        return self
+
+    @model_validator(mode="after")
+    def _implementations_exist(self) -> BuildProfile:
+        if problems := list(implementation_problems(self)):
             raise invalid(problems, None)
         return self
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from trtnorm_cli.profile.implementations import unknown_nodes
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.problems import Problem, refusal
 from trtnorm_cli.profile.suggest import did_you_mean, listing
@@ -15,8 +16,10 @@ def refuse_unknown_names(
     outputs: Sequence[str] | None = None,
     rules: Sequence[str] | None = None,
     normalizations: Sequence[str] | None = None,
+    operators: Mapping[str, str] | None = None,
 ) -> None:
-    """Check the outputs under ``tolerances``, the rules under ``rules.skip`` and the nodes under ``mismatch``.
+    """Check the outputs under ``tolerances``, the rules under ``rules.skip``, the nodes under ``mismatch``, and those under
+    ``instance_norm`` and ``group_norm``, for which ``operators`` maps the model's normalization nodes to their operators.
 
     None leaves a kind unchecked.
 
@@ -53,5 +56,7 @@ def refuse_unknown_names(
             for name in profile.mismatch
             if name not in normalizations
         ]
+    if operators is not None:
+        problems += unknown_nodes(profile, operators)
     if problems:
         raise refusal(problems, profile.positions)

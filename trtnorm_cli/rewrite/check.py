@@ -17,6 +17,7 @@ from trtnorm_cli.compare.float64 import BudgetExceeded, ReferenceUnavailable, Un
 from trtnorm_cli.compare.metrics import distance
 from trtnorm_cli.compare.runner import OrtRunner, RunFailed
 from trtnorm_cli.compare.tolerance import epsilon
+from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.realise import Realised, realise
 from trtnorm_cli.rewrite.rule import Check, Match, Unprovable
@@ -249,7 +250,9 @@ def _whole_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
 
 def _after(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> onnx.ModelProto:
     nodes = [node.proto() for node in realised.nodes]
-    return _region(match, nodes, shapes, realised.outputs, realised.constants, kinds)
+    model = _region(match, nodes, shapes, realised.outputs, realised.constants, kinds)
+    add_functions(model, realised.functions)
+    return model
 
 
 def _own_statistics(node: onnx.NodeProto, initializers: dict[str, onnx.TensorProto]) -> None:

@@ -77,6 +77,7 @@ class Editor:
         new = _gs_nodes(realised, tensors)
         graph.nodes[:] = _merged(graph.nodes, {id(node) for node in old}, new, places)
         self.graph_of.update((id(node), graph) for node in new)
+        self.surgery.functions += realised.functions
         self._remember(realised)
         for reader, tensor in readers:
             if tensor.name not in realised.outputs:
@@ -166,6 +167,13 @@ def _tensors(realised: Realised, produced: list[gs.Tensor]) -> dict[str, gs.Tens
 
 def _gs_nodes(realised: Realised, tensors: Mapping[str, gs.Tensor]) -> list[gs.Node]:
     return [
-        gs.Node(n.op, n.name, dict(n.attrs), [tensors[name] for name in n.inputs], [tensors[name] for name in n.outputs])
+        gs.Node(
+            n.op,
+            n.name,
+            dict(n.attrs),
+            [tensors[name] for name in n.inputs],
+            [tensors[name] for name in n.outputs],
+            domain=n.domain or None,
+        )
         for n in realised.nodes
     ]

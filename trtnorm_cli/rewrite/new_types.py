@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.rewrite.realise import Realised
 
@@ -30,6 +31,7 @@ def inferred_types(
         [numpy_helper.from_array(value, name) for name, value in small.items()],
     )
     model = onnx.helper.make_model(graph, opset_imports=list(opsets))
+    add_functions(model, realised.functions)
     try:
         found = declared_types(onnx.shape_inference.infer_shapes(model))
     except onnx.shape_inference.InferenceError:

@@ -23,9 +23,17 @@ class RealNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: dict[str, Any]
+    function: onnx.FunctionProto | None = None
+
+    @property
+    def domain(self) -> str:
+        return "" if self.function is None else str(self.function.domain)
 
     def proto(self) -> onnx.NodeProto:
-        return onnx.helper.make_node(self.op, self.inputs, self.outputs, self.name, **self.attrs)
+        node = onnx.helper.make_node(self.op, self.inputs, self.outputs, self.name, **self.attrs)
+        if self.domain:
+            node.domain = self.domain
+        return node
 
 
 @dataclass
@@ -43,6 +51,11 @@ class Realised:
     taken: dict[str, gs.Tensor] = field(default_factory=dict)
     instead_of: dict[int, gs.Node] = field(default_factory=dict)
     stands_for: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def functions(self) -> list[onnx.FunctionProto]:
+        """What the nodes call."""
+        return [node.function for node in self.nodes if node.function is not None]
 
     def substitute(self, old: str) -> str:
         """The tensor of the type and shape of the tensor ``old``, which goes away."""
@@ -93,7 +106,7 @@ class _Namer:
         name = new.name or self.fresh(f"{self.stem}/{new.role or new.op}")
         outputs = tuple(self._output(new, i, name) for i in range(new.outputs))
         attrs = {key: value for key, value in new.attrs.items() if not _is_empty_list(value)}
-        self.result.nodes.append(RealNode(new.op, name, inputs, outputs, attrs))
+        self.result.nodes.append(RealNode(new.op, name, inputs, outputs, attrs, new.function))
         self.done[id(new)] = outputs
         self._remember(new, outputs)
         return outputs

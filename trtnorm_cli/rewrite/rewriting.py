@@ -22,6 +22,7 @@ from trtnorm_cli.rewrite.audit import Refusal, audit
 from trtnorm_cli.rewrite.check import Judge
 from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
+from trtnorm_cli.rewrite.plugin_choice import Unmet, impossible, unmet_wishes
 from trtnorm_cli.rewrite.readings import CHECKPOINT
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
@@ -36,7 +37,8 @@ class Rewriting:
 
     ``cleaned`` is the model between cleaning and the rules; tensors in external files are relative to ``folder``.
     ``meant`` is the model that comparisons are made with where the file itself cannot serve: it is invalid and was repaired,
-    or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are.
+    or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are;
+    ``unmet`` are those that should be a plugin and cannot.
     """
 
     model: onnx.ModelProto
@@ -46,6 +48,7 @@ class Rewriting:
     failed: tuple[Change, ...]
     rejections: tuple[Rejection, ...]
     refusals: tuple[Refusal, ...] = ()
+    unmet: tuple[Unmet, ...] = ()
     meant: onnx.ModelProto | None = None
     notes: tuple[str, ...] = ()
 
@@ -63,7 +66,7 @@ class Rewriting:
         return (*(f"{_counted(names)} {text}" for text, names in nodes.items()), *self.notes)
 
     def require_all_checks_passed(self) -> None:
-        """Raise ``RewriteError`` naming every change whose check failed, or every normalization that must not stay.
+        """Raise ``RewriteError`` naming every change whose check failed, or every normalization that must not stay as it is.
 
         A change whose check failed is not in ``model``.
         """
@@ -71,6 +74,8 @@ class Rewriting:
             raise _failed_checks(self.failed)
         if self.refusals:
             raise _refused(self.refusals)
+        if self.unmet:
+            raise impossible(self.unmet)
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -145,6 +150,7 @@ class Workshop:
             outcome = driver.apply(surgery, self.rules, self.declared, judge, settings)
         refusals = audit(surgery, self.tolerant, settings)
         settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
+        unmet = unmet_wishes(surgery, settings, (*meaning.changes, *outcome.changes), outcome.rejections)
         return Rewriting(
             model=surgery.close() if outcome.changes else model,
             folder=folder,
@@ -153,6 +159,7 @@ class Workshop:
             failed=(*meaning.failed, *outcome.failed),
             rejections=outcome.rejections,
             refusals=tuple(refusals),
+            unmet=tuple(unmet),
             meant=model if meaning.differs_from_the_file or self.was_raised else None,
             notes=(*self.notes, *meaning.notes, *_unneeded(self.cleaning.model, settings, settled, meaning.changes)),
         )

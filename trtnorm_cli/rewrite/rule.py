@@ -15,6 +15,7 @@ from trtnorm_cli.rewrite.pattern import Bound, Op, describe
 from trtnorm_cli.rewrite.settings import RewriteSettings
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_graphsurgeon as gs
     from onnx_graphsurgeon import Node as Node  # for the annotations of rules, which import no graphsurgeon
     from onnx_graphsurgeon import Tensor as Tensor
@@ -36,7 +37,8 @@ class NewNode:
 
     ``name`` is the node's name; when it is empty, the name of the replaced node and ``role`` make one. ``instead_of`` is an
     old node whose place it takes in the order of execution, and whose outputs have the types and shapes of its own; ``like``
-    is an old tensor of the type and shape of its first output.
+    is an old tensor of the type and shape of its first output. ``function`` is the model-local function that the node calls:
+    its operator is the function's name, in the function's domain.
     """
 
     op: str
@@ -47,6 +49,7 @@ class NewNode:
     instead_of: gs.Node | None = None
     like: gs.Tensor | None = None
     outputs: int = 1
+    function: onnx.FunctionProto | None = None
 
 
 @dataclass(frozen=True)

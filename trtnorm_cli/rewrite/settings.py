@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 TrainingMode = Literal["as-written", "eval", "refuse"]
 Optimize = Literal["always", "kernels", "never"]
 
+Implementation = Literal["native", "plugin"]
+
 TRAINING_MODES: tuple[TrainingMode, ...] = ("as-written", "eval", "refuse")
 
 # How parameters that are not one value per channel can be meant; see ``readings.py`` for what each does.
@@ -25,13 +27,28 @@ READINGS = (
 )
 
 
+# The rules that do what the build profile says under ``instance_norm`` and ``group_norm``.
+INSTANCE_NORM_TO_PLUGIN, GROUP_NORM_TO_PLUGIN = "instance-norm-to-plugin", "group-norm-to-plugin"
+
+
+@dataclass(frozen=True)
+class Implementations:
+    """What computes the normalizations of one kind: TensorRT's own layers, or a plugin; ``nodes`` are the exceptions."""
+
+    default: Implementation = "native"
+    nodes: Mapping[str, Implementation] = field(default_factory=dict)
+
+    def of(self, node: str) -> Implementation:
+        return self.nodes.get(node, self.default)
+
+
 @dataclass(frozen=True)
 class RewriteSettings:
     """``skip`` names rules; ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
 
     ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
     user gave beside the model. ``optimize`` says whether changes that only improve a model are made; ``left_out`` are the
-    tensors whose computation stays as it is even so.
+    tensors whose computation stays as it is even so. ``instance_norm`` and ``group_norm`` say what computes these.
     """
 
     skip: tuple[str, ...] = ()
@@ -40,3 +57,5 @@ class RewriteSettings:
     checkpoint: Checkpoint | None = None
     optimize: Optimize = "always"
     left_out: frozenset[str] = frozenset()
+    instance_norm: Implementations = Implementations()
+    group_norm: Implementations = Implementations()

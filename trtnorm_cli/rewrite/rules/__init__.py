@@ -18,6 +18,8 @@ from trtnorm_cli.rewrite.rules import (
     fold_batchnorm_gemm,
     fold_batchnorm_upstream,
     fold_scale_shift_upstream,
+    group_norm_to_plugin,
+    instance_norm_to_plugin,
     merge_parallel_convolutions,
     merge_scale_shift,
     repair_batchnorm_channels,
@@ -52,6 +54,9 @@ RULES: tuple[Rule, ...] = (
     batchnorm_per_element.RULE,
     batchnorm_runtime_parameters.RULE,
     batchnorm_batch_statistics.RULE,
+    # Only on request, of what the rules above have left or made.
+    instance_norm_to_plugin.RULE,
+    group_norm_to_plugin.RULE,
 )
 
 

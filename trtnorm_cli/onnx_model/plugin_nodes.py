@@ -1,0 +1,92 @@
+"""Nodes that TensorRT computes by a plugin: written so that everybody else can run them, stripped for the builder.
+
+A plugin node that trtnorm writes is in a domain of its own, with a model-local function that says in standard ONNX what the
+plugin computes. ONNX Runtime and the ONNX checker follow the function. TensorRT's parser would inline it as well, and looks for
+a plugin only where there is no function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx
+
+from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
+
+DOMAIN = "trtnorm.plugins"
+DEFAULT_VERSION, DEFAULT_NAMESPACE = "1", ""
+# These attributes tell the parser which plugin it is; all others are the plugin's own.
+ADDRESS = ("plugin_version", "plugin_namespace")
+
+
+@dataclass(frozen=True)
+class PluginNode:
+    """A node that asks TensorRT for a plugin. ``attributes`` maps the plugin's own to their ONNX types (``FLOATS``, …)."""
+
+    node: str
+    operator: str
+    version: str
+    namespace: str
+    attributes: dict[str, str]
+    has_function: bool
+
+
+def plugin_nodes(model: onnx.ModelProto, every: bool = False) -> list[PluginNode]:
+    """The nodes that say which plugin they want, by a domain of trtnorm or by a version or namespace.
+
+    With ``every``, also those whose operator neither ONNX nor the model defines.
+    """
+    functions = {(function.domain, function.name) for function in model.functions}
+    found = []
+    for node in _called_nodes(model):
+        has_function = (node.domain, node.op_type) in functions
+        says_so = node.domain == DOMAIN or any(attribute.name in ADDRESS for attribute in node.attribute)
+        if says_so or (every and not has_function and not onnx.defs.has(node.op_type, node.domain)):
+            found.append(_read(node, has_function))
+    return found
+
+
+def _called_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """All nodes but those that only define what a plugin of trtnorm means."""
+    for graph in all_graphs(model.graph):
+        yield from graph.node
+    for function in model.functions:
+        if function.domain != DOMAIN:
+            yield from function.node
+
+
+def _read(node: onnx.NodeProto, has_function: bool) -> PluginNode:
+    address = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in ADDRESS}
+    own = {a.name: onnx.AttributeProto.AttributeType.Name(a.type) for a in node.attribute if a.name not in ADDRESS}
+    return PluginNode(
+        node.name or f"{node.op_type} -> {node.output[0]}",
+        node.op_type,
+        _text(address.get("plugin_version", DEFAULT_VERSION)),
+        _text(address.get("plugin_namespace", DEFAULT_NAMESPACE)),
+        own,
+        has_function,
+    )
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def for_builder(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` as TensorRT should get it: its plugin nodes without domain and function, so that the parser asks for plugins.
+
+    The same object where there are none. The result is not for anybody else: no checker and no runtime takes it.
+    """
+    if not any(function.domain == DOMAIN for function in model.functions):
+        return model
+    stripped = onnx.ModelProto()
+    stripped.CopyFrom(model)
+    for node in all_nodes(stripped):
+        if node.domain == DOMAIN:
+            node.ClearField("domain")
+    for field in (stripped.functions, stripped.opset_import):
+        kept = [entry for entry in field if entry.domain != DOMAIN]
+        del field[:]
+        field.extend(kept)
+    return stripped

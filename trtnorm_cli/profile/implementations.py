@@ -1,0 +1,94 @@
+"""What computes a kind of normalization, TensorRT's own layers or a plugin; and the libraries that plugins come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from trtnorm_cli.profile.dims import described
+from trtnorm_cli.profile.problems import Problem, invalid
+from trtnorm_cli.profile.suggest import did_you_mean, listing
+from trtnorm_cli.rewrite.settings import Implementation, Implementations
+
+if TYPE_CHECKING:
+    from trtnorm_cli.profile.model import BuildProfile
+
+_CHOICES = ("native", "plugin")
+_OPERATORS = {"instance_norm": "InstanceNormalization", "group_norm": "GroupNormalization"}
+_GROUP_NORM_REASON = (
+    "there is no plugin to recommend: NVIDIA's GroupNormalizationPlugin is deprecated, calls cuDNN in training mode, and takes "
+    "a fixed batch and float32 only"
+)
+
+
+class NormImplementation(BaseModel):
+    """What computes the normalizations of one kind: a default, and exceptions by node.
+
+    A bare ``native`` or ``plugin`` is the default alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    default: Implementation = Field(default="native", description="For every node that is not named.")
+    nodes: dict[str, Implementation] = Field(default_factory=dict, description="By normalization node.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler.resolve_ref_schema(handler(core_schema)), {"enum": list(_CHOICES), "type": "string"}]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_alone(cls, value: object) -> object:
+        if isinstance(value, (dict, cls)):
+            return value
+        if isinstance(value, str) and value in _CHOICES:
+            return {"default": value}
+        meant = did_you_mean(value, _CHOICES) if isinstance(value, str) else ""
+        message = f"expected native, plugin, or {{default: native, nodes: {{NODE: plugin}}}}, got {described(value)}{meant}"
+        raise invalid([Problem((), message)], value)
+
+    @property
+    def wants_plugins(self) -> bool:
+        """True when any node may become a plugin."""
+        return self.default == "plugin" or "plugin" in self.nodes.values()
+
+    def settings(self) -> Implementations:
+        return Implementations(self.default, dict(self.nodes))
+
+
+def implementation_problems(profile: BuildProfile) -> Iterator[Problem]:
+    """What the build profile says of plugins that cannot be, whatever the model."""
+    if profile.group_norm.wants_plugins and not profile.plugins:
+        hint = "use group_norm: native, or give a library that has the plugin under plugins:"
+        yield Problem(("group_norm",), _GROUP_NORM_REASON, hint)
+
+
+def unknown_nodes(profile: BuildProfile, operators: Mapping[str, str]) -> Iterator[Problem]:
+    """Nodes that are named and not there, or are another normalization; ``operators`` maps the model's nodes to operators."""
+    said = {"instance_norm": profile.instance_norm, "group_norm": profile.group_norm}
+    for key, implementation in said.items():
+        known = [node for node, operator in operators.items() if operator == _OPERATORS[key]]
+        for node in implementation.nodes:
+            if node not in known:
+                is_other = f": {node!r} is a {operators[node]}" if node in operators else did_you_mean(node, known)
+                hint = f"{_OPERATORS[key]} nodes of the model: {listing(known) or 'none'}"
+                yield Problem((key, "nodes", node), f"the model has no {_OPERATORS[key]} {node!r}{is_other}", hint)
+
+
+def library_paths(profile: BuildProfile | None, folder: Path) -> tuple[Path, ...]:
+    """The plugin libraries; relative ones are relative to the profile's ``folder``."""
+    return () if profile is None else tuple(folder / library for library in profile.plugins)
+
+
+def library_problems(profile: BuildProfile, folder: Path) -> Iterator[Problem]:
+    """Plugin libraries that are not there."""
+    for index, path in enumerate(library_paths(profile, folder)):
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "does not exist"
+            hint = f"the path is relative to the folder of the build profile, {folder.absolute()}"
+            yield Problem(("plugins", index), f"the plugin library {profile.plugins[index]} {what}", hint)
