@@ -15,6 +15,7 @@ from typing import Any
 from trtnorm_cli.build.explain import refusal
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.manifest import make_manifest
+from trtnorm_cli.build.plugins import require_plugins_can_be, with_plugins
 from trtnorm_cli.build.preflight import require_settings, settings_of
 from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
 from trtnorm_cli.build.typed import require_types
@@ -24,6 +25,7 @@ from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.engine import manifest_of
 from trtnorm_cli.errors import BuilderDied, OutOfTolerance, TensorRTRefusal, UsageProblem
 from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
 from trtnorm_cli.prepare import Prepared
 from trtnorm_cli.report.compare import comparison_json, verdict_lines
@@ -31,6 +33,8 @@ from trtnorm_cli.rewrite.kernels import fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, require_valid
 
 FIXED_NAME = "fixed.onnx"
+# What TensorRT reads where that is another file: plugin nodes without the functions that stand for them.
+STRIPPED_NAME = "for-tensorrt.onnx"
 # A second build to count the kernels without rewriting is worth this long at most.
 _QUICK_BUILD_S = 20.0
 EventHandler = Callable[[dict[str, Any]], None]
@@ -106,6 +110,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     ``TensorRTRefusal``, ``BuilderDied`` or ``OutOfTolerance`` otherwise.
     """
     loaded, profile = prepared.loaded, prepared.profile_path
+    require_plugins_can_be(prepared.profile, options.backend)
     weights = [prepared.checkpoint.path] if prepared.checkpoint else []
     require_free([engine, manifest_of(engine)], [loaded.path, *loaded.data_files, *([profile] if profile else []), *weights])
     require_settings(prepared.profile, options.backend, loaded.proto)
@@ -115,12 +120,14 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         on_event({"event": "stage", "stage": "rewrite"})
         with clock.time("rewrite"):
             workshop = prepared.workshop()
-            variants = VariantBuilder(work, options.backend, *shapes_and_settings(prepared), options.timeout_s)
+            fitted = shapes_and_settings(prepared)
+            variants = VariantBuilder(work, options.backend, *fitted, options.timeout_s, prepared.plugin_libraries)
             rewriting, choice = _choose(workshop, variants)
             rewriting.require_all_checks_passed()
             files = save_model(rewriting.model, fixed, rewriting.folder)
             require_valid(loaded.path, fixed)
-        result = launch(_request(prepared, beside / engine.name, options.backend), work, on_event, options.timeout_s)
+        request = _request(prepared, rewriting, work, beside / engine.name, options.backend)
+        result = launch(request, work, on_event, options.timeout_s)
         if not result.ok:
             raise refusal(result, rewriting.model, work)
         notes = require_types(rewriting.model, result)
@@ -179,8 +186,13 @@ def _require_within_tolerance(comparison: Comparison) -> None:
         )
 
 
-def _request(prepared: Prepared, engine: Path, backend: str | None) -> BuildRequest:
-    return BuildRequest(FIXED_NAME, str(engine.absolute()), backend, *shapes_and_settings(prepared))
+def _request(prepared: Prepared, rewriting: Rewriting, work: Path, engine: Path, backend: str | None) -> BuildRequest:
+    model, name = for_builder(rewriting.model), FIXED_NAME
+    if model is not rewriting.model:
+        name = STRIPPED_NAME
+        save_model(model, work / name, rewriting.folder)
+    request = BuildRequest(name, str(engine.absolute()), backend, *shapes_and_settings(prepared))
+    return with_plugins(request, model, prepared.plugin_libraries)
 
 
 def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple], ...], dict[str, Any]]:

@@ -11,6 +11,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
+from trtnorm_cli.profile.implementations import library_paths
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.names import refuse_unknown_names
@@ -29,6 +30,12 @@ class Prepared:
     fitted: FittedProfiles
     profile_path: Path | None = None
     checkpoint: Checkpoint | None = None
+
+    @property
+    def plugin_libraries(self) -> tuple[str, ...]:
+        """The libraries with plugins that the profile names, as absolute paths."""
+        folder = Path() if self.profile_path is None else self.profile_path.parent
+        return tuple(str(path.absolute()) for path in library_paths(self.profile, folder))
 
     def pins(self) -> dict[str, tuple[int, ...]]:
         """The input shapes at which changes are proved: the smallest that the engine must take."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import onnx
 
 from trtnorm_cli.build.catalogue import CATALOGUE, Entry, is_missing_driver_noise
+from trtnorm_cli.build.plugins import STAGE as PLUGINS
+from trtnorm_cli.build.plugins import refusal_of_plugins
 from trtnorm_cli.build.request import LOG_FILE, BuildResult, TensorRTMessage
 from trtnorm_cli.errors import TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.walk import all_nodes
@@ -30,6 +32,8 @@ def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path) -> Trtnor
     """
     if result.stage == "load":
         return UsageProblem("\n".join(message.text for message in result.errors))
+    if result.stage == PLUGINS:
+        return refusal_of_plugins(result, folder)
     messages = informative(result.errors)
     lines = [line for message in messages[:_SHOWN] for line in _lines(message, model)]
     if len(messages) > _SHOWN:

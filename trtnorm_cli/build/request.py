@@ -21,6 +21,7 @@ class BuildRequest:
 
     ``model`` is relative to the work folder; ``engine`` is where the child writes the finished bytes (a temporary name).
     ``profiles`` maps input name to (min, opt, max) for each optimization profile; ``settings`` are builder settings.
+    ``plugins`` are libraries to load, ``plugin_nodes`` the nodes of the model that want a plugin (``PluginNode``).
     """
 
     model: str
@@ -28,6 +29,8 @@ class BuildRequest:
     backend: str | None = None
     profiles: tuple[dict[str, ShapeTriple], ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+    plugin_nodes: tuple[dict[str, Any], ...] = ()
 
     def save(self, folder: Path) -> Path:
         path = folder / REQUEST_FILE

@@ -11,8 +11,10 @@ from pathlib import Path
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.manifest import count
+from trtnorm_cli.build.plugins import with_plugins
 from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.rewrite.search import Cost
@@ -42,14 +44,17 @@ class VariantBuilder:
     profiles: tuple[dict[str, ShapeTriple], ...]
     settings: dict[str, object]
     timeout_s: float | None
+    plugins: tuple[str, ...] = ()
 
     def build(self, rewriting: Rewriting) -> Kernels:
         """The kernels of one variant. What TensorRT refuses or dies on has none."""
         work = Path(tempfile.mkdtemp(prefix="variant-", dir=self.folder))
         try:
-            save_model(rewriting.model, work / "variant.onnx", rewriting.folder)
+            model = for_builder(rewriting.model)
+            save_model(model, work / "variant.onnx", rewriting.folder)
             settings = {**self.settings, "profiling_verbosity": "detailed"}
             request = BuildRequest("variant.onnx", str(work / "variant.engine"), self.backend, self.profiles, settings)
+            request = with_plugins(request, model, self.plugins)
             return _kernels(launch(request, work, lambda event: None, self.timeout_s))
         except BuilderDied as error:
             return Kernels({}, 0, error.summary)

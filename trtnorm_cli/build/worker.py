@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from trtnorm_cli.build import timing_cache
+from trtnorm_cli.build import plugins, timing_cache
 from trtnorm_cli.build.attention import allow_decomposition
 from trtnorm_cli.build.backend import Backend, load_backend
 from trtnorm_cli.build.catalogue import is_missing_driver_noise
@@ -143,6 +143,8 @@ class Build:
     def _parse(self) -> Any:
         network = self.builder.create_network(self.backend.network_flags())
         self.parser = self.trt.OnnxParser(network, self.logger)
+        if problems := plugins.make_ready(self.backend, self.logger, self.parser, self.request):
+            raise Refused(plugins.STAGE, problems)
         if not self.parser.parse_from_file(str(self.folder / self.request.model)):
             raise Refused("parse", [*self._weight_errors(), *parser_errors(self.parser)] or self._logged_errors())
         if network.num_layers == 0 and network.num_outputs == 0:

@@ -68,7 +68,7 @@ def instance_norm_function(opset: int) -> onnx.FunctionProto:
 
 @cache
 def group_norm_function(opset: int) -> onnx.FunctionProto:
-    """``GroupNormalizationPlugin`` for a model of ``opset``: float32 data [N, C, H, W], a scale and a shift for each channel."""
+    """``GroupNormalizationPlugin`` for a model of ``opset``: float32 data [N, C, H, W], a scale and shift per channel."""
     return _function(_GROUP_NORM.format(name=GROUP_NORM), opset)
 
 
