@@ -13,6 +13,8 @@ INSTANCE_NORM, INSTANCE_NORM_VERSION = "InstanceNormalization_TRT", "3"
 GROUP_NORM, GROUP_NORM_VERSION = "GroupNormalizationPlugin", "1"
 # Constant takes the attributes of a function since opset 12; CastLike came with 15.
 FUNCTIONS_SINCE, HALF_SINCE = 12, 15
+# What a user must know of a plugin node.
+NOT_RUN = "becomes the plugin {plugin}; checks and comparisons run what it is defined to compute, not the plugin itself"
 
 _INSTANCE_NORM = """
 {name} <epsilon, scales, bias, relu, alpha, plugin_version, plugin_namespace> (x) => (y)

@@ -16,6 +16,7 @@ from trtnorm_cli.profile.suggest import did_you_mean, listing
 from trtnorm_cli.rewrite.settings import Implementation, Implementations
 
 if TYPE_CHECKING:
+    from trtnorm_cli.profile.builder import BuilderSettings
     from trtnorm_cli.profile.model import BuildProfile
 
 _CHOICES = ("native", "plugin")
@@ -66,6 +67,19 @@ def implementation_problems(profile: BuildProfile) -> Iterator[Problem]:
     if profile.group_norm.wants_plugins and not profile.plugins:
         hint = "use group_norm: native, or give a library that has the plugin under plugins:"
         yield Problem(("group_norm",), _GROUP_NORM_REASON, hint)
+    wanting = [key for key in _OPERATORS if getattr(profile, key).wants_plugins]
+    for setting in _portable(profile.builder):
+        for key in wanting:
+            reason = f"builder.{setting} asks for an engine that runs elsewhere too, which has to have TensorRT's own layers"
+            yield Problem((key,), f"a plugin does not go with it: {reason}", f"use {key}: native, or leave out {setting}")
+
+
+def _portable(builder: BuilderSettings) -> Iterator[str]:
+    """Settings that ask for an engine that other versions or other GPUs take as well."""
+    if builder.version_compatible:
+        yield "version_compatible"
+    if builder.hardware_compatibility not in (None, "none"):
+        yield "hardware_compatibility"
 
 
 def unknown_nodes(profile: BuildProfile, operators: Mapping[str, str]) -> Iterator[Problem]:

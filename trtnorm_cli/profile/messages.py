@@ -29,6 +29,8 @@ SECTIONS: dict[KeyPath, type[BaseModel]] = {
     ("data", ANY, "constant"): model.Constant,
     ("tolerances", ANY): model.Tolerance,
     ("rules",): model.RuleSettings,
+    ("instance_norm",): model.NormImplementation,
+    ("group_norm",): model.NormImplementation,
 }
 DISTRIBUTIONS = tuple(str(path[2]) for path in SECTIONS if path[:2] == ("data", ANY))
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import onnx
 from rich.console import Console
+from rich.table import Table
 
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
+from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.shapes import model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.report.console import counts_text, shape_text, table
@@ -42,6 +44,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "outputs": [_output(value) for value in model.graph.output],
         "nodes": dict(Counter(node.op_type for node in all_nodes(model)).most_common()),
         "cleaning": dict(sorted(cleaning.counts.items())),
+        "plugins": [asdict(node) for node in plugin_nodes(model)],
         "normalizations": [{**_norm(norm), "build": _outcome(norm, planned)} for norm in normalizations(cleaning.model)],
         "warnings": [*loaded.warnings, *cleaning.notes],
     }
@@ -90,12 +93,27 @@ def print_model(out: Console, path: Path, described: dict[str, Any]) -> None:
     out.print(table("", ("", "name", "type", "shape"), rows), new_line_start=True)
     for warning in described["warnings"]:
         out.print(f"note: {warning}")
+    if described["plugins"]:
+        out.print(_plugin_table(described["plugins"]), new_line_start=True)
     if not described["normalizations"]:
         out.print("\nno normalization nodes")
         return
     columns = ("operator", "name", "input", "channels", "parameters", "epsilon", "fed by", "build")
     nodes = [_row(norm) for norm in described["normalizations"]]
     out.print(table("Normalization nodes", columns, nodes), new_line_start=True)
+
+
+def _plugin_table(plugins: list[dict[str, Any]]) -> Table:
+    """Nodes that ask TensorRT for a plugin, and whether anybody else can run them."""
+    columns = ("plugin", "name", "version", "namespace", "attributes", "elsewhere")
+    rows = [
+        (p["operator"], p["node"], p["version"], p["namespace"], ", ".join(p["attributes"]), _elsewhere(p)) for p in plugins
+    ]
+    return table("Plugin nodes", columns, rows)
+
+
+def _elsewhere(plugin: dict[str, Any]) -> str:
+    return "runs as the function in the file" if plugin["has_function"] else "does not run: the file has no function for it"
 
 
 def _row(norm: dict[str, Any]) -> tuple[object, ...]:

@@ -75,7 +75,7 @@ UNKNOWN_RANK = parse(
     opset=21,
 )
 REFUSALS = [
-    Refusal(rule.the_profile_asks_for_it, norm(), "the build profile says group_norm: native"),
+    Refusal(rule.the_profile_asks_for_it, norm(), "no plugin is asked for (group_norm: native)"),
     Refusal(rule.the_data_suits_the_plugin, UNKNOWN_RANK, "type or rank of x, the data of gn0, is not known", PLUGIN),
     Refusal(rule.the_data_suits_the_plugin, norm(kind="float16"), "x is float16, the plugin takes float32 only", PLUGIN),
     Refusal(rule.the_data_suits_the_plugin, norm("2, 6, 5"), "x has rank 3, the plugin takes rank 4", PLUGIN),

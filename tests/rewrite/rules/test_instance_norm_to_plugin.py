@@ -202,7 +202,7 @@ UNKNOWN_RANK = parse(
 WRONG_EPSILON = norm(attributes="<epsilon=1>")
 
 REFUSALS = [
-    Refusal(rule.the_profile_asks_for_it, norm(), "the build profile says instance_norm: native"),
+    Refusal(rule.the_profile_asks_for_it, norm(), "no plugin is asked for (instance_norm: native)"),
     Refusal(rule.the_data_suits_the_plugin, norm(shape="N, 3, L"), "x has rank 3, the plugin takes rank 4 and 5", PLUGIN),
     Refusal(rule.the_data_suits_the_plugin, norm(shape="N, 3, 2, 2, 2, 2"), "x has rank 6", PLUGIN),
     Refusal(rule.the_data_suits_the_plugin, norm("double"), "x is double, the plugin takes float32 and float16", PLUGIN),

@@ -30,7 +30,7 @@ _PER_CHANNEL = 21
 def the_profile_asks_for_it(m: Match) -> str | None:
     """the build profile says ``group_norm: plugin`` for the node."""
     choice = m.settings.group_norm.of(describe(m.node(NORM)))
-    return None if choice == "plugin" else f"the build profile says group_norm: {choice}"
+    return None if choice == "plugin" else "no plugin is asked for (group_norm: native)"
 
 
 def the_data_suits_the_plugin(m: Match) -> str | None:
@@ -91,6 +91,10 @@ def _per_channel(m: Match, role: str) -> NewConstant:
     return NewConstant(role, np.repeat(value, channels // value.size))
 
 
+def warning(m: Match) -> str:
+    return plugin.NOT_RUN.format(plugin=plugin.GROUP_NORM)
+
+
 RULE = Rule(
     name=GROUP_NORM_TO_PLUGIN,
     pattern=op("GroupNormalization", Var("x"), Var("scale"), Var("bias"), name=NORM),
@@ -101,6 +105,7 @@ RULE = Rule(
         epsilon_is_a_float,
     ),
     replacement=plugin_node,
+    warning=warning,
     because="the build profile asks for a plugin and names its library (group_norm: plugin)",
     since_opset=18,
 )

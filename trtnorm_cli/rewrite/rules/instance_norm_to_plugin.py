@@ -37,7 +37,7 @@ _DEFAULT_ALPHA = 0.01
 def the_profile_asks_for_it(m: Match) -> str | None:
     """the build profile says ``instance_norm: plugin`` for the node."""
     choice = m.settings.instance_norm.of(describe(m.node(NORM)))
-    return None if choice == "plugin" else f"the build profile says instance_norm: {choice}"
+    return None if choice == "plugin" else "no plugin is asked for (instance_norm: native)"
 
 
 def the_data_suits_the_plugin(m: Match) -> str | None:
@@ -135,6 +135,10 @@ def plugin_node(m: Match) -> NewNode:
     return NewNode(plugin.INSTANCE_NORM, (m.tensor("x"),), attrs, name=norm.name, role="plugin", function=function)
 
 
+def warning(m: Match) -> str:
+    return plugin.NOT_RUN.format(plugin=plugin.INSTANCE_NORM)
+
+
 RULE = Rule(
     name=INSTANCE_NORM_TO_PLUGIN,
     pattern=op("InstanceNormalization", Var("x"), Var("scale"), Var("bias"), name=NORM),
@@ -147,6 +151,7 @@ RULE = Rule(
         epsilon_is_a_float,
     ),
     replacement=plugin_node,
+    warning=warning,
     because="the build profile asks for TensorRT's plugin (instance_norm: plugin)",
     reach=a_following_activation,
 )
