@@ -255,6 +255,7 @@ def fake(monkeypatch, body: str) -> None:
     ("os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)", (), "the build process was ended by SIGKILL"),
     ("os.abort()", (), "the build process was ended by SIGABRT"),
     ("time.sleep(60)", ("--timeout", "0.5"), "the build took longer than 0.5 s and was stopped"),
+    ("held = b'x' * (300 << 20); time.sleep(60)", ("--memory", "200MiB"), "more than 200 MiB, and was stopped"),
     ("sys.exit(0)", (), "without a result"),
 ])  # fmt: skip
 def test_a_builder_that_dies_keeps_an_earlier_engine_and_the_evidence(work, capsys, monkeypatch, body, arguments, words):
@@ -268,6 +269,47 @@ def test_a_builder_that_dies_keeps_an_earlier_engine_and_the_evidence(work, caps
     assert [p.name for p in work.iterdir() if p.name.startswith(".")] == []
     (kept,) = left_in_temp(work)
     assert f"work folder {work.parent / 'temp' / kept}" in shown
+
+
+FULL_DISK = (
+    "import resource; from trtnorm_cli.build import worker; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2); "
+    "worker.main()"
+)
+
+
+@rtx
+def test_a_full_disk_keeps_an_earlier_engine(work, capsys, monkeypatch):
+    fake(monkeypatch, FULL_DISK)
+    (work / "out.engine").write_text("earlier")
+    assert build("good.onnx", "-o", "out.engine") == 6
+    assert "the engine cannot be written: File too large" in capsys.readouterr().err
+    assert (work / "out.engine").read_text() == "earlier"
+    assert not (work / "out.engine.json").exists()
+    assert [p.name for p in work.iterdir() if p.name.startswith(".")] == []
+
+
+@rtx
+def test_a_disk_that_is_full_at_the_very_end(work, capsys, monkeypatch):
+    (work / "out.engine").write_text("earlier")
+    real = Path.write_text
+
+    def full(self, *arguments, **more):
+        if self.name == "manifest":
+            raise OSError(28, "No space left on device")
+        return real(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert build("good.onnx", "-o", "out.engine", "--no-compare") == 2
+    assert "the engine cannot be written: No space left on device" in capsys.readouterr().err
+    assert (work / "out.engine").read_text() == "earlier"
+    assert not (work / "out.engine.json").exists()
+
+
+def test_no_folder_to_work_in(work, capsys, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(work / "gone"))
+    monkeypatch.setattr("trtnorm_cli.build.backend.require_backend", lambda name: None)
+    assert build("good.onnx") == 2
+    assert "no folder can be made to work in" in capsys.readouterr().err
 
 
 @rtx
@@ -364,7 +406,7 @@ else:
     from pathlib import Path
     from trtnorm_cli.build.launch import launch
     code = "import sys, time; from pathlib import Path; Path(sys.argv[1], 'ready').touch(); time.sleep(60)"
-    def stop(request, folder, on_event, timeout_s):
+    def stop(request, folder, on_event, timeout_s, **more):
         def watch():
             while not Path(folder, "ready").exists():
                 time.sleep(0.01)
@@ -390,6 +432,31 @@ def test_an_interrupt_leaves_nothing_behind(work, where):
     assert done.stderr.strip().endswith("interrupted")
     assert sorted(p.name for p in work.iterdir()) == before
     assert (work / "out.engine").read_text() == "earlier"
+    assert left_in_temp(work) == []
+
+
+@rtx
+@pytest.mark.parametrize("stage", ["rewriting and checking", "building the engine", "comparing"])
+def test_an_interrupt_ends_it_within_a_second(work, stage):
+    """Also while TensorRT, which does not look for signals, is at work."""
+    operators = [("Relu", "Sigmoid", "Tanh", "Abs")[n % 4] for n in range(600)]
+    body = " ".join(f"t{n + 1} = {operator}(t{n})" for n, operator in enumerate(operators))
+    saved(parse(f"g (float[2, 4] t0) => (float[2, 4] t600) {{ {body} }}"), work / "deep.onnx")
+    before = sorted(p.name for p in work.iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trtnorm_cli", "build", "deep.onnx"], env=environment(TMPDIR=str(work.parent / "temp")),
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert any(stage in line for line in process.stderr)
+    time.sleep(0.2)
+    start = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    shown = process.stderr.read()
+    assert process.wait(timeout=30) == 130, shown
+    assert time.monotonic() - start < 1
+    assert shown.endswith("interrupted\n")
+    assert sorted(p.name for p in work.iterdir()) == before
     assert left_in_temp(work) == []
 
 

@@ -61,7 +61,7 @@ def inspect_engine(engine: Path) -> dict[str, Any]:
             str(engine),
             f"keep {path.name} beside the engine; `trtnorm build` writes both",
         )
-    manifest = _read(path)
+    manifest = read_manifest(path)
     digest = sha256_of([engine])
     return {
         "manifest": manifest,
@@ -74,11 +74,12 @@ def backend_of(engine: Path) -> str:
     """The backend that built ``engine``: what its manifest says, or else what its first bytes are."""
     manifest = manifest_of(engine)
     if manifest.is_file():
-        return str(_read(manifest)["versions"]["backend"])
+        return str(read_manifest(manifest)["versions"]["backend"])
     return "tensorrt-rtx" if _first_bytes(engine)[:1] == b"v" else "tensorrt"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The content of a manifest; raises ``ModelError`` for anything else."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:

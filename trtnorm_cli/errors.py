@@ -28,6 +28,12 @@ class OutOfTolerance(TrtnormError):
     exit_code = 1
 
 
+class NotReproducible(TrtnormError):
+    """The same input gave different bytes."""
+
+    exit_code = 1
+
+
 class UsageProblem(TrtnormError):
     """The command line asks for something that cannot be done as asked."""
 

@@ -9,16 +9,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.build.explain import refusal
+from trtnorm_cli.build.facts import BackendFacts
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.manifest import make_manifest
 from trtnorm_cli.build.plugins import require_plugins_can_be, with_plugins
 from trtnorm_cli.build.preflight import require_settings, settings_of
+from trtnorm_cli.build.reproducible import require_reproducible
 from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
 from trtnorm_cli.build.typed import require_types
+from trtnorm_cli.build.up_to_date import made_from
 from trtnorm_cli.build.variants import VariantBuilder
 from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.compare.session import compare_rewriting
@@ -46,6 +50,8 @@ class BuildOptions:
 
     backend: str | None = None
     timeout_s: float | None = None
+    memory_bytes: int | None = None
+    check_reproducible: bool = False
     compare: bool = True
     seed: int = 0
 
@@ -121,17 +127,25 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         with clock.time("rewrite"):
             workshop = prepared.workshop()
             fitted = shapes_and_settings(prepared)
-            variants = VariantBuilder(work, options.backend, *fitted, options.timeout_s, prepared.plugin_libraries)
+            limits = {"timeout_s": options.timeout_s, "memory_bytes": options.memory_bytes}
+            variants = VariantBuilder(work, options.backend, *fitted, plugins=prepared.plugin_libraries, **limits)
             rewriting, choice = _choose(workshop, variants)
             rewriting.require_all_checks_passed()
             files = save_model(rewriting.model, fixed, rewriting.folder)
             require_valid(loaded.path, fixed)
-        request = _request(prepared, rewriting, work, beside / engine.name, options.backend)
-        result = launch(request, work, on_event, options.timeout_s)
+
+        def run(request: BuildRequest, folder: Path) -> BuildResult:
+            return launch(request, folder, on_event, options.timeout_s, memory_bytes=options.memory_bytes)
+
+        result = run(_request(prepared, rewriting, work, beside / engine.name, options.backend), work)
         if not result.ok:
             raise refusal(result, rewriting.model, work)
         notes = require_types(rewriting.model, result)
         clock.seconds.update(result.seconds)
+        if options.check_reproducible:
+            with clock.time("reproducible"):
+                again = partial(_make_again, prepared, variants)
+                require_reproducible(files, beside / engine.name, work, again, run)
         with clock.time("variants"):
             before = _kernels_before(workshop, rewriting, result, variants)
         comparison = None
@@ -144,9 +158,19 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         manifest["optimize"] = {"policy": workshop.settings.optimize, "chosen": choice, "before": before}
         manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
         manifest["warnings"] += notes
+        facts = BackendFacts(result.backend, result.version, devices=result.devices)
+        manifest["made_from"] = made_from(prepared, facts)
+        manifest["reproducible"] = options.check_reproducible or None
         manifest["seconds"] = clock.seconds
         _put_in_place(manifest, beside, engine)
     return manifest
+
+
+def _make_again(prepared: Prepared, variants: VariantBuilder, folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
+    """The files of a rewritten model, made from the start, and the request to build it."""
+    rewriting, _ = _choose(prepared.workshop(), variants)
+    files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder)
+    return files, _request(prepared, rewriting, folder, engine, variants.backend)
 
 
 def _choose(workshop: Workshop, variants: VariantBuilder) -> tuple[Rewriting, dict[str, Any] | None]:
@@ -211,7 +235,12 @@ def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple
 @contextmanager
 def _work_folder() -> Iterator[Path]:
     """The folder of one build. It stays when TensorRT refused the model or died, because the message names it."""
-    folder = Path(tempfile.mkdtemp(prefix="trtnorm-build-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="trtnorm-build-"))
+    except OSError as error:
+        raise UsageProblem(
+            f"no folder can be made to work in: {error.strerror}", error.filename, "set TMPDIR to a folder with room"
+        ) from error
     keep = False
     try:
         yield folder
@@ -224,7 +253,11 @@ def _work_folder() -> Iterator[Path]:
 
 
 def _put_in_place(manifest: dict[str, Any], beside: Path, engine: Path) -> None:
+    """Give engine and manifest their names, after both are on the disk."""
     text = json.dumps(manifest, indent=2) + "\n"
-    (beside / "manifest").write_text(text, encoding="utf-8")
-    (beside / engine.name).replace(engine)
-    (beside / "manifest").replace(manifest_of(engine))
+    try:
+        (beside / "manifest").write_text(text, encoding="utf-8")
+        (beside / engine.name).replace(engine)
+        (beside / "manifest").replace(manifest_of(engine))
+    except OSError as error:
+        raise UsageProblem(f"the engine cannot be written: {error.strerror}", str(engine), "make room, or use -o") from error

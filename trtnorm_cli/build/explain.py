@@ -11,7 +11,7 @@ from trtnorm_cli.build.catalogue import CATALOGUE, Entry, is_missing_driver_nois
 from trtnorm_cli.build.plugins import STAGE as PLUGINS
 from trtnorm_cli.build.plugins import refusal_of_plugins
 from trtnorm_cli.build.request import LOG_FILE, BuildResult, TensorRTMessage
-from trtnorm_cli.errors import TensorRTRefusal, TrtnormError, UsageProblem
+from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.walk import all_nodes
 
 _STAGES = {
@@ -34,6 +34,9 @@ def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path) -> Trtnor
         return UsageProblem("\n".join(message.text for message in result.errors))
     if result.stage == PLUGINS:
         return refusal_of_plugins(result, folder)
+    if result.stage == "write":
+        reason = "; ".join(message.text for message in result.errors)
+        return BuilderDied(f"the engine cannot be written: {reason}", hint="make room there, or choose another folder with -o")
     messages = informative(result.errors)
     lines = [line for message in messages[:_SHOWN] for line in _lines(message, model)]
     if len(messages) > _SHOWN:

@@ -27,9 +27,9 @@ class BackendFacts:
 
     name: str
     version: str
-    capabilities: tuple[str, ...]
-    targets: tuple[str, ...]
-    devices: tuple[str, ...]
+    capabilities: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 def facts_of(backend: Backend) -> BackendFacts:

@@ -10,14 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.build.child_process import child_environment
-from trtnorm_cli.build.request import LOG_FILE, RESULT_FILE, STDERR_FILE, BuildRequest, BuildResult
+from trtnorm_cli.build.limits import Limits, Watch
+from trtnorm_cli.build.request import CANNOT_WRITE, LOG_FILE, RESULT_FILE, STDERR_FILE, BuildRequest, BuildResult
 from trtnorm_cli.errors import BuilderDied
 
 WORKER = (sys.executable, "-m", "trtnorm_cli.build.worker")
@@ -30,15 +30,19 @@ def launch(
     on_event: EventHandler,
     timeout_s: float | None = None,
     worker: tuple[str, ...] = WORKER,
+    memory_bytes: int | None = None,
 ) -> BuildResult:
     """Run the build process on ``request`` in ``folder`` and return its result, good or bad.
 
-    Raises ``BuilderDied`` when the process crashed, was killed, ran longer than ``timeout_s`` seconds, or ended without a
-    result. An interrupt kills the child at once and is raised again. ``folder`` is kept in every case: it belongs to the
-    caller.
+    Raises ``BuilderDied`` when the process crashed, was killed, ran longer than ``timeout_s`` seconds, used more than
+    ``memory_bytes`` of memory, could not write its files, or ended without a result. An interrupt kills the child at once
+    and is raised again. ``folder`` is kept in every case: it belongs to the caller.
     """
-    request.save(folder)
-    (folder / RESULT_FILE).unlink(missing_ok=True)
+    try:
+        request.save(folder)
+        (folder / RESULT_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise BuilderDied(f"the work folder cannot be written: {error.strerror}", str(folder), _ROOM) from error
     reader, writer = os.pipe()
     command = [*worker, str(folder), str(writer)]
     with (folder / STDERR_FILE).open("wb") as stderr:
@@ -55,7 +59,7 @@ def launch(
     follower = threading.Thread(target=_follow, args=(reader, on_event), daemon=True)
     follower.start()
     with _killed_on_exit(child):
-        code = _wait(child, timeout_s, folder)
+        code = _wait(child, Watch(Limits(timeout_s, memory_bytes), child.pid), folder)
     follower.join(timeout=5)
     return _decode(code, folder)
 
@@ -75,18 +79,15 @@ def _killed_on_exit(child: subprocess.Popen[bytes]) -> Iterator[None]:
             child.wait()
 
 
-def _wait(child: subprocess.Popen[bytes], timeout_s: float | None, folder: Path) -> int:
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+def _wait(child: subprocess.Popen[bytes], watch: Watch, folder: Path) -> int:
     while True:
         try:
-            return child.wait(timeout=0.1)
+            return child.wait(timeout=watch.interval_s)
         except subprocess.TimeoutExpired:
-            if deadline is not None and time.monotonic() > deadline:
-                raise BuilderDied(
-                    f"the build took longer than {timeout_s:g} s and was stopped",
-                    where=_evidence(folder),
-                    hint=f"allow more time with --timeout, or repeat the build by hand:\n{repeat_command(folder)}",
-                ) from None
+            if (exceeded := watch.exceeded()) is not None:
+                summary, more = exceeded
+                hint = f"{more}, or repeat the build by hand:\n{repeat_command(folder)}"
+                raise BuilderDied(summary, _evidence(folder), hint) from None
 
 
 def _follow(reader: int, on_event: EventHandler) -> None:
@@ -119,14 +120,20 @@ def _result(folder: Path) -> BuildResult | None:
 
 
 def _death(code: int) -> str:
+    if code == CANNOT_WRITE:
+        return "the build process could not write its files"
     if code >= 0:
         return f"the build process ended with exit code {code} and without a result"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return f"the build process was ended by {name}"
 
 
+_ROOM = "make room on the disk of the work folder, or move it with the environment variable TMPDIR"
+
+
 def _advice(code: int, folder: Path) -> str:
     reasons = {
+        CANNOT_WRITE: _ROOM,
         -signal.SIGKILL: "it was killed from outside, most often by the kernel for want of memory: free memory, or give "
         "the machine more; a build needs about three times the size of the model",
         -signal.SIGSEGV: "TensorRT itself crashed; a graph thousands of nodes deep or a function that calls itself does it",

@@ -10,6 +10,8 @@ from typing import Any
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"
 LOG_FILE = "build.log"
+# The exit code of a build process that could not write its own files.
+CANNOT_WRITE = 74
 STDERR_FILE = "worker-stderr.log"
 
 ShapeTriple = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -61,7 +63,8 @@ class BuildResult:
     """What the child found. ``stage`` is the last stage it reached: load, parse, settings, profile, build, write or done.
 
     ``bindings`` are the compiled engine's inputs and outputs, ``targets`` the compute capabilities that it was compiled for
-    (both as far as TensorRT tells them), and ``newer_too`` says whether it also loads on later ones.
+    (both as far as TensorRT tells them), and ``newer_too`` says whether it also loads on later ones. ``devices`` are the
+    GPUs of the machine.
     """
 
     ok: bool
@@ -77,6 +80,7 @@ class BuildResult:
     bindings: tuple[dict[str, Any], ...] = ()
     targets: tuple[str, ...] = ()
     newer_too: bool = False
+    devices: tuple[str, ...] = ()
     engine_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -94,6 +98,6 @@ class BuildResult:
             return None
         data = json.loads(path.read_text(encoding="utf-8"))
         data["errors"] = tuple(TensorRTMessage(**error) for error in data["errors"])
-        for key in ("warnings", "inputs", "outputs", "layers", "kernels", "bindings", "targets"):
+        for key in ("warnings", "inputs", "outputs", "layers", "kernels", "bindings", "targets", "devices"):
             data[key] = tuple(data[key])
         return BuildResult(**data)

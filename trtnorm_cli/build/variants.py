@@ -45,6 +45,7 @@ class VariantBuilder:
     settings: dict[str, object]
     timeout_s: float | None
     plugins: tuple[str, ...] = ()
+    memory_bytes: int | None = None
 
     def build(self, rewriting: Rewriting) -> Kernels:
         """The kernels of one variant. What TensorRT refuses or dies on has none."""
@@ -55,7 +56,7 @@ class VariantBuilder:
             settings = {**self.settings, "profiling_verbosity": "detailed"}
             request = BuildRequest("variant.onnx", str(work / "variant.engine"), self.backend, self.profiles, settings)
             request = with_plugins(request, model, self.plugins)
-            return _kernels(launch(request, work, lambda event: None, self.timeout_s))
+            return _kernels(launch(request, work, lambda event: None, self.timeout_s, memory_bytes=self.memory_bytes))
         except BuilderDied as error:
             return Kernels({}, 0, error.summary)
         finally:

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,10 +22,11 @@ from trtnorm_cli.build.backend import Backend, load_backend
 from trtnorm_cli.build.catalogue import is_missing_driver_noise
 from trtnorm_cli.build.child_process import die_with_parent, run_with_large_stack
 from trtnorm_cli.build.describe import describe_network
+from trtnorm_cli.build.gpu import device_names
 from trtnorm_cli.build.io_table import read_io_table
 from trtnorm_cli.build.layer_table import is_layer_table, read_layer_table
 from trtnorm_cli.build.plan import CompiledFor, compiled_for
-from trtnorm_cli.build.request import LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
+from trtnorm_cli.build.request import CANNOT_WRITE, LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
 from trtnorm_cli.build.settings import apply_settings, faults_of, notes_of
 from trtnorm_cli.errors import TrtnormError
 
@@ -125,6 +127,7 @@ class Build:
             bindings=self.logger.bindings,
             targets=compiled.targets if compiled else (),
             newer_too=compiled is not None and compiled.newer_too,
+            devices=device_names(),
             engine_bytes=path.stat().st_size,
             seconds=self.seconds,
             **described,
@@ -228,10 +231,14 @@ class Build:
         path = Path(self.request.engine)
         if not path.parent.is_dir():  # a build repeated by hand: the place for the engine is gone
             path = self.folder / path.name
-        with path.open("wb") as stream:
-            stream.write(memoryview(plan))
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with path.open("wb") as stream:
+                stream.write(memoryview(plan))
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise Refused("write", [TensorRTMessage(error.strerror or str(error))]) from error
         return path
 
 
@@ -273,11 +280,21 @@ def work(folder: Path, events: Events) -> int:
     return 0
 
 
+def work_or_say_why_not(folder: Path, events: Events) -> int:
+    """The exit code of ``work``; ``CANNOT_WRITE`` when the log or the result cannot be written."""
+    try:
+        return work(folder, events)
+    except OSError as error:
+        with suppress(OSError):  # its own error output is on the same disk
+            print(f"{error.strerror}: {error.filename or folder}", file=sys.stderr, flush=True)
+        return CANNOT_WRITE
+
+
 def main() -> None:
     die_with_parent()
     folder = Path(sys.argv[1])
     events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None)
-    code = run_with_large_stack(lambda: work(folder, events))
+    code = run_with_large_stack(lambda: work_or_say_why_not(folder, events))
     sys.stdout.flush()
     # TensorRT's objects are freed in an order of Python's choosing at exit; everything is on disk, so leave at once.
     os._exit(code)

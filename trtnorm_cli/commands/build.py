@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option, model_argument, profile_option, weights_option
+from trtnorm_cli.commands.options import (
+    backend_option,
+    json_option,
+    memory_option,
+    model_argument,
+    profile_option,
+    weights_option,
+)
 
 
 @click.command("build")
@@ -17,6 +24,9 @@ from trtnorm_cli.commands.options import backend_option, json_option, model_argu
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine", help="Default: MODEL's stem here.")
 @backend_option
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop the builder after.")
+@memory_option
+@click.option("--force", is_flag=True, help="Build although the engine is up to date.")
+@click.option("--check-reproducible", is_flag=True, help="Rewrite and build twice, and compare the bytes.")
 @click.option("--no-compare", is_flag=True, help="Do not compare what TensorRT made of the model with the model.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the comparison's inputs.")
 @json_option
@@ -27,6 +37,9 @@ def command(
     output: Path | None,
     backend: str | None,
     timeout: float | None,
+    memory: int | None,
+    force: bool,
+    check_reproducible: bool,
     no_compare: bool,
     seed: int,
     as_json: bool,
@@ -34,7 +47,8 @@ def command(
     """Rewrite MODEL, prove each change numerically, and build a TensorRT engine from it.
 
     Writes OUT.engine and its manifest OUT.engine.json, after what TensorRT made of the model was compared with the model.
-    --profile may be left out when every input is static.
+    --profile may be left out when every input is static. An engine that was made from the same model, profile and programs
+    is up to date and not built again.
 
     \b
     Example:
@@ -42,15 +56,22 @@ def command(
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.build.backend import require_backend
+    from trtnorm_cli.build.up_to_date import earlier_manifest
     from trtnorm_cli.prepare import prepare
-    from trtnorm_cli.report.build import print_summary
+    from trtnorm_cli.report.build import print_summary, print_up_to_date
     from trtnorm_cli.report.progress import BuildProgress
 
     prepared = prepare(model, profile, weights)
     require_backend(backend)
     engine = output or Path(model.stem + ".engine")
+    earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
+    if earlier is not None:
+        if as_json:
+            click.echo(json.dumps(earlier, indent=2))
+        print_up_to_date(earlier, engine, stderr=as_json)
+        return
     with BuildProgress() as progress:
-        options = pipeline.BuildOptions(backend, timeout, not no_compare, seed)
+        options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, not no_compare, seed)
         manifest = pipeline.build(prepared, engine, options, progress)
     if as_json:
         click.echo(json.dumps(manifest, indent=2))

@@ -18,6 +18,21 @@ weights_option = click.option(
     metavar="FILE",
     help="A .safetensors or .pt file to take parameters from that do not fit.",
 )
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Bytes of a size such as ``4GiB``."""
+    from pydantic import ValidationError
+
+    from trtnorm_cli.profile.scalars import read_bytes
+
+    try:
+        return None if value is None else read_bytes(int(value) if value.isdigit() else value)
+    except ValidationError as error:
+        raise click.BadParameter(error.errors()[0]["msg"]) from None
+
+
+memory_option = click.option("--memory", callback=_size, metavar="SIZE", help="Stop the builder above, as in 4GiB.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout and everything else to stderr.")
 backend_option = click.option(
     "--backend",

@@ -19,6 +19,17 @@ def print_summary(manifest: dict[str, Any], engine: Path, stderr: bool = False) 
     out.print(f"\nengine    {engine}\nmanifest  {engine}.json")
 
 
+def print_up_to_date(manifest: dict[str, Any], engine: Path, stderr: bool = False) -> None:
+    """That nothing had to be built, and what would build all the same."""
+    versions = manifest["versions"]
+    out = console(stderr)
+    out.print(
+        f"{engine} is up to date: made from the same model, profile and settings with {versions['backend']} "
+        f"{versions['tensorrt']}; --force builds it again"
+    )
+    print_warnings(out, manifest["rewrite_warnings"])
+
+
 def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     network, versions = manifest["network"], manifest["versions"]
     rows = [

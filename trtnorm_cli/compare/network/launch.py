@@ -60,7 +60,11 @@ def network_of(
     request = folder / REQUEST_FILE
     wishes = {"model": str(model.absolute()), "output": str(out.absolute()), "backend": backend}
     request.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
-    result = _run(request, timeout_s, worker)
+    try:
+        result = _run(request, timeout_s, worker)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     if not result["ok"]:
         raise _problem(result, model, folder)
     shutil.rmtree(folder)
