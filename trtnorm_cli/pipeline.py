@@ -127,8 +127,8 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         with clock.time("rewrite"):
             workshop = prepared.workshop()
             fitted = shapes_and_settings(prepared)
-            limits = {"timeout_s": options.timeout_s, "memory_bytes": options.memory_bytes}
-            variants = VariantBuilder(work, options.backend, *fitted, plugins=prepared.plugin_libraries, **limits)
+            given = (*fitted, options.timeout_s, prepared.plugin_libraries, options.memory_bytes)
+            variants = VariantBuilder(work, options.backend, *given)
             rewriting, choice = _choose(workshop, variants)
             rewriting.require_all_checks_passed()
             files = save_model(rewriting.model, fixed, rewriting.folder)
