@@ -78,6 +78,7 @@ def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
 
 def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
     # onnx-ir and onnxscript take most of a second to import, which no other command should pay.
+    from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
     from trtnorm_cli.onnx_model.ir_model import close_model, open_model
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
     from trtnorm_cli.onnx_model.tidy import (
@@ -101,6 +102,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
         if folding:
             shapes = _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
+        make_biases_vectors(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)
     remove_dead_nodes(opened.model, counts)
     result = close_model(opened, shapes)
