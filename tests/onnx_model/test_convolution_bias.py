@@ -81,6 +81,8 @@ def test_other_shapes_have_no_meaning_and_stay(shape):
     assert "biases of convolutions made vectors" not in result.counts
 
 
-def test_vectors_stay():
-    weights = {"w": random(4, 2, 3, 3), "b": random(4)}
-    assert cleaned(parse("g (float[N, 2, 5, 5] x) => (float[N, 4, 3, 3] y) { y = Conv(x, w, b) }", weights)).counts == {}
+@pytest.mark.parametrize("channels", [1, 4])
+def test_vectors_stay(channels):
+    weights = {"w": random(channels, 2, 3, 3), "b": random(channels)}
+    model = parse(f"g (float[N, 2, 5, 5] x) => (float[N, {channels}, 3, 3] y) {{ y = Conv(x, w, b) }}", weights)
+    assert cleaned(model).counts == {}

@@ -27,7 +27,9 @@ def _vector(node: ir.Node) -> np.ndarray | None:
     """The bias as a vector; None where it is one already, or what it means is not known."""
     bias, channels = node.inputs[2], _channels(node)
     values = None if bias is None else _values(bias)
-    if values is None or channels is None or values.size == 0 or (values.ndim == 1 and values.size > 1):
+    if values is None or channels is None or values.size == 0:
+        return None
+    if values.ndim == 1 and (values.size > 1 or channels == 1):
         return None
     if values.size == channels:
         return values.reshape(channels)
