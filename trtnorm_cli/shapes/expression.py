@@ -377,6 +377,12 @@ def choice(condition: Size, yes: Size, no: Size) -> Size:
     return yes if yes == no else apply("where", condition, yes, no)
 
 
+def is_choice(value: object) -> bool:
+    """True for what is one thing under a condition and another otherwise."""
+    atom = _single_atom(value) if isinstance(value, Expr) else None
+    return atom is not None and atom.op == "where"
+
+
 def product_of(values: Iterable[Size]) -> Size:
     """The product of ``values``; 1 without any."""
     total: Size = 1

@@ -1,0 +1,20 @@
+"""What each operator makes of symbolic shapes, and what it demands of them; one table for the default domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trtnorm_cli.shapes.node import Node
+from trtnorm_cli.shapes.operators import elementwise, matrix, movement, normalization, reduction, resampling, windows
+from trtnorm_cli.shapes.tensor import SymbolicTensor
+
+OPERATORS: dict[str, Callable[[Node], list[SymbolicTensor]]] = {
+    **elementwise.RULES,
+    **movement.RULES,
+    **normalization.RULES,
+    **windows.RULES,
+    **matrix.RULES,
+    **reduction.RULES,
+    **resampling.RULES,
+}
+"""Outputs from a node, the first ones in order; of outputs that are not returned nothing is known."""
