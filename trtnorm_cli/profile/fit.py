@@ -7,12 +7,12 @@ checks only opt (and drops a bad second profile without a word), so everything i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, counted, format_shape
 from trtnorm_cli.profile.messages import indexed
-from trtnorm_cli.profile.model import BuildProfile, DimRange, Normal, OptimizationProfile, ShapeRange, Uniform
-from trtnorm_cli.profile.model_input import ModelInput, symbols_of
+from trtnorm_cli.profile.model import BuildProfile, DimRange, Normal, OptimizationProfile, ShapeRange, Uniform, ValueRange
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of
 from trtnorm_cli.profile.paste import default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal
@@ -26,12 +26,15 @@ class FittedProfile:
     """One optimization profile with min, opt and max of every input, static ones included.
 
     ``dims`` holds the values of every symbolic dimension, and its ``multiple_of`` where the profile gives one, for
-    whoever draws shapes in between.
+    whoever draws shapes in between. ``origins`` says where min, opt and max of each stand, and of each dimension without a
+    name, which is called ``x[2]``. ``values`` are those of inputs that hold sizes.
     """
 
     name: str
     shapes: Mapping[str, MinOptMax]
     dims: Mapping[str, DimRange]
+    origins: Mapping[str, tuple[KeyPath, ...]] = field(default_factory=dict)
+    values: Mapping[str, MinOptMax] = field(default_factory=dict)
 
     def at(self, corner: str) -> dict[str, Shape]:
         """Return the shape of every input at ``min``, ``opt`` or ``max``."""
@@ -77,9 +80,9 @@ def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> FittedPro
     problems = [*_data_problems(profile, inputs), *_unknown_dims(profile.dims, ("dims",), inputs)]
     fitted = []
     for name, one in zip(names, fits, strict=True):
-        shapes = one.shapes()
+        shapes, values = one.shapes(), one.values()
         problems += one.problems
-        fitted.append(FittedProfile(name, shapes, one.ranges))
+        fitted.append(FittedProfile(name, shapes, one.ranges, one.origins, values))
     if problems:
         positions = profile.positions
         raise refusal([_located(problem, positions) for problem in problems], positions)
@@ -90,6 +93,7 @@ class _Fit:
     """One optimization profile while it is being fitted."""
 
     def __init__(self, profile: BuildProfile, index: int, inputs: Sequence[ModelInput]) -> None:
+        self._profile = profile
         self._positions = profile.positions
         self._inputs = {model_input.name: model_input for model_input in inputs}
         declared = profile.optimization_profiles
@@ -99,7 +103,7 @@ class _Fit:
         self.problems = _unknown_dims(self._own.dims, (*self._path, "dims"), inputs)
         self.ranges: dict[str, DimRange] = {}
         # For each symbolic dimension the key paths that gave its min, opt and max.
-        self._origins: dict[str, tuple[KeyPath, ...]] = {}
+        self.origins: dict[str, tuple[KeyPath, ...]] = {}
         self._take_dims(profile.dims, ("dims",), {})
         self._take_dims(self._own.dims, (*self._path, "dims"), profile.dims)
         # With a misspelled name or a wrong entry, what is missing elsewhere would be its consequence and no news.
@@ -127,12 +131,25 @@ class _Fit:
             if name in entries or (name not in self._own.inputs and model_input not in missing)
         }
 
+    def values(self) -> dict[str, MinOptMax]:
+        """Return the values of the inputs that hold sizes, the profile's own before the file's."""
+        found = {}
+        for path, section in ((("values",), self._profile.values), ((*self._path, "values"), self._own.values)):
+            for name, entry in section.items():
+                if (fault := value_fault((*path, name), entry, name, self._inputs)) is not None:
+                    self.problems.append(fault)
+                    continue
+                found[name] = entry.corners()
+                for index in range(len(entry.min)):
+                    self.origins[value_symbol(name, index)] = tuple((*path, name, corner, index) for corner in CORNERS)
+        return found
+
     def _take_dims(self, dims: Mapping[str, DimRange], path: KeyPath, general: Mapping[str, DimRange]) -> None:
         for name, values in dims.items():
             if values.multiple_of is None and name in general:
                 values = values.model_copy(update={"multiple_of": general[name].multiple_of})
             self.ranges[name] = values
-            self._origins[name] = tuple((*path, name, corner) for corner in CORNERS)
+            self.origins[name] = tuple((*path, name, corner) for corner in CORNERS)
 
     def _entry_fits(self, name: str, entry: ShapeRange) -> bool:
         path = (*self._path, "inputs", name)
@@ -153,20 +170,20 @@ class _Fit:
 
     def _agree_on_symbols(self, model_input: ModelInput, entry: ShapeRange) -> None:
         for axis, symbol in enumerate(model_input.shape):
-            if not isinstance(symbol, str):
-                continue
             values = tuple(shape[axis] for shape in entry.corners())
             paths = tuple((*self._path, "inputs", model_input.name, corner, axis) for corner in CORNERS)
-            if symbol in self.ranges:
+            if not isinstance(symbol, str):
+                self.origins[axis_symbol(model_input.name, axis)] = paths
+            elif symbol in self.ranges:
                 self._compare(symbol, values, paths)
             else:
                 self.ranges[symbol] = DimRange(min=values[0], opt=values[1], max=values[2])
-                self._origins[symbol] = paths
+                self.origins[symbol] = paths
 
     def _compare(self, symbol: str, values: tuple[int, ...], paths: tuple[KeyPath, ...]) -> None:
         """Report the first of min, opt and max in which two places disagree about one symbolic dimension."""
         known = self.ranges[symbol].corners()
-        for here, there, path, origin in zip(values, known, paths, self._origins[symbol], strict=True):
+        for here, there, path, origin in zip(values, known, paths, self.origins[symbol], strict=True):
             if here != there:
                 held, _ = self._positions.resolve(origin)
                 line = self._positions.line(origin)
@@ -225,6 +242,19 @@ def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> Ex
         action = "save this as cfg.yaml, adjust the numbers, and build with --profile cfg.yaml"
     positions = profile.positions if profile is not None else Positions()
     return refusal([Problem((), message, f"{action}:\n\n{paste_block(inputs).rstrip()}")], positions)
+
+
+def value_fault(path: KeyPath, entry: ValueRange, name: str, inputs: Mapping[str, ModelInput]) -> Problem | None:
+    """Say why values cannot be those of the input ``name``: no such input, no integers, or another number of elements."""
+    model_input = inputs.get(name)
+    if model_input is None:
+        return _unknown_input(path, name, list(inputs.values()))
+    if model_input.dtype not in ("int32", "int64") or len(model_input.shape) > 1:
+        return Problem(path, f"only an int32 or int64 scalar or vector takes values, but the input is {model_input}")
+    count = model_input.shape[0] if model_input.shape else 1
+    if isinstance(count, int) and count != len(entry.min):
+        return Problem(path, f"{len(entry.min)} values where the model's input has {count}: {model_input}")
+    return None
 
 
 def _data_problems(profile: BuildProfile, inputs: Sequence[ModelInput]) -> list[Problem]:

@@ -40,12 +40,16 @@ from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.scalars import (
     DIM_SCHEMA,
+    ELEMENTS_SCHEMA,
+    Bytes,
     Dim,
+    ElementsValue,
     NonNegative,
     Number,
     Positive,
     SmallestDim,
     read_dim,
+    read_elements,
 )
 from trtnorm_cli.profile.suggest import did_you_mean, listing
 from trtnorm_cli.rewrite.settings import READINGS, Optimize, TrainingMode
@@ -142,12 +146,43 @@ class DimRange(_Settings):
         return self.min, self.opt, self.max
 
 
+class ValueRange(_Settings):
+    """The smallest, typical and largest elements of an input that holds sizes, min <= opt <= max in each element.
+
+    A bare list is one fixed value; a bare integer that of a scalar.
+    """
+
+    min: ElementsValue = Field(description="Smallest elements the engine must take.")
+    opt: ElementsValue = Field(description="Elements the engine is tuned for.")
+    max: ElementsValue = Field(description="Largest elements the engine must take.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler.resolve_ref_schema(handler(core_schema)), *ELEMENTS_SCHEMA["anyOf"]]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fixed_values(cls, value: object) -> object:
+        return value if isinstance(value, (dict, cls)) else dict.fromkeys(CORNERS, read_elements(value))
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ValueRange:
+        if problems := order_problems(self.min, self.opt, self.max):
+            raise invalid(problems, None)
+        return self
+
+    def corners(self) -> MinOptMax:
+        """Return the three lists as a tuple."""
+        return MinOptMax(self.min, self.opt, self.max)
+
+
 class OptimizationProfile(_Settings):
     """One range of shapes that the engine serves: TensorRT's optimization profile."""
 
     name: str | None = Field(default=None, min_length=1, description="Unique; 'default' or 'profile<index>' otherwise.")
     inputs: dict[str, ShapeRange] = Field(default_factory=dict, description="Shapes by input; static inputs need none.")
     dims: dict[str, DimRange] = Field(default_factory=dict, description="Symbolic dimensions, before the file's own.")
+    values: dict[str, ValueRange] = Field(default_factory=dict, description="Elements of inputs that hold sizes.")
 
 
 class Normal(_Settings):
@@ -256,6 +291,13 @@ class BuildProfile(_Settings):
     )
     dims: dict[str, DimRange] = Field(
         default_factory=dict, description="Symbolic dimensions by name, for every input and optimization profile."
+    )
+    values: dict[str, ValueRange] = Field(
+        default_factory=dict,
+        description="Elements of inputs that hold sizes (TensorRT's shape tensors), for every optimization profile.",
+    )
+    max_memory: Bytes = Field(
+        default=None, description="Refuse a profile whose estimated memory is above this, as in '200GiB'; 80GiB otherwise."
     )
     builder: BuilderSettings = Field(default_factory=BuilderSettings)
     data: dict[str, InputData] = Field(default_factory=dict, description="Random data by input, to check and compare.")

@@ -43,6 +43,16 @@ class ModelInput:
         return f"{self.name}: {self.dtype} {format_shape(self.shape)}"
 
 
+def axis_symbol(tensor: str, axis: int) -> str:
+    """Return what a dimension without a name is called."""
+    return f"{tensor}[{axis}]"
+
+
+def value_symbol(tensor: str, index: int) -> str:
+    """Return what one element of an input that holds sizes is called."""
+    return f"{tensor}.values[{index}]"
+
+
 def symbols_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
     """Return the names of all symbolic dimensions, each once, in order."""
     return tuple(dict.fromkeys(symbol for model_input in inputs for symbol in model_input.symbols))

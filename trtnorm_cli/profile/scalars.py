@@ -44,6 +44,23 @@ def read_bytes(value: object) -> int | None:
     return size
 
 
+def read_elements(value: object) -> tuple[int, ...]:
+    """Return the elements of a vector, or of a scalar given as a bare integer; raises as ``read_dim``."""
+    given = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not given:
+        raise invalid([Problem((), "the list is empty")], value)
+    problems = [Problem((index,), fault) for index, element in enumerate(given) if (fault := _element_fault(element))]
+    if problems:
+        raise invalid(problems, value)
+    return tuple(given)
+
+
+def _element_fault(element: object) -> str | None:
+    if isinstance(element, bool) or not isinstance(element, int):
+        return f"expected an integer, got {described(element)}"
+    return None if abs(element) < 2**63 else f"{described(element)} is no int64"
+
+
 def _checked_dim(value: object, *, zero_allowed: bool) -> int:
     if (message := dim_fault(value, zero_allowed=zero_allowed)) is not None:
         raise invalid([Problem((), message)], value)
@@ -62,6 +79,9 @@ def _parsed_size(value: object) -> int:
 
 DIM_SCHEMA = {"type": "integer", "minimum": 1, "maximum": MAX_DIM}
 
+ELEMENTS_SCHEMA = {"anyOf": [{"type": "array", "items": {"type": "integer"}, "minItems": 1}, {"type": "integer"}]}
+
+ElementsValue = Annotated[tuple[int, ...], BeforeValidator(read_elements), WithJsonSchema(ELEMENTS_SCHEMA)]
 Dim = Annotated[int, BeforeValidator(read_dim), WithJsonSchema(DIM_SCHEMA)]
 SmallestDim = Annotated[int, BeforeValidator(read_smallest_dim), WithJsonSchema({**DIM_SCHEMA, "minimum": 0})]
 Bytes = Annotated[

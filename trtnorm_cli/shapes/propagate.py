@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.profile.model_input import axis_symbol, value_symbol
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.expression import Expr, Size, apply, choice, either, negation, symbol
 from trtnorm_cli.shapes.inference import infer_with_onnx
@@ -37,16 +38,6 @@ class Propagation:
     tensors: Mapping[str, SymbolicTensor] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-
-
-def axis_symbol(tensor: str, axis: int) -> str:
-    """The symbol of a dimension without a name."""
-    return f"{tensor}[{axis}]"
-
-
-def value_symbol(tensor: str, index: int) -> str:
-    """The symbol of one element of an input that holds sizes."""
-    return f"{tensor}.values[{index}]"
 
 
 def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None) -> Propagation:
