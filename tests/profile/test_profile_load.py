@@ -187,7 +187,7 @@ def test_a_wrong_key_or_value_is_refused_with_its_path(text: str, message: str) 
 @pytest.mark.parametrize(
     ("text", "fix"),
     [
-        ("fp16: true", "valid keys here: optimization_profiles, dims, builder, data, tolerances, rules"),
+        ("fp16: true", "valid keys here: optimization_profiles, dims, values, max_memory, builder, data, tolerances, rules"),
         ("optimization_profiles: [{image: 1x3}]", "names of inputs stand under 'inputs:'"),
         ("optimization_profiles: {inputs: {}}", "begin each entry with '- '"),
         ("optimization_profiles: [{name: 3}]", "put it in quotes: '3'"),

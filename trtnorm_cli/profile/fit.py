@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, counted, format_shape
 from trtnorm_cli.profile.messages import indexed
 from trtnorm_cli.profile.model import BuildProfile, DimRange, Normal, OptimizationProfile, ShapeRange, Uniform, ValueRange
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of, value_symbol
 from trtnorm_cli.profile.paste import default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -36,18 +36,21 @@ def values_at(values: Iterable[Size], sizes: Mapping[str, int]) -> list[int | No
     return found
 
 
-def values_over(value: Size, name: str, sizes: np.ndarray, fixed: Mapping[str, int] | None = None) -> np.ndarray:
-    """``value`` for each of the ``sizes`` (int64) of the symbol ``name``; other symbols have ``fixed`` values.
+def values_over(
+    value: Size, names: str | Sequence[str], sizes: np.ndarray, fixed: Mapping[str, int] | None = None
+) -> np.ndarray:
+    """``value`` for each of the ``sizes`` (int64) of a symbol, or of several that are equal; others have ``fixed`` values.
 
     Raises ``Undefined`` where it has no value for one of them.
     """
     if isinstance(value, int):
         return np.full(len(sizes), value)
-    largest = {**(fixed or {}), name: int(np.max(np.abs(sizes), initial=0))}
+    moving = [names] if isinstance(names, str) else names
+    largest = {**(fixed or {}), **dict.fromkeys(moving, int(np.max(np.abs(sizes), initial=0)))}
     exact = sizes if _magnitude(value, largest) < _SAFE else sizes.astype(object)
-    result = _value(value, {**(fixed or {}), name: exact}, {})
+    result = _value(value, {**(fixed or {}), **dict.fromkeys(moving, exact)}, {})
     if result is None:
-        raise Undefined(f"{value} cannot be evaluated over {name}")
+        raise Undefined(f"{value} cannot be evaluated over {names}")
     return np.broadcast_to(np.asarray(result), sizes.shape)
 
 

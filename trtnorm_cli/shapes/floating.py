@@ -70,9 +70,7 @@ def plain(op: str, value: Value) -> Value:
     return apply(op, value)
 
 
-def _rounded_to_whole(
-    op: str, value: Value, quotient: Callable[[Size, Size], Size], exact: Callable[[float], int]
-) -> Value:
+def _rounded_to_whole(op: str, value: Value, quotient: Callable[[Size, Size], Size], exact: Callable[[float], int]) -> Value:
     if isinstance(value, float):
         return float(exact(value)) if math.isfinite(value) else value
     if _whole(value) is not None:

@@ -44,7 +44,12 @@ class Node:
         return [self.input(index) for index in range(self.count)]
 
     def name_of(self, index: int) -> str:
-        return str(self.proto.input[index])
+        names = self.proto.input
+        return str(names[index]) if index < len(names) else f"item {index} of {names[0]}"
+
+    def with_inputs(self, inputs: Sequence[SymbolicTensor]) -> Node:
+        """The same node with other inputs."""
+        return Node(self.proto, inputs, self.opset, self._report)
 
     def integers(self, index: int, attribute: str) -> list[int] | None:
         """An argument that was an attribute in old opsets and is an input since; None if it is not a known constant."""

@@ -96,7 +96,7 @@ class _Walk:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # A malformed node: what is wrong with it is for the checker and TensorRT to say.
             made = []
-        if not made or made[0].shape is None:
+        if not made or (made[0].shape is None and made[0].items is None):
             self.unread.append(f"{node.name or '-> ' + ', '.join(node.output)} ({node.op_type})")
         return made
 

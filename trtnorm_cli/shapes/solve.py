@@ -57,6 +57,10 @@ class LegalSizes:
         """True where no condition is broken. A condition that has no value there is not broken."""
         return all(value_at(c, {**self.fixed, self.symbol: value}) != 0 for c in self.conditions)
 
+    def allow_all(self, values: np.ndarray) -> bool:
+        """True where all ``values`` (int64) are legal."""
+        return bool(_mask(self.conditions, self.symbol, values, self.fixed).all())
+
     def at_least(self, value: int, most: int = MAX_SIZE) -> int | None:
         """The smallest legal value from ``value`` to ``most``."""
         for reach in _REACHES:

@@ -28,12 +28,13 @@ class SymbolicTensor:
 
     A dimension of ``shape`` is a size, or None where nothing is known; without a shape the rank is unknown. ``elements`` is
     an object array of the tensor's shape that holds sizes (in floating types: numbers or float expressions), None for each
-    that is not known.
+    that is not known. ``items`` are the tensors of a sequence, where their number is known.
     """
 
     dtype: int = 0
     shape: Shape | None = None
     elements: np.ndarray | None = None
+    items: tuple[SymbolicTensor, ...] | None = None
 
     @property
     def rank(self) -> int | None:

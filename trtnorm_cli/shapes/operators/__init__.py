@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trtnorm_cli.shapes.node import Node
-from trtnorm_cli.shapes.operators import elementwise, matrix, movement, normalization, reduction, resampling, windows
+from trtnorm_cli.shapes.operators import elementwise, matrix, movement, normalization, reduction, resampling, sequences, windows
 from trtnorm_cli.shapes.tensor import SymbolicTensor
 
 OPERATORS: dict[str, Callable[[Node], list[SymbolicTensor]]] = {
@@ -16,5 +16,6 @@ OPERATORS: dict[str, Callable[[Node], list[SymbolicTensor]]] = {
     **matrix.RULES,
     **reduction.RULES,
     **resampling.RULES,
+    **sequences.RULES,
 }
 """Outputs from a node, the first ones in order; of outputs that are not returned nothing is known."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import onnx
 
 from trtnorm_cli.shapes import floating
@@ -31,15 +30,15 @@ BOOL = onnx.TensorProto.BOOL
 # Operators that had a `broadcast` attribute with rules of its own before this opset.
 _NUMPY_BROADCASTING = 7
 
-SAME_SHAPE = frozenset(
-    """
-    Acos Acosh Asin Asinh Atan Atanh BitwiseNot Celu Cos Cosh CumSum Elu Erf Exp Gelu HardSigmoid
-    HardSwish Hardmax IsInf IsNaN LRN LeakyRelu Log LogSoftmax LpNormalization
-    MeanVarianceNormalization Mish PRelu Reciprocal ReverseSequence Scatter ScatterElements ScatterND Selu
-    Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Swish Tan Tanh ThresholdedRelu Trilu
-    GroupNormalization SimplifiedLayerNormalization
-    """.split()
+# fmt: off
+SAME_SHAPE = (
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Cosh", "CumSum", "Elu", "Erf", "Exp",
+    "Gelu", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "IsInf", "IsNaN", "LRN", "LeakyRelu", "Log",
+    "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "PRelu", "Reciprocal", "ReverseSequence", "Scatter",
+    "ScatterElements", "ScatterND", "Selu", "Shrink", "Sigmoid", "Sign", "SimplifiedLayerNormalization", "Sin", "Sinh",
+    "Softmax", "Softplus", "Softsign", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu",
 )
+# fmt: on
 
 
 def same_shape(node: Node) -> list[SymbolicTensor]:

@@ -17,9 +17,9 @@ from trtnorm_cli.shapes.expression import (
     both,
     ceil_divide,
     choice,
-    is_choice,
     equal,
     floor_divide,
+    is_choice,
     lower_bound,
     maximum,
     minimum,
@@ -87,10 +87,7 @@ def reshape(node: Node) -> list[SymbolicTensor]:
     if not int(node.attributes.get("allowzero", 0)):
         wanted = [_copied(source.shape, axis) if size == 0 else size for axis, size in enumerate(wanted)]
     made = _reshaped(node, source, wanted)
-    elements = source.elements
-    if elements is not None and all(isinstance(s, int) for s in made) and np.prod([int(s or 0) for s in made]) == elements.size:
-        return [SymbolicTensor(source.dtype, made, elements.reshape([int(s or 0) for s in made]))]
-    return [like(source, made)]
+    return [_with_elements(source, made)]
 
 
 def _copied(source: Shape | None, axis: int) -> Size | None:
@@ -354,7 +351,7 @@ def split(node: Node) -> list[SymbolicTensor]:
     made = [like(source, (*source.shape[:axis], size, *source.shape[axis + 1 :])) for size in sizes]
     if source.elements is None or not all(isinstance(size, int) for size in sizes):
         return made
-    borders = list(itertools.accumulate(int(size or 0) for size in sizes))[:-1]
+    borders = list(itertools.accumulate(size for size in sizes if isinstance(size, int)))[:-1]
     return [tensor_of(source.dtype, part) for part in np.split(source.elements, borders, axis=axis)]
 
 
@@ -394,7 +391,9 @@ def pad(node: Node) -> list[SymbolicTensor]:
         side = (f"dimension {axis} of {node.name_of(0)}", size_)
         if reflects and not (before == 0 and after == 0):
             condition = both(at_most(before + 1, size_), at_most(after + 1, size_))
-            node.require(condition, f"dimension {axis} must be larger than what is reflected", side, ("that", maximum(before, after)))
+            node.require(
+                condition, f"dimension {axis} must be larger than what is reflected", side, ("that", maximum(before, after))
+            )
         result[axis] = size_ + before + after
         node.require_at_least(f"dimension {axis} must not be cut to less than nothing", ("what is left", result[axis]), 0)
     return [like(source, tuple(result))]

@@ -41,7 +41,9 @@ def grid_sample(node: Node) -> list[SymbolicTensor]:
     data, grid = node.input(0), node.input(1)
     if data.shape is None or grid.shape is None:
         return [unknown_rank(data, data.rank)]
-    batch = node.require_equal("the batch sizes must be equal", (node.name_of(0), data.shape[0]), (node.name_of(1), grid.shape[0]))
+    batch = node.require_equal(
+        "the batch sizes must be equal", (node.name_of(0), data.shape[0]), (node.name_of(1), grid.shape[0])
+    )
     return [like(data, (batch, data.shape[1], *grid.shape[1:-1]))]
 
 

@@ -65,9 +65,7 @@ def _spatial(node: Node, shape: Shape, kernel: Sequence[Size | None], ceil_mode:
     return result
 
 
-def _windows(
-    node: Node, axis: int, extent: Size, before: int, after: int, reach: Size, stride: int, ceil_mode: bool
-) -> Size:
+def _windows(node: Node, axis: int, extent: Size, before: int, after: int, reach: Size, stride: int, ceil_mode: bool) -> Size:
     """How many windows of ``reach`` fit into ``extent`` with its padding."""
     padded = extent + before + after
     side = (f"dimension {axis} of {node.name_of(0)} with its padding", padded)
@@ -104,7 +102,7 @@ def transposed_convolution(node: Node) -> list[SymbolicTensor]:
 def _spread(node: Node, shape: Shape, kernel: Sequence[Size | None]) -> list[Size | None]:
     rank = len(kernel)
     if "output_shape" in node.attributes:
-        return [int(size) for size in node.attributes["output_shape"]][-rank:]
+        return list(node.attributes["output_shape"])[-rank:]
     strides, dilations = _each(node, "strides", rank), _each(node, "dilations", rank)
     further = list(node.attributes.get("output_padding") or [0] * rank)
     pads = list(node.attributes.get("pads") or [0] * (2 * rank))

@@ -1,0 +1,120 @@
+"""Sizes of a profile that do not fit the model, in words: node, sizes, rule, and the lines to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from trtnorm_cli.profile.dims import CORNERS
+from trtnorm_cli.profile.edits import Corners, Edit
+from trtnorm_cli.profile.fit import FittedProfile
+from trtnorm_cli.profile.positions import Positions
+from trtnorm_cli.profile.problems import Problem
+from trtnorm_cli.shapes.constraint import Constraint
+from trtnorm_cli.shapes.expression import text_of
+from trtnorm_cli.shapes.solve import LegalSizes
+
+# Between min and max this many values are tried one by one.
+_MOST_TRIED = 1 << 17
+_SAMPLES = 64
+
+
+def conflict_problems(
+    profile: FittedProfile,
+    sizes: Mapping[str, Corners],
+    broken: Sequence[Constraint],
+    legal: Mapping[str, LegalSizes],
+    edits: Sequence[Edit] | None,
+    positions: Positions,
+    several: bool,
+) -> list[Problem]:
+    """One problem for each symbol, or set of related symbols, whose sizes break what a node demands."""
+    hint = _hint(edits, positions)
+    where = f"in optimization profile {profile.name!r}: " if several else ""
+    problems = []
+    for symbols in dict.fromkeys(constraint.symbols for constraint in broken):
+        first = next(c for c in broken if c.symbols == symbols)
+        corner = next(i for i in range(3) if not first.holds(_at(sizes, i)))
+        name = min(symbols, key=lambda symbol: symbol not in profile.origins)
+        path = profile.origins[name][corner] if name in profile.origins else ()
+        text = f"{where}{_values(symbols, sizes, corner)} {_does(symbols)} not fit the model at {first.place}: {first.demand}"
+        sides = first.values(_at(sizes, corner))
+        rule = _rule(symbols, first, sizes, legal)
+        problems.append(Problem(path, f"{text}{f', but {sides}' if sides else ''}; {rule}", hint))
+    return problems
+
+
+def _at(sizes: Mapping[str, Corners], corner: int) -> dict[str, int]:
+    return {name: corners[corner] for name, corners in sizes.items()}
+
+
+def _values(symbols: Iterable[str], sizes: Mapping[str, Corners], corner: int) -> str:
+    return " and ".join(f"{name} = {sizes[name][corner]}" for name in sorted(symbols) if name in sizes)
+
+
+def _does(symbols: frozenset[str]) -> str:
+    return "does" if len(symbols) == 1 else "do"
+
+
+def _rule(symbols: frozenset[str], first: Constraint, sizes: Mapping[str, Corners], legal: Mapping[str, LegalSizes]) -> str:
+    if len(symbols) > 1:
+        return f"{' and '.join(sorted(symbols))} must satisfy {text_of(first.condition)}"
+    (name,) = symbols
+    moves = [_move(corner, value, legal[name]) for corner, value in zip(CORNERS, sizes[name], strict=True)]
+    shown = ", ".join(dict.fromkeys(move for move in moves if move))
+    return (legal[name].text() or f"{name} must satisfy {text_of(first.condition)}") + (f": {shown}" if shown else "")
+
+
+def _move(corner: str, value: int, legal: LegalSizes) -> str:
+    """``135 → 136``: min can only grow if everything asked for is to be served, max and opt can go either way."""
+    if legal.allows(value):
+        return ""
+    near = (legal.at_least(value),) if corner == "min" else legal.neighbours(value)
+    known = [str(size) for size in near if size is not None] or [str(size) for size in legal.neighbours(value)]
+    return f"{value} → {' or '.join(known)}" if known else ""
+
+
+def _hint(edits: Sequence[Edit] | None, positions: Positions) -> str:
+    if not edits:
+        return "no sizes close to these fit; ask for sizes that the model was made for"
+    return "\n".join(
+        ["let --snap choose the nearest sizes that fit, or write this:", *(f"  {e.line(positions)}" for e in edits)]
+    )
+
+
+def notes_between(
+    profile: FittedProfile, sizes: Mapping[str, Corners], constraints: Sequence[Constraint], legal: Mapping[str, LegalSizes]
+) -> Iterator[str]:
+    """Sizes between min and max that do not fit although min, opt and max do."""
+    for name, corners in sizes.items():
+        step = profile.dims[name].multiple_of if name in profile.dims else None
+        if legal[name].conditions and not _all_legal(legal[name], corners, step or 1):
+            rule = legal[name].rule()
+            advice = f"; multiple_of: {rule.multiple_of} says so" if rule is not None and rule.multiple_of else ""
+            yield f"profile {profile.name}: between {corners[0]} and {corners[2]}, {legal[name].text()}{advice}"
+    for constraint in constraints:
+        if len(constraint.symbols) > 1 and constraint.symbols <= set(sizes) and not _holds_between(constraint, sizes, legal):
+            names = " and ".join(sorted(constraint.symbols))
+            yield f"profile {profile.name}: between min and max, {names} must satisfy {text_of(constraint.condition)}"
+
+
+def _all_legal(legal: LegalSizes, corners: Corners, step: int) -> bool:
+    low, _, high = corners
+    values = np.arange(-(-low // step) * step, min(high, low + _MOST_TRIED) + 1, step, dtype=np.int64)
+    return legal.allow_all(values)
+
+
+def _holds_between(constraint: Constraint, sizes: Mapping[str, Corners], legal: Mapping[str, LegalSizes]) -> bool:
+    """True where random sizes that are legal one by one do not break it together."""
+    rng = np.random.default_rng(0)
+    for _ in range(_SAMPLES):
+        at = {}
+        for name in constraint.symbols:
+            low, _, high = sizes[name]
+            drawn = int(rng.integers(low, high + 1))
+            near = legal[name].at_least(drawn, high)
+            at[name] = low if near is None else near
+        if not constraint.holds(at):
+            return False
+    return True

@@ -1,0 +1,156 @@
+"""Optimization profiles are proved before the build: every size in the model at min, opt and max, and the rules behind them.
+
+Without a GPU TensorRT checks a profile's opt alone, and a size that fits nowhere shows only when the engine runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from trtnorm_cli.profile.conflicts import conflict_problems, notes_between
+from trtnorm_cli.profile.edits import Corners, Edit, edited, edits_for
+from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles, fit
+from trtnorm_cli.profile.memory import MemoryEstimate, estimate_memory, memory_problem
+from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, value_symbol
+from trtnorm_cli.profile.problems import Problem, refusal
+from trtnorm_cli.profile.shape_inputs import missing_values
+from trtnorm_cli.shapes.constraint import Constraint
+from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
+from trtnorm_cli.shapes.propagate import Propagation, propagate
+from trtnorm_cli.shapes.repair import legal_sizes, repaired
+from trtnorm_cli.shapes.solve import LegalSizes
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A profile whose sizes fit the model at min, opt and max of every optimization profile.
+
+    ``profile`` and ``fitted`` are as given, or with the sizes that were snapped; ``notes`` say what was, and which sizes in
+    between do not fit. ``constraints`` are what the model demands; ``memory`` is one estimate for each optimization profile.
+    """
+
+    profile: BuildProfile | None
+    fitted: FittedProfiles
+    notes: tuple[str, ...] = ()
+    memory: tuple[MemoryEstimate, ...] = ()
+    constraints: tuple[Constraint, ...] = field(default=(), repr=False)
+
+    def fits(self, shapes: Mapping[str, Sequence[int]], inputs: Sequence[ModelInput]) -> bool:
+        """True where inputs of these shapes break nothing that the model demands."""
+        sizes = {}
+        for model_input in inputs:
+            for axis, dim in enumerate(model_input.shape):
+                if not isinstance(dim, int):
+                    sizes[dim or axis_symbol(model_input.name, axis)] = int(shapes[model_input.name][axis])
+        return all(constraint.holds(sizes) for constraint in self.constraints)
+
+
+def prove(
+    model: onnx.ModelProto,
+    inputs: Sequence[ModelInput],
+    profile: BuildProfile | None,
+    fitted: FittedProfiles,
+    snap: bool = False,
+) -> Proof:
+    """Check the sizes of ``fitted`` in every node of ``model``; with ``snap`` move those that do not fit to ones that do.
+
+    Raises one ProfileError with every conflict: node, sizes, line, the rule that legal sizes follow, and the lines to paste;
+    for inputs whose values decide sizes and have none; and for a profile that needs more memory than is allowed.
+    """
+    lows = _lows(fitted, inputs)
+    found = propagate(model, lows)
+    given = profile or BuildProfile()
+    if problems := missing_values(found, given, fitted, [sizes_of(one, inputs) for one in fitted.profiles]):
+        raise refusal(problems, given.positions)
+    notes: list[str] = []
+    problems, edits = _conflicts(found, given, fitted, inputs)
+    if problems and snap and edits is not None:
+        notes = [f"snapped: {_described(edit, given)}" for edit in edits]
+        given = edited(given, edits)
+        fitted = fit(given, inputs)
+        problems, _ = _conflicts(found, given, fitted, inputs)
+    if problems:
+        raise refusal(problems, given.positions)
+    notes += _between(found, given, fitted, inputs)
+    memory = tuple(estimate_memory(model, found, one.name, sizes_of(one, inputs)) for one in fitted.profiles)
+    too_large = [p for index, m in enumerate(memory) if (p := memory_problem(m, given, index)) is not None]
+    if too_large:
+        raise refusal(too_large, given.positions)
+    return Proof(profile and given, fitted, tuple(dict.fromkeys(notes)), memory, tuple(found.constraints))
+
+
+def sizes_of(profile: FittedProfile, inputs: Sequence[ModelInput]) -> dict[str, Corners]:
+    """Min, opt and max of every symbol: dimensions by name, ``x[2]`` for those without one, ``x.values[0]`` for elements."""
+    found: dict[str, Corners] = {}
+    for model_input in inputs:
+        shapes = profile.shapes[model_input.name]
+        for axis, dim in enumerate(model_input.shape):
+            if not isinstance(dim, int):
+                name = dim or axis_symbol(model_input.name, axis)
+                found[name] = (shapes.min[axis], shapes.opt[axis], shapes.max[axis])
+    for name, values in profile.values.items():
+        for index, corners in enumerate(zip(*values, strict=True)):
+            low, opt, high = corners
+            found[value_symbol(name, index)] = (low, opt, high)
+    return found
+
+
+def _lows(fitted: FittedProfiles, inputs: Sequence[ModelInput]) -> dict[str, int]:
+    """The symbols that can be 0; all others are at least 1."""
+    return {name: 0 for one in fitted.profiles for name, corners in sizes_of(one, inputs).items() if min(corners) == 0}
+
+
+def _conflicts(
+    found: Propagation, profile: BuildProfile, fitted: FittedProfiles, inputs: Sequence[ModelInput]
+) -> tuple[list[Problem], list[Edit] | None]:
+    """What does not fit, and the edits that make it fit; None where none were found."""
+    problems: list[Problem] = []
+    edits: list[Edit] | None = []
+    for index, one in enumerate(fitted.profiles):
+        sizes = sizes_of(one, inputs)
+        broken = [c for c in found.constraints if any(not c.holds(_at(sizes, corner)) for corner in range(3))]
+        if not broken:
+            continue
+        conditions = [c.condition for c in found.constraints]
+        legal = legal_sizes(conditions, sizes)
+        better = repaired([*conditions, *_multiples(one)], sizes)
+        own_edits = None if better is None else edits_for(profile, index, inputs, better, _new_multiples(legal, better, one))
+        edits = (
+            None if edits is None or own_edits is None else list({edit.path: edit for edit in [*edits, *own_edits]}.values())
+        )
+        problems += conflict_problems(one, sizes, broken, legal, own_edits, profile.positions, len(fitted.profiles) > 1)
+    return problems, edits
+
+
+def _at(sizes: Mapping[str, Corners], corner: int) -> dict[str, int]:
+    return {name: corners[corner] for name, corners in sizes.items()}
+
+
+def _multiples(profile: FittedProfile) -> list[Size]:
+    """What the profile itself demands of its sizes, as conditions."""
+    return [equal(modulo(symbol(name), dim.multiple_of), 0) for name, dim in profile.dims.items() if dim.multiple_of]
+
+
+def _new_multiples(legal: Mapping[str, LegalSizes], sizes: Mapping[str, Corners], profile: FittedProfile) -> dict[str, int]:
+    """What a dimension's legal values are multiples of, where the profile does not say so already."""
+    found = {}
+    for name, (low, _, high) in sizes.items():
+        rule = legal[name].rule()
+        stated = profile.dims[name].multiple_of if name in profile.dims else None
+        if rule is not None and rule.multiple_of and (stated or 1) % rule.multiple_of and low < high:
+            found[name] = rule.multiple_of
+    return found
+
+
+def _described(edit: Edit, profile: BuildProfile) -> str:
+    return edit.line(profile.positions)
+
+
+def _between(found: Propagation, profile: BuildProfile, fitted: FittedProfiles, inputs: Sequence[ModelInput]) -> Iterable[str]:
+    for one in fitted.profiles:
+        sizes = sizes_of(one, inputs)
+        yield from notes_between(one, sizes, found.constraints, legal_sizes([c.condition for c in found.constraints], sizes))
