@@ -15,6 +15,7 @@ from trtnorm_cli.profile.implementations import library_paths
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.names import refuse_unknown_names
+from trtnorm_cli.profile.prove import Proof, prove
 from trtnorm_cli.rewrite.checkpoint import Checkpoint, load_checkpoint
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, rewrite
 from trtnorm_cli.rewrite.rules import RULES
@@ -30,6 +31,7 @@ class Prepared:
     fitted: FittedProfiles
     profile_path: Path | None = None
     checkpoint: Checkpoint | None = None
+    proof: Proof | None = None
 
     @property
     def plugin_libraries(self) -> tuple[str, ...]:
@@ -72,15 +74,20 @@ def settings_of(profile: BuildProfile | None, checkpoint: Checkpoint | None = No
     )
 
 
-def prepare(model: Path, profile_path: Path | None, weights: Path | None = None) -> Prepared:
-    """Read the model, its profile and further weights, check every name in the profile, and fit one to the other."""
+def prepare(model: Path, profile_path: Path | None, weights: Path | None = None, snap: bool = False) -> Prepared:
+    """Read the model, its profile and further weights, check every name in the profile, and fit one to the other.
+
+    Every size of the profile is proved to fit the model; with ``snap`` those that do not are moved to ones that do.
+    """
     profile = None if profile_path is None else load_profile(profile_path)
     loaded = load_model(model)
     if profile is not None:
         outputs = [value.name for value in loaded.proto.graph.output]
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
     checkpoint = None if weights is None else load_checkpoint(weights)
-    return Prepared(loaded, profile, fit(profile, inputs_of(loaded.proto)), profile_path, checkpoint)
+    inputs = inputs_of(loaded.proto)
+    proof = prove(loaded.proto, inputs, profile, fit(profile, inputs), snap)
+    return Prepared(loaded, proof.profile, proof.fitted, profile_path, checkpoint, proof)
 
 
 def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
@@ -91,10 +98,12 @@ def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
     ]
 
 
-def rewrite_alone(model: Path, profile_path: Path | None, weights: Path | None = None) -> tuple[LoadedModel, Rewriting]:
+def rewrite_alone(
+    model: Path, profile_path: Path | None, weights: Path | None = None, snap: bool = False
+) -> tuple[LoadedModel, Rewriting]:
     """Read and rewrite a model. Without a profile, the shapes at which changes are proved are chosen."""
     if profile_path is not None:
-        prepared = prepare(model, profile_path, weights)
+        prepared = prepare(model, profile_path, weights, snap)
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)
     checkpoint = None if weights is None else load_checkpoint(weights)

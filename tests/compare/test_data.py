@@ -12,6 +12,7 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.fit import ModelInput, fit
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import Constant, Integers, Normal, Ones, Uniform
+from trtnorm_cli.profile.prove import Proof
 
 TYPE = onnx.TensorProto
 SHAPE = (50, 40)
@@ -90,7 +91,7 @@ def test_the_corners_of_every_profile_once():
         "  - {name: p, dims: {N: {min: 1, opt: 2, max: 4}}}\n"
         "  - {name: q, dims: {N: {min: 4, opt: 4, max: 8}}}\n"
     )
-    points = shape_points(profiles, INPUTS, 0, np.random.default_rng(0))
+    points = shape_points(Proof(None, profiles), INPUTS, 0, np.random.default_rng(0))
     assert [(p.label, p.shapes["a"]) for p in points] == [
         ("p min", (1, 3)), ("p opt", (2, 3)), ("p max", (4, 3)), ("q max", (8, 3))
     ]  # fmt: skip
@@ -98,13 +99,13 @@ def test_the_corners_of_every_profile_once():
 
 
 def test_a_size_of_zero_is_raised_to_one():
-    points = shape_points(fitted("dims: {N: {min: 0, opt: 1, max: 2}}"), INPUTS, 0, np.random.default_rng(0))
+    points = shape_points(Proof(None, fitted("dims: {N: {min: 0, opt: 1, max: 2}}")), INPUTS, 0, np.random.default_rng(0))
     assert [p.shapes["a"][0] for p in points] == [1, 2]
 
 
 def test_shapes_in_between_keep_names_and_multiples():
     profiles = fitted("dims: {N: {min: 8, opt: 16, max: 64, multiple_of: 8}}")
-    points = shape_points(profiles, INPUTS, 20, np.random.default_rng(0))
+    points = shape_points(Proof(None, profiles), INPUTS, 20, np.random.default_rng(0))
     sizes = [p.shapes["a"][0] for p in points]
     assert all(p.shapes["a"] == p.shapes["b"] for p in points)
     assert all(size % 8 == 0 and 8 <= size <= 64 for size in sizes)

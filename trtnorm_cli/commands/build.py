@@ -13,6 +13,7 @@ from trtnorm_cli.commands.options import (
     memory_option,
     model_argument,
     profile_option,
+    snap_option,
     weights_option,
 )
 
@@ -20,6 +21,7 @@ from trtnorm_cli.commands.options import (
 @click.command("build")
 @model_argument
 @profile_option
+@snap_option
 @weights_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine", help="Default: MODEL's stem here.")
 @backend_option
@@ -33,6 +35,7 @@ from trtnorm_cli.commands.options import (
 def command(
     model: Path,
     profile: Path | None,
+    snap: bool,
     weights: Path | None,
     output: Path | None,
     backend: str | None,
@@ -59,9 +62,10 @@ def command(
     from trtnorm_cli.build.up_to_date import earlier_manifest
     from trtnorm_cli.prepare import prepare
     from trtnorm_cli.report.build import print_summary, print_up_to_date
+    from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
 
-    prepared = prepare(model, profile, weights)
+    prepared = prepare(model, profile, weights, snap)
     require_backend(backend)
     engine = output or Path(model.stem + ".engine")
     earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
@@ -70,6 +74,7 @@ def command(
             click.echo(json.dumps(earlier, indent=2))
         print_up_to_date(earlier, engine, stderr=as_json)
         return
+    print_proof(prepared.proof)
     with BuildProgress() as progress:
         options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, not no_compare, seed)
         manifest = pipeline.build(prepared, engine, options, progress)

@@ -12,6 +12,9 @@ model_argument = click.argument("model", type=click.Path(path_type=Path))
 profile_option = click.option(
     "--profile", "-p", type=click.Path(path_type=Path), metavar="CFG.yaml", help="Build profile; see configs/."
 )
+snap_option = click.option(
+    "--snap", is_flag=True, help="Move sizes in the profile that do not fit the model to the nearest ones that do."
+)
 weights_option = click.option(
     "--weights",
     type=click.Path(path_type=Path),

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import json_option, model_argument, profile_option, weights_option
+from trtnorm_cli.commands.options import json_option, model_argument, profile_option, snap_option, weights_option
 
 
 @click.command("rewrite")
 @model_argument
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FIXED.onnx", help="Where to save the result.")
 @profile_option
+@snap_option
 @weights_option
 @click.option("--dry-run", is_flag=True, help="Prove every change, and write nothing.")
 @click.option("--explain", is_flag=True, help="List every normalization node with the rule that took it, or why none did.")
@@ -22,6 +23,7 @@ def command(
     model: Path,
     output: Path | None,
     profile: Path | None,
+    snap: bool,
     weights: Path | None,
     dry_run: bool,
     explain: bool,
@@ -41,7 +43,7 @@ def command(
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")
-    loaded, rewriting = rewrite_alone(model, profile, weights)
+    loaded, rewriting = rewrite_alone(model, profile, weights, snap)
     written = []
     if output is not None and not dry_run:
         written = pipeline.rewrite_to(rewriting, loaded, output, profile)

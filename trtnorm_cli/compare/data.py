@@ -19,7 +19,10 @@ def feeds_at(
     point: ShapePoint, inputs: Mapping[str, TensorType], data: Mapping[str, InputData], seed: int
 ) -> dict[str, np.ndarray]:
     """One array for each input. The same seed, input name and shape give the same values, whatever else is fed."""
-    return {name: draw(inputs[name], shape, data.get(name), _generator(seed, name)) for name, shape in point.shapes.items()}
+    feeds = {name: draw(inputs[name], shape, data.get(name), _generator(seed, name)) for name, shape in point.shapes.items()}
+    for name, values in point.values.items():
+        feeds[name] = np.array(values, dtype=feeds[name].dtype).reshape(feeds[name].shape)
+    return feeds
 
 
 def _generator(seed: int, name: str) -> np.random.Generator:

@@ -33,6 +33,7 @@ from trtnorm_cli.prepare import Prepared, inputs_of, rewrite_alone
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
+from trtnorm_cli.profile.prove import prove
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 # At the end of a build the comparison should cost seconds, not minutes.
@@ -57,6 +58,7 @@ class Settings:
     find_blame: bool = True
     save_to: Path | None = None
     trial_budget_s: float | None = None
+    snap: bool = False
     float64_trials: int | None = None
 
 
@@ -86,7 +88,7 @@ def run_session(reference: Spec, candidates: Sequence[Spec], profile_path: Path 
             for spec in candidates:
                 _admit(session, spec, scratch, settings.backend)
         else:
-            _admit_rewriting(session, reference, profile_path, scratch, settings.backend)
+            _admit_rewriting(session, reference, profile_path, scratch, settings)
         return judge_session(session, profile, settings)
 
 
@@ -139,14 +141,14 @@ def _refused(label: str, kind: str, error: TrtnormError) -> CandidateReport:
     return CandidateReport(label, kind, error=text, unavailable=isinstance(error, UntranslatableNetwork))
 
 
-def _admit_rewriting(session: Session, reference: Spec, profile_path: Path | None, scratch: Path, backend: str | None) -> None:
-    _, rewriting = rewrite_alone(reference.path, profile_path)
+def _admit_rewriting(session: Session, reference: Spec, profile_path: Path | None, scratch: Path, settings: Settings) -> None:
+    _, rewriting = rewrite_alone(reference.path, profile_path, snap=settings.snap)
     rewriting.require_all_checks_passed()
     session.reference = _as_meant(session.reference, rewriting, scratch)
     fixed = scratch / "rewritten.onnx"
     save_model(rewriting.model, fixed, rewriting.folder)
     session.changes = [asdict(change) for change in rewriting.changes]
-    admit_file(session, fixed, f"rewriting of {reference.path}", backend, scratch)
+    admit_file(session, fixed, f"rewriting of {reference.path}", settings.backend, scratch)
 
 
 def _as_meant(source: Participant, rewriting: Rewriting, scratch: Path) -> Participant:
@@ -176,8 +178,9 @@ def _trials(reference: Participant, profile: BuildProfile | None, settings: Sett
         sets = read_data(settings.data, inputs)
         return [Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)]
     assert reference.model is not None
-    fitted = fit(profile, inputs_of(reference.model))
-    points = shape_points(fitted, inputs, settings.in_between, np.random.default_rng(settings.seed))
+    described = inputs_of(reference.model)
+    proof = prove(reference.model, described, profile, fit(profile, described), settings.snap)
+    points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
     data = {} if profile is None else profile.data
     return [Trial(p.label, feeds_at(p, inputs, data, settings.seed), optional=" random " in f" {p.label} ") for p in points]
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.dims import CORNERS
-from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles
+from trtnorm_cli.profile.fit import FittedProfile
+from trtnorm_cli.profile.prove import Proof
 
+_MOST_TRIES = 32
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class ShapePoint:
-    """One set of input shapes; ``label`` says where in which profile it lies."""
+    """One set of input shapes; ``label`` says where in which profile it lies.
+
+    ``values`` are the elements of inputs that hold sizes.
+    """
 
     label: str
     shapes: Shapes
+    values: Shapes = field(default_factory=dict)
 
     @property
     def elements(self) -> int:
@@ -27,22 +33,24 @@ class ShapePoint:
         return sum(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes.values())
 
 
-def shape_points(
-    fitted: FittedProfiles, inputs: Mapping[str, TensorType], in_between: int, rng: np.random.Generator
-) -> list[ShapePoint]:
-    """min, opt and max of each profile, then ``in_between`` random shapes of each; no shape twice.
+def shape_points(proof: Proof, inputs: Mapping[str, TensorType], in_between: int, rng: np.random.Generator) -> list[ShapePoint]:
+    """min, opt and max of each profile, then ``in_between`` random shapes of each that fit the model; no shape twice.
 
     A size of zero is raised to one: without elements there is nothing to compare.
     """
     found: dict[tuple[tuple[str, tuple[int, ...]], ...], ShapePoint] = {}
-    for profile in fitted.profiles:
-        points = [ShapePoint(f"{profile.name} {corner}", _at_least_one(profile.at(corner))) for corner in CORNERS]
+    for profile in proof.fitted.profiles:
+        points = [
+            ShapePoint(f"{profile.name} {corner}", _at_least_one(profile.at(corner)), profile.values_at(corner))
+            for corner in CORNERS
+        ]
+        drawn = [_fitting_shapes(proof, profile, inputs, rng) for _ in range(in_between)]
+        usual = profile.values_at("opt")
         points += [
-            ShapePoint(f"{profile.name} random {number + 1}", _random_shapes(profile, inputs, rng))
-            for number in range(in_between)
+            ShapePoint(f"{profile.name} random {n}", shapes, usual) for n, shapes in enumerate(drawn, 1) if shapes is not None
         ]
         for point in points:
-            found.setdefault(tuple(sorted(point.shapes.items())), point)
+            found.setdefault((*sorted(point.shapes.items()), *sorted(point.values.items())), point)
     return list(found.values())
 
 
@@ -50,7 +58,15 @@ def _at_least_one(shapes: Shapes) -> Shapes:
     return {name: tuple(max(size, 1) for size in shape) for name, shape in shapes.items()}
 
 
-def _random_shapes(profile: FittedProfile, inputs: Mapping[str, TensorType], rng: np.random.Generator) -> Shapes:
+def _fitting_shapes(
+    proof: Proof, profile: FittedProfile, inputs: Mapping[str, TensorType], rng: np.random.Generator
+) -> Shapes | None:
+    """Random shapes that break nothing that the model demands; None where none were found."""
+    tries = (_random_shapes(proof, profile, inputs, rng) for _ in range(_MOST_TRIES))
+    return next((shapes for shapes in tries if proof.fits(shapes)), None)
+
+
+def _random_shapes(proof: Proof, profile: FittedProfile, inputs: Mapping[str, TensorType], rng: np.random.Generator) -> Shapes:
     """Sizes between min and max; dimensions of one name get one size, and multiples are kept."""
     low, high = profile.at("min"), profile.at("max")
     drawn: dict[str, int] = {}
@@ -63,7 +79,8 @@ def _random_shapes(profile: FittedProfile, inputs: Mapping[str, TensorType], rng
             key = symbol if isinstance(symbol, str) and symbol else f"{name}[{axis}]"
             if key not in drawn:
                 step = profile.dims[key].multiple_of if key in profile.dims else None
-                drawn[key] = _draw_size(max(least, 1), max(most, 1), step or 1, rng)
+                size = _draw_size(max(least, 1), max(most, 1), step or 1, rng)
+                drawn[key] = proof.nearest_legal(key, size, max(least, 1), max(most, 1))
             sizes.append(drawn[key])
         shapes[name] = tuple(sizes)
     return shapes

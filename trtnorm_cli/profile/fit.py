@@ -40,6 +40,10 @@ class FittedProfile:
         """Return the shape of every input at ``min``, ``opt`` or ``max``."""
         return {name: getattr(shapes, corner) for name, shapes in self.shapes.items()}
 
+    def values_at(self, corner: str) -> dict[str, Shape]:
+        """Return the elements of every input that holds sizes at ``min``, ``opt`` or ``max``."""
+        return {name: getattr(values, corner) for name, values in self.values.items()}
+
 
 @dataclass(frozen=True)
 class FittedProfiles:

@@ -22,7 +22,7 @@ from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import legal_sizes, repaired
-from trtnorm_cli.shapes.solve import LegalSizes
+from trtnorm_cli.shapes.solve import LegalSizes, solve
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,19 @@ class Proof:
     notes: tuple[str, ...] = ()
     memory: tuple[MemoryEstimate, ...] = ()
     constraints: tuple[Constraint, ...] = field(default=(), repr=False)
+    inputs: tuple[ModelInput, ...] = field(default=(), repr=False)
 
-    def fits(self, shapes: Mapping[str, Sequence[int]], inputs: Sequence[ModelInput]) -> bool:
+    def nearest_legal(self, name: str, size: int, least: int, most: int) -> int:
+        """A size of the symbol ``name`` from ``least`` to ``most`` that fits by itself; ``size`` where there is none."""
+        legal = solve([c.condition for c in self.constraints if c.symbols == {name}], name, most)
+        above = legal.at_least(size, most)
+        below = legal.at_most(size, least) if above is None else above
+        return size if below is None else below
+
+    def fits(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """True where inputs of these shapes break nothing that the model demands."""
         sizes = {}
-        for model_input in inputs:
+        for model_input in self.inputs:
             for axis, dim in enumerate(model_input.shape):
                 if not isinstance(dim, int):
                     sizes[dim or axis_symbol(model_input.name, axis)] = int(shapes[model_input.name][axis])
@@ -80,7 +88,7 @@ def prove(
     too_large = [p for index, m in enumerate(memory) if (p := memory_problem(m, given, index)) is not None]
     if too_large:
         raise refusal(too_large, given.positions)
-    return Proof(profile and given, fitted, tuple(dict.fromkeys(notes)), memory, tuple(found.constraints))
+    return Proof(profile and given, fitted, tuple(dict.fromkeys(notes)), memory, tuple(found.constraints), tuple(inputs))
 
 
 def sizes_of(profile: FittedProfile, inputs: Sequence[ModelInput]) -> dict[str, Corners]:

@@ -7,7 +7,7 @@ names, taken when the class is made.
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -46,7 +46,7 @@ def read_bytes(value: object) -> int | None:
 
 def read_elements(value: object) -> tuple[int, ...]:
     """Return the elements of a vector, or of a scalar given as a bare integer; raises as ``read_dim``."""
-    given = list(value) if isinstance(value, (list, tuple)) else [value]
+    given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     if not given:
         raise invalid([Problem((), "the list is empty")], value)
     problems = [Problem((index,), fault) for index, element in enumerate(given) if (fault := _element_fault(element))]

@@ -21,7 +21,9 @@ def infer_with_onnx(
     version = next((entry.version for entry in model.opset_import if entry.domain == node.domain), None)
     if version is None or not onnx.defs.has(node.op_type, node.domain):
         return []
-    types, data, sizes = {}, {}, {}
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    sizes: dict[str, Size] = {}
     for name, tensor in zip(node.input, inputs, strict=True):
         if not name:
             continue
@@ -37,7 +39,7 @@ def infer_with_onnx(
         found = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=list(model.opset_import), ir_version=max(model.ir_version, 4)
         )
-    except Exception:  # the inference library raises errors of its own; what it cannot tell is not known
+    except (RuntimeError, ValueError, TypeError, onnx.defs.SchemaError, onnx.shape_inference.InferenceError):
         return []
     return [_tensor(found[name], sizes) if name in found else UNKNOWN for name in node.output]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
+import onnx.inliner
 
 from trtnorm_cli.onnx_model.infer import light_copy
 from trtnorm_cli.profile.model_input import axis_symbol, value_symbol
@@ -58,7 +59,7 @@ def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None) -> 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(light_copy(model))
-    except Exception:  # the inliner raises errors of its own C++ library; its nodes then stay unknown
+    except (RuntimeError, ValueError):  # recursive functions, for one; their nodes then stay unknown
         return model
 
 

@@ -69,7 +69,8 @@ def _corner(
         possible = [move for move in moves if move is not None]
         if not possible:
             return None
-        at = {**at, **min(possible, key=lambda move: _distance(move, at))}
+        distances = [_distance(move, at) for move in possible]
+        at = {**at, **possible[distances.index(min(distances))]}
     return None
 
 

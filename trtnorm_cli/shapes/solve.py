@@ -175,9 +175,10 @@ def _period(mask: np.ndarray) -> int | None:
 def _periodic_rule(mask: np.ndarray, legal: np.ndarray, first: int, start: int, period: int, most: int | None) -> Rule | None:
     from_start = legal[legal >= start]
     residues = tuple(sorted({int(i + first) % period for i in from_start[: period + 1]}))
-    least = int(from_start[0])
-    earlier = [int(i) for i in legal if i < least]
-    # The rule may begin earlier than the pattern repeats: 40, 48, … with 8 to 32 illegal.
+    of_class = np.flatnonzero(np.isin((np.arange(len(mask)) + first) % period, residues))
+    missing = of_class[(of_class < from_start[0]) & ~mask[of_class]]
+    least = int(from_start[0]) if not len(of_class) else int(of_class[of_class > (missing[-1] if len(missing) else -1)][0])
+    earlier = [int(i) for i in legal if i < from_start[0] and (i < least or int(i) not in of_class)]
     if len(earlier) > _LISTED:
         return None
     return Rule(period, residues, least + first, most, tuple(i + first for i in earlier))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trtnorm_cli.shapes.expression import Size
+from trtnorm_cli.shapes.expression import Size, broadcast_size, either, equal
 from trtnorm_cli.shapes.node import Node, like
 from trtnorm_cli.shapes.tensor import Shape, SymbolicTensor
 
@@ -62,8 +62,9 @@ def _label(node: Node, sizes: dict[str, tuple[str, Size | None]], label: str, fo
     if before is None or before[1] is None or before[1] == 1:
         sizes[label] = found if before is None or found[1] is not None else before
     elif found[1] is not None and found[1] != 1:
-        known = node.require_equal(f"the dimensions called {label} must be equal", before, found)
-        sizes[label] = (before[0], known)
+        condition = either(equal(before[1], found[1]), equal(before[1], 1), equal(found[1], 1))
+        node.require(condition, f"the dimensions called {label} must be equal", before, found)
+        sizes[label] = (before[0], broadcast_size(before[1], found[1]))
 
 
 RULES: dict[str, Callable[[Node], list[SymbolicTensor]]] = {

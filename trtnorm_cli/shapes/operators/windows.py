@@ -69,9 +69,12 @@ def _windows(node: Node, axis: int, extent: Size, before: int, after: int, reach
     """How many windows of ``reach`` fit into ``extent`` with its padding."""
     padded = extent + before + after
     side = (f"dimension {axis} of {node.name_of(0)} with its padding", padded)
-    node.require_at_least(f"dimension {axis} must not be smaller than the kernel, which reaches over {reach}", side, reach)
+    text = f"dimension {axis} must not be smaller than the kernel, which reaches over {reach}"
     if not ceil_mode:
+        node.require_at_least(text, side, reach)
         return floor_divide(padded - reach, stride) + 1
+    # Rounding up lets the window stand out at the end, but not by a whole stride.
+    node.require_at_least(text, side, reach - stride + 1)
     count = ceil_divide(padded - reach, stride) + 1
     if after == 0 and isinstance(reach, int) and stride <= reach:
         return count

@@ -1,0 +1,233 @@
+"""Shapes as expressions, held against what ONNX Runtime computes at sizes that work and at sizes that do not."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from tests.models import batchnorm, parse, random
+from tests.shapes.shape_models import raft
+from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.shapes.evaluate import values_at
+from trtnorm_cli.shapes.propagate import propagate
+from trtnorm_cli.shapes.solve import solve
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def run(model: onnx.ModelProto, sizes: dict[str, int]) -> dict[str, np.ndarray] | None:
+    """Every tensor of the model as ONNX Runtime computes it; None where it cannot."""
+    found = propagate(model)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.output[:]
+    names = [name for node in model.graph.node for name in node.output if name and found.tensors[name].items is None]
+    copy.graph.output.extend(onnx.helper.make_tensor_value_info(n, found.tensors[n].dtype, None) for n in names)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = ort.InferenceSession(copy.SerializeToString(), options)
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for name, kind in model_inputs(model).items():
+        shape = [size if isinstance(size, int) else sizes[size] for size in kind.shape or ()]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.dtype)
+        feeds[name] = rng.integers(0, 2, shape).astype(dtype)
+        if f"{name}.values[0]" in sizes:
+            count = int(np.prod(shape))
+            feeds[name] = np.array([sizes[f"{name}.values[{i}]"] for i in range(count)], dtype).reshape(shape)
+    try:
+        return dict(zip(names, session.run(names, feeds), strict=True))
+    except Exception:
+        return None
+
+
+def agree(model: onnx.ModelProto, *points: dict[str, int]) -> list[bool]:
+    """Check every tensor's shape and known elements at each point; returns where the model runs.
+
+    It must run exactly where no constraint is broken. A run in which a tensor comes out empty does not count as one: a
+    window that does not fit is no error to ONNX Runtime.
+    """
+    found = propagate(model)
+    runs = []
+    for sizes in points:
+        computed = run(model, sizes)
+        if any(value.size == 0 for value in (computed or {}).values() if isinstance(value, np.ndarray)):
+            computed = None
+        broken = [c for c in found.constraints if not c.holds(sizes)]
+        assert (computed is None) == bool(broken), (sizes, broken)
+        runs.append(computed is not None)
+        for name, value in (computed or {}).items():
+            tensor = found.tensors[name]
+            assert tensor.shape is not None, name
+            known = [(d, s) for d, s in zip(tensor.shape, value.shape, strict=True) if d is not None]
+            assert values_at([d for d, _ in known], sizes) == [s for _, s in known], name
+            if tensor.elements is not None and tensor.floating is None:
+                pairs = [(e, v) for e, v in zip(tensor.elements.flat, value.flat, strict=True) if e is not None]
+                assert values_at([e for e, _ in pairs], sizes) == [int(v) for _, v in pairs], name
+    return runs
+
+
+def rule(model: onnx.ModelProto, symbol: str) -> str:
+    return solve([c.condition for c in propagate(model).constraints if c.symbols == {symbol}], symbol, 256).text()
+
+
+IMAGE = "float[N, 4, H, W] x"
+HALF = "h = Conv<strides=[2, 2], pads=[1, 1, 1, 1]>(x, w)"
+WEIGHTS = {"w": random(4, 4, 3, 3), **batchnorm(4)}
+SCALES = np.array([1, 1, 2, 2], np.float32)
+
+CASES = [
+    ("unet", f"{HALF} u = Resize(h, , s) y = Concat<axis=1>(x, u)", {"s": SCALES}, "H must be ≡ 0 (mod 2)"),
+    ("add", f"{HALF} u = Resize(h, , s) y = Add(x, u)", {"s": SCALES}, "H must be ≡ 0 (mod 2) (or 1)"),
+    ("kernel", "c = Conv<dilations=[4, 4]>(x, w) y = BatchNormalization(c, gamma, beta, mu, var)", {}, "H must be at least 9"),
+    ("pool", "y = MaxPool<kernel_shape=[5, 5], strides=[2, 2]>(x)", {}, "H must be at least 5"),
+    ("ceil pool", "y = AveragePool<kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], ceil_mode=1>(x)", {}, ""),
+    ("same", 'y = Conv<auto_pad="SAME_UPPER", strides=[3, 3]>(x, w)', {}, ""),
+    ("transposed", "y = ConvTranspose<strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]>(x, w)", {}, ""),
+    ("depth", "y = SpaceToDepth<blocksize=4>(x)", {}, "H must be ≡ 0 (mod 4)"),
+    ("back", "d = SpaceToDepth<blocksize=2>(x) y = DepthToSpace<blocksize=4>(d)", {}, "H must be ≡ 0 (mod 2)"),
+    ("position", "y = Add(x, table)", {"table": random(1, 4, 12, 1)}, "H must be 1 or 12"),
+    ("reshape", "y = Reshape(x, t)", {"t": ints(0, 4, 6, -1)}, None),
+    ("windows", "t = Transpose<perm=[0, 1, 3, 2]>(x) y = Reshape(t, s)", {"s": ints(0, 4, 0, 4, -1)}, "H must be ≡ 0 (mod 4)"),
+    ("squeeze", "p = AveragePool<kernel_shape=[7, 1]>(x) y = Squeeze(p, a)", {"a": ints(2)}, "H must be 7"),
+    ("split", "a, b = Split<axis=2>(x) y = Add(a, b)", {}, "H must be ≡ 0 (mod 2)"),
+    ("slice", "a = Slice(x, i0, i1, i2, i2) b = Slice(x, j0, i1, i2, i2) y = Add(a, b)",
+     {"i0": ints(0), "j0": ints(1), "i1": ints(2**63 - 1), "i2": ints(2)}, "H must be ≡ 0 (mod 2) (or 1 or 3)"),
+    ("gather", "y = Gather<axis=2>(x, i)", {"i": ints(0, 9, -3)}, "H must be at least 10"),
+    ("pad", 'y = Pad<mode="reflect">(x, p)', {"p": ints(0, 0, 5, 0, 0, 0, 0, 0)}, None),
+    ("top", "y, i = TopK<axis=2>(x, k)", {"k": ints(6)}, "H must be at least 6"),
+    ("matmul", "y = MatMul(x, m)", {"m": random(16, 3)}, ""),
+    ("einsum", 'y = Einsum<equation="nchw,hk->nckw">(x, m)', {"m": random(16, 3)}, "H must be 1 or 16"),
+    ("flatten", "f = Flatten<axis=2>(x) y = Reshape(f, t)", {"t": ints(0, 2, -1)}, None),
+]  # fmt: skip
+POINTS = [{"N": n, "H": h, "W": w} for n, h, w in ((1, 8, 16), (2, 12, 16), (1, 16, 16), (3, 7, 16), (1, 9, 12), (2, 1, 5))]
+
+
+@pytest.mark.parametrize(("name", "body", "weights", "text"), CASES, ids=[case[0] for case in CASES])
+def test_a_model_runs_exactly_where_nothing_is_broken(name, body, weights, text):
+    model = parse(f"g ({IMAGE}) => (float[?] y) {{ {body} }}", {**WEIGHTS, **weights})
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    agree(model, *POINTS)
+    if text is not None:
+        assert rule(model, "H") == text
+
+
+SHAPE_ARITHMETIC = {
+    "upsample of TorchScript": """
+        s = Shape(x) hw = Slice(s, two, four, zero)
+        f = Cast<to=1>(hw) m = Mul(f, factor) v = Floor(m) i = Cast<to=7>(v)
+        nc = Slice(s, zero, two, zero) t = Concat<axis=0>(nc, i) y = Resize(x, , , t)""",
+    "half by division": """
+        s = Shape(x) h = Gather(s, at2) w = Gather(s, at3) a = Div(h, at2) b = Div(w, at3)
+        a1 = Unsqueeze(a, zero) b1 = Unsqueeze(b, zero) n = Slice(s, zero, two, zero)
+        t = Concat<axis=0>(n, a1, b1) y = Resize(x, , , t)""",
+    "padding to a multiple": """
+        s = Shape(x) h = Gather(s, at2) r = Mod(h, eight) d = Sub(eight, r) e = Mod(d, eight)
+        e1 = Unsqueeze(e, zero) p = Concat<axis=0>(z6, e1, z1) q = Slice(p, zero, eights, zero) y = Pad(x, q)""",
+    "pads as TorchScript writes them": """
+        r = Reshape(pads, pairs) b = Slice(r, minus, least, zero, minus) t = Transpose<perm=[1, 0]>(b)
+        v = Reshape(t, flat) c = Cast<to=7>(v) y = Pad(x, c)""",
+    "expand with minus one": """
+        s = Shape(x) m = Equal(s, sm) o = ConstantOfShape<value = int64[1] {1}>(four) t = Where(m, o, s) y = Expand(k, t)""",
+    "range and embedding": """
+        s = Shape(x) h = Gather(s, at2) r = Range(at0, h, at1) c = Cast<to=1>(r) u = Unsqueeze(c, two1) y = Mul(x, u)""",
+    "a split into chunks": """
+        q = SplitToSequence<axis=1>(x, at2) a = SequenceAt(q, at0) b = SequenceAt(q, at1) y = Concat<axis=2>(a, b)""",
+    "a branch on a size": """
+        s = Shape(x) h = Gather(s, at2) c = Less(h, eight)
+        y = If (c) <then_branch = t () => (float[n1, 4, h1, w1] y1) { y1 = Concat<axis=2>(x, x) },
+                    else_branch = e () => (float[n2, 4, h2, w2] y2) { y2 = Identity(x) }>""",
+    "tiles": "s = Shape(x) n = Slice(s, zero, one1, zero) t = Concat<axis=0>(n, ones3) y = Tile(k, t)",
+    "sizes of a reduction": "s = Shape(x) p = ReduceProd<keepdims=0>(s) u = Unsqueeze(p, zero) y = Reshape(x, u)",
+}
+CONSTANTS = {
+    "zero": ints(0), "two": ints(2), "four": ints(4), "one1": ints(1), "two1": ints(1), "eights": ints(8), "at0": np.array(0),
+    "at1": np.array(1), "at2": np.array(2), "at3": np.array(3), "eight": np.array(8), "z6": ints(0, 0, 0, 0, 0, 0), "z1": ints(0),
+    "pads": ints(1, 2, 0, 3, 0, 0, 0, 0), "pairs": ints(-1, 2), "minus": ints(-1), "least": ints(-(2**63) + 1), "flat": ints(-1),
+    "sm": ints(-1, -1, -1, -1), "k": random(1, 4, 1, 1), "ones3": ints(1, 1, 1), "factor": np.array([1.5, 1.7], np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPE_ARITHMETIC)
+def test_arithmetic_of_sizes_is_followed(name):
+    body = SHAPE_ARITHMETIC[name]
+    used = {key: value for key, value in CONSTANTS.items() if re.search(rf"[( ]{key}[,)]", body)}
+    model = parse(f"g ({IMAGE}) => (float[?] y) {{ {body} }}", used)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    assert any(agree(model, *POINTS[:4]))
+    found = propagate(model)
+    assert found.unread == []
+    assert found.tensors["y"].shape is not None
+    assert None not in found.tensors["y"].shape
+
+
+def test_the_rule_of_raft():
+    model = raft()
+    assert rule(model, "H") == "H must be ≡ 0 (mod 8) and at least 16"
+    sizes = [(16, 16), (24, 40), (135, 136), (136, 135), (136, 136), (8, 16)]
+    assert agree(model, *({"N": 1, "H": h, "W": w} for h, w in sizes)) == [True, True, False, False, True, False]
+
+
+def test_two_symbols_that_must_be_equal():
+    model = parse("g (float[N, H, W] x) => (float[N, H, W] y) { t = Transpose<perm=[0, 2, 1]>(x) y = Add(x, t) }")
+    agree(model, {"N": 1, "H": 4, "W": 4}, {"N": 1, "H": 4, "W": 6}, {"N": 2, "H": 1, "W": 6})
+
+
+def test_elements_of_an_input_that_decide_sizes():
+    model = parse("g (float[N, 6] x, int64[2] shape) => (float[?, ?] y) { y = Reshape(x, shape) }")
+    points = [{"N": 2, "shape.values[0]": a, "shape.values[1]": b} for a, b in ((3, 4), (2, 6), (5, 2))]
+    assert agree(model, *points) == [True, True, False]
+
+
+def test_loops_and_what_is_not_known():
+    body = """
+        s = Shape(x) n = Gather(s, at0)
+        y = Loop (n, c, x) <body = b (int64 i, bool k, float[?, ?] v) => (bool k2, float[?, ?] v2)
+            { k2 = Identity(k) v2 = Add(v, v) }>"""
+    model = parse(f"g (float[N, H] x) => (float[N, H] y) {{ {body} }}", {"at0": np.array(0), "c": np.array(True)})
+    assert [str(size) for size in propagate(model).tensors["y"].shape] == ["N", "H"]
+    unknown = parse(
+        "g (float[N, H] x) => (float[?, ?] y) { i = NonZero(x) t = Transpose(i) c = Cast<to=1>(t) y = MatMul(c, x) }"
+    )
+    found = propagate(unknown)
+    assert [str(c.condition) for c in found.constraints] == ["2 == N"]
+    assert found.tensors["i"].shape == (2, None)
+
+
+def test_demands_in_a_branch_count_only_where_it_runs():
+    body = """
+        s = Shape(x) h = Gather(s, at1) c = Less(at8, h)
+        y = If (c) <then_branch = t () => (float[n1, h1] y1) { y1 = Add(x, table) },
+                    else_branch = e () => (float[n2, h2] y2) { y2 = Identity(x) }>"""
+    weights = {"at1": np.array(1), "at8": np.array(8), "table": random(1, 12)}
+    model = parse(f"g (float[N, H] x) => (float[?, ?] y) {{ {body} }}", weights)
+    assert agree(model, *({"N": 1, "H": h} for h in (3, 8, 12, 13))) == [True, True, True, False]
+
+
+def test_model_local_functions_are_followed():
+    text = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
+        g (float[N, 4, H, W] x) => (float[?, ?, ?, ?] y) { h = my.half(x) y = SpaceToDepth<blocksize=2>(h) }
+        <domain: "my", opset_import: ["" : 17]>
+        half (a) => (b) { b = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(a) }"""
+    assert rule(onnx.parser.parse_model(text), "H") == "H mod 4 must be in {0, 1} and at least 4"
+    found = propagate(onnx.parser.parse_model(text))
+    assert str(found.tensors["y"].shape[1]) == "16"
+
+
+def test_a_malformed_node_is_left_to_the_checker():
+    model = parse("g (float[N, 4] x) => (float[?, ?] y) { y = Transpose<perm=[0, 7]>(x) }")
+    assert propagate(model).unread == ["-> y (Transpose)"]
+
+
+def test_a_large_weight_is_not_read(monkeypatch):
+    model = parse("g (float[N, 4, 8, 8] x) => (float[N, 4, 6, 6] y) { y = Conv(x, w) }", {"w": random(64, 4, 3, 3)})
+    model.graph.initializer[0].ClearField("raw_data")
+    assert [str(size) for size in propagate(model).tensors["y"].shape] == ["N", "64", "6", "6"]
