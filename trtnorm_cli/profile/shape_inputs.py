@@ -54,7 +54,7 @@ def missing_values(
 
 def _lines(found: Propagation, lacking: Mapping[str, int], sizes: Mapping[str, Corners]) -> list[str]:
     unknown = {value_symbol(name, i): (1, 1, 1) for name, count in lacking.items() for i in range(count)}
-    known = repaired([c.condition for c in found.constraints], {**sizes, **unknown}) or unknown
+    known = repaired([c.condition for c in found.constraints], {**sizes, **unknown}, unknown) or unknown
     lines = []
     for name, count in lacking.items():
         columns = [known[value_symbol(name, i)] for i in range(count)]

@@ -316,11 +316,19 @@ def broadcast_size(a: Size, b: Size) -> Size:
 
 def equal(a: Size, b: Size) -> Size:
     """1 where ``a`` is ``b``, else 0."""
-    return _compare("eq", a, b)
+    return _compare("eq", *_sides(a, b))
 
 
 def different(a: Size, b: Size) -> Size:
-    return _compare("ne", a, b)
+    """1 where ``a`` is not ``b``, else 0."""
+    return _compare("ne", *_sides(a, b))
+
+
+def _sides(a: Size, b: Size) -> tuple[Size, Size]:
+    """Both in an order of their own, so that ``a == b`` and ``b == a`` are one condition; numbers come last."""
+    if isinstance(a, int) or isinstance(b, int):
+        return (b, a) if isinstance(a, int) else (a, b)
+    return (a, b) if str(a) <= str(b) else (b, a)
 
 
 def at_most(a: Size, b: Size) -> Size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -26,10 +26,13 @@ def legal_sizes(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> dic
     return found
 
 
-def repaired(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> dict[str, Corners] | None:
+def repaired(
+    conditions: Sequence[Size], sizes: Mapping[str, Corners], movable: Collection[str] | None = None
+) -> dict[str, Corners] | None:
     """Sizes close to ``sizes`` that satisfy ``conditions`` at min, opt and max; None where none were found.
 
-    Min moves up and max down as far as that keeps min <= opt <= max; opt moves to the nearest legal value.
+    Min moves up and max down as far as that keeps min <= opt <= max; opt moves to the nearest legal value. Only ``movable``
+    symbols are moved to mend relations between several; by default all.
     """
     legal = legal_sizes(conditions, sizes)
     found: dict[str, Corners] = {}
@@ -39,7 +42,8 @@ def repaired(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> dict[s
             return None
         found[name] = moved
     shared = [c for c in conditions if not isinstance(c, int) and len(c.symbols) > 1 and c.symbols <= set(sizes)]
-    corners_found = [_corner(conditions, shared, found, corner) for corner in (_MIN, _OPT, _MAX)]
+    chosen = set(sizes) if movable is None else set(movable)
+    corners_found = [_corner(conditions, shared, found, chosen, corner) for corner in (_MIN, _OPT, _MAX)]
     if any(corner is None for corner in corners_found):
         return None
     return _ordered(conditions, [corner for corner in corners_found if corner is not None])
@@ -57,15 +61,16 @@ def _snapped(legal: LegalSizes, corners: Corners) -> Corners | None:
 
 
 def _corner(
-    conditions: Sequence[Size], shared: Sequence[Size], sizes: Mapping[str, Corners], corner: int
+    conditions: Sequence[Size], shared: Sequence[Size], sizes: Mapping[str, Corners], movable: set[str], corner: int
 ) -> dict[str, int] | None:
     at = {name: corners[corner] for name, corners in sizes.items()}
     for _ in range(_ATTEMPTS):
         broken = next((c for c in shared if value_at(c, at) == 0), None)
         if broken is None or isinstance(broken, int):
             return at
-        moves = [_along_one(conditions, name, at, corner) for name in sorted(broken.symbols)]
-        moves.append(_along_all(conditions, sorted(broken.symbols), at))
+        names = sorted(broken.symbols & movable)
+        moves = [_along_one(conditions, name, at, corner) for name in names]
+        moves.append(_along_all(conditions, names, at) if len(names) > 1 else None)
         possible = [move for move in moves if move is not None]
         if not possible:
             return None
