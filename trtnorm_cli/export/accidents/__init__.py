@@ -64,7 +64,6 @@ def put_right(
     ``args`` and ``kwargs`` are example inputs, None when there are none. ``accepted`` are kinds that are warned of instead of
     refused. ``module`` is changed in place where an accident says ``fixed``. Raises ``RewriteError`` with every refusal.
     """
-    _require_known(accepted)
     module, found = unwrap(module)
     found += initialise_lazy_modules(module, args, kwargs or {})
     require_none_refused(found)
@@ -74,9 +73,15 @@ def put_right(
     found += fold_parametrizations(module)
     for check in CHECKS:
         found += check(module)
-    found = [_accepted(accident) if accident.kind in accepted else accident for accident in found]
+    found = accepting(found, accepted)
     require_none_refused(found)
     return PutRight(module, tuple(found))
+
+
+def accepting(found: Sequence[Accident], accepted: Collection[str]) -> list[Accident]:
+    """``found`` with a warning for each refusal of an accepted kind; raises ``UsageProblem`` for a kind that is none."""
+    _require_known(accepted)
+    return [_accepted(accident) if accident.kind in accepted else accident for accident in found]
 
 
 def _accepted(accident: Accident) -> Accident:
