@@ -11,6 +11,7 @@ import pytest
 
 from tests.models import operators, parse, random, saved
 from trtnorm_cli.cli import run
+from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
 
 SHAPES = "optimization_profiles:\n  - inputs: {x: {min: [1, 3, 8, 8], opt: [2, 3, 8, 8], max: [4, 3, 16, 16]}}\n"
@@ -46,7 +47,7 @@ def test_rewrite_writes_a_file_that_everybody_can_run(work, capsys):
     assert told.err == ""
     assert told.out.count("instance-norm-to-plugin") == 4
     words = " ".join(told.out.split())
-    assert "each of 2 nodes (in0, in1) becomes the plugin InstanceNormalization_TRT; checks and comparisons run what" in words
+    assert "each of 2 nodes (in0, in1) becomes the plugin InstanceNormalization_TRT: checks and comparisons run what" in words
     fixed = onnx.load("fixed.onnx")
     onnx.checker.check_model(fixed, full_check=True)
     assert [(node.op_type, node.domain) for node in fixed.graph.node[:2]] == [("InstanceNormalization_TRT", DOMAIN)] * 2
@@ -54,10 +55,13 @@ def test_rewrite_writes_a_file_that_everybody_can_run(work, capsys):
 
 
 @rtx
-def test_the_network_of_the_file_is_that_of_the_definition(work):
-    """TensorRT's parser inlines the functions, so that what they say can be checked without a GPU."""
+def test_the_network_of_the_file_is_that_of_the_definition(work, capsys):
+    """What the functions say can be checked without a GPU and without the plugin."""
     assert run(["rewrite", "good.onnx", "-o", "fixed.onnx", "--profile", "cfg.yaml"]) == 0
+    capsys.readouterr()
     assert run(["compare", "good.onnx", "network:fixed.onnx", "--profile", "cfg.yaml", "--in-between", "0"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "its plugin nodes are taken for what they are defined to compute; what they do compute, an engine shows" in told
 
 
 def test_inspect_shows_the_plugins(work, capsys):
@@ -128,8 +132,11 @@ def test_variants_are_built_without_definitions_as_well(work, capsys):
 
 @rtx
 def test_native_builds(work):
-    Path("cfg.yaml").write_text(SHAPES + "instance_norm: {default: native}\n")
+    library = importlib.util.find_spec("_ctypes").origin
+    Path("cfg.yaml").write_text(f"{SHAPES}instance_norm: {{default: native}}\nplugins: [{library}]\n")
     assert run(["build", "good.onnx", "--profile", "cfg.yaml", "--backend", "tensorrt-rtx"]) == 0
     manifest = json.loads(Path("good.engine.json").read_text())
     assert manifest["profile"]["instance_norm"] == {"default": "native", "nodes": {}}
+    assert manifest["plugins"] == [{"file": Path(library).name, "sha256": sha256_of([Path(library)])}]
+    assert any("registered no plugin that was not there before" in warning for warning in manifest["warnings"])
     assert manifest["network"]["layers_by_type"]["NORMALIZATION"] == 2

@@ -216,7 +216,7 @@ def _request(prepared: Prepared, rewriting: Rewriting, work: Path, engine: Path,
         name = STRIPPED_NAME
         save_model(model, work / name, rewriting.folder)
     request = BuildRequest(name, str(engine.absolute()), backend, *shapes_and_settings(prepared))
-    return with_plugins(request, model, prepared.plugin_libraries)
+    return with_plugins(request, rewriting.model, prepared.plugin_libraries)
 
 
 def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple], ...], dict[str, Any]]:

@@ -17,7 +17,7 @@ from trtnorm_cli.build.explain import refusal
 from trtnorm_cli.build.launch import WORKER, launch
 from trtnorm_cli.build.plugins import with_plugins
 from trtnorm_cli.build.request import BuildRequest, BuildResult
-from trtnorm_cli.onnx_model.plugin_nodes import for_builder
+from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, for_builder
 from trtnorm_cli.rewrite.rewriting import rewrite
 from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
@@ -64,8 +64,8 @@ def parsed(
     creators: list[dict[str, object]] | None = None,
     libraries: tuple[str, ...] = (),
 ) -> Parsed:
-    """A build of ``model`` as it is. With ``creators``, the registry has them."""
-    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    """A build of ``model`` as the builder gets it. With ``creators``, the registry has them."""
+    (folder / "m.onnx").write_bytes(for_builder(model).SerializeToString())
     (folder / "creators.json").write_text(json.dumps(creators))
     request = BuildRequest("m.onnx", str(folder / "out.engine"), "tensorrt-rtx")
     request = with_plugins(request, model, libraries)
@@ -79,7 +79,7 @@ def parsed(
 def with_plugin_nodes(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     rewriting = rewrite(loaded(model, folder), settings=PLUGINS)
     rewriting.require_all_checks_passed()
-    return for_builder(rewriting.model)
+    return rewriting.model
 
 
 @pytest.mark.parametrize("kind", ["float", "float16"])
@@ -126,6 +126,29 @@ def test_an_absent_plugin_is_one_clear_error(tmp_path):
     native, library = outcome.hint.splitlines()
     assert native == "instance_norm: native builds TensorRT's own layer instead"
     assert library.startswith("TensorRT for RTX has no plugin layers of its own; name a library that has the plugin")
+
+
+def test_plugins_of_others_have_no_native_alternative(tmp_path):
+    """Nothing in the build profile makes an operator of ONNX of them."""
+    model = parse(
+        "g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y) {"
+        ' [in0] y = InstanceNormalization_TRT <scales=[1.0, 1.0, 1.0], bias=[0.0, 0.0, 0.0], plugin_version="1"> (x) }'
+    )
+    outcome = parsed(model, tmp_path)
+    assert "there is no plugin InstanceNormalization_TRT, version '1'" in outcome.text
+    assert outcome.hint.startswith("TensorRT for RTX has no plugin layers of its own; name a library")
+
+
+@pytest.mark.parametrize("namespace", ["", DOMAIN])
+def test_the_parser_may_take_a_plugin_before_a_function(tmp_path, namespace):
+    """As TensorRT does since 10.7; the file for the builder leaves it no choice."""
+    model = with_plugin_nodes(instance_norms(), tmp_path)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "creators.json").write_text(json.dumps([{**INSTANCE_NORM, "namespace": namespace}]))
+    request = BuildRequest("m.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx")
+    result = launch(request, tmp_path, lambda event: None, 120, WITH_CREATORS)
+    assert (tmp_path / "fields.json").exists() == (namespace == "")
+    assert result.ok == (namespace != "")
 
 
 def test_other_versions_and_namespaces_are_named(tmp_path):

@@ -13,19 +13,20 @@ from tests.onnx_model.running import assert_same
 from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.plugin_functions import instance_norm_function, is_own
-from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, for_builder, plugin_nodes
+from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, by_definition, for_builder, has_definitions, plugin_nodes
 from trtnorm_cli.rewrite.rewriting import rewrite
 from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
 ALL = RewriteSettings(instance_norm=Implementations("plugin"), group_norm=Implementations("plugin"))
 
 
-def model_with(activation: str, kind: str = "float") -> onnx.ModelProto:
+def model_with(activation: str, kind: str = "float", opset: int = 17) -> onnx.ModelProto:
     dtype = np.float32 if kind == "float" else np.float16
     return parse(
         f"g ({kind}[N, 3, H, W] x) => ({kind}[N, 3, H, W] y) {{"
         f" [in0] n = InstanceNormalization(x, s, b) [act] a = {activation}(n) y = Add(a, x) }}",
         {"s": random(3, dtype=dtype), "b": random(3, seed=1, dtype=dtype)},
+        opset=opset,
     )
 
 
@@ -40,6 +41,7 @@ def test_a_plugin_node_is_found(tmp_path):
     assert (found.node, found.operator, found.version, found.namespace) == ("in0", "InstanceNormalization_TRT", "3", "")
     assert found.attributes == {"epsilon": "FLOAT", "scales": "FLOATS", "bias": "FLOATS", "relu": "INT", "alpha": "FLOAT"}
     assert found.has_function
+    assert found.is_own
 
 
 def test_plugin_nodes_of_others_say_so_or_have_unknown_operators():
@@ -50,6 +52,7 @@ def test_plugin_nodes_of_others_say_so_or_have_unknown_operators():
     (found,) = plugin_nodes(model)
     assert (found.node, found.version, found.namespace, found.attributes) == ("a", "2", "n", {"k": "INTS"})
     assert not found.has_function
+    assert not found.is_own
     assert [(node.node, node.version) for node in plugin_nodes(model, every=True)] == [("a", "2"), ("c", "1")]
 
 
@@ -69,21 +72,32 @@ def test_a_model_without_plugin_nodes_is_handed_on():
     assert for_builder(model) is model
 
 
+def test_definitions_in_the_place_of_plugins(tmp_path):
+    model = with_plugin(model_with("Relu"), tmp_path)
+    assert has_definitions(model)
+    written_out = by_definition(model)
+    assert not has_definitions(written_out)
+    assert {node.domain for node in written_out.graph.node} == {""}
+    assert "InstanceNormalization" in operators(written_out)
+    assert_same(model, written_out)
+
+
 def test_functions_of_others_stay():
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     other = onnx.parser.parse_function('<domain: "mine", opset_import: ["" : 17]> f (x) => (y) { y = Neg(x) }')
     add_functions(model, [other, instance_norm_function(17)])
     assert [function.name for function in for_builder(model).functions] == ["f"]
+    assert [function.name for function in by_definition(model).functions] == ["f"]
 
 
-@pytest.mark.parametrize("kind", ["float", "float16"])
+@pytest.mark.parametrize(("kind", "opset"), [("float", 17), ("float16", 17), ("float", 9), ("float16", 14)])
 @pytest.mark.parametrize("activation", ["Relu", "LeakyRelu <alpha=0.3> ", "Elu"])
-def test_cleaning_reads_them_as_they_were(tmp_path, activation, kind):
-    model = model_with(activation, kind)
+def test_cleaning_reads_them_as_they_were(tmp_path, activation, kind, opset):
+    model = model_with(activation, kind, opset)
     cleaned = clean(with_plugin(model, tmp_path))
     assert operators(cleaned.model) == operators(model)
     assert len(cleaned.model.functions) == 0
-    assert cleaned.counts == {"plugin nodes read as operators": 1}
+    assert cleaned.counts["plugin nodes read as operators"] == 1
     norm, act = cleaned.model.graph.node[:2]
     source_norm, source_act = model.graph.node[:2]
     assert norm.name == "in0"
@@ -130,4 +144,4 @@ def test_another_function_of_the_same_name_is_no_match():
     add_functions(model, [instance_norm_function(17)])
     assert len(model.functions) == 1
     with pytest.raises(ValueError, match=r"another function trtnorm\.plugins::InstanceNormalization_TRT"):
-        add_functions(model, [instance_norm_function(14)])
+        add_functions(model, [instance_norm_function(18)])

@@ -71,8 +71,8 @@ def test_a_change_that_cannot_be_proved_is_an_error(tmp_path):
 def test_the_user_is_told_what_was_not_run(tmp_path):
     rewriting = rewritten(tmp_path, Implementations("native", {"image": "plugin"}))
     assert rewriting.warnings == (
-        "image becomes the plugin InstanceNormalization_TRT; checks and comparisons run what it is defined to compute, "
-        "not the plugin itself",
+        "image becomes the plugin InstanceNormalization_TRT: checks and comparisons run what it is defined to compute, "
+        "not the plugin itself; NVIDIA's calls cuDNN, which TensorRT does not support on Blackwell and later GPUs",
     )
 
 

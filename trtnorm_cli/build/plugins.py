@@ -35,6 +35,8 @@ _NUMBERS = {
 # Backends that bring no plugin layers.
 WITHOUT_PLUGINS = ("tensorrt-rtx",)
 _SHOWN = 4
+# In the place of TensorRT's error code: the plugin stands for an operator of ONNX.
+_OWN = "written by trtnorm"
 _ABSENT, _NOT_LOADED = "there is no plugin ", "the plugin library "
 
 
@@ -49,13 +51,14 @@ def require_plugins_can_be(profile: BuildProfile | None, backend: str | None) ->
 
 
 def with_plugins(request: BuildRequest, model: onnx.ModelProto, libraries: tuple[str, ...]) -> BuildRequest:
-    """``request`` with what the child must know of plugins. ``model`` is the one that the builder gets.
+    """``request`` with what the child must know of plugins. ``model`` is the one that others than the builder get.
 
     An operator that neither ONNX nor the model defines counts where the user gave libraries.
     """
     from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 
-    wanted = [asdict(node) for node in plugin_nodes(model, every=bool(libraries)) if not node.has_function]
+    nodes = plugin_nodes(model, every=bool(libraries))
+    wanted = [asdict(node) for node in nodes if node.is_own or not node.has_function]
     return replace(request, plugins=libraries, plugin_nodes=tuple(wanted))
 
 
@@ -119,7 +122,8 @@ def _absent(address: Address, nodes: Sequence[Wanted], known: Iterable[Address],
     names = [node["node"] for node in nodes]
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     wanted_by = f"wanted by {', '.join(names[:_SHOWN])}{rest}"
-    return TensorRTMessage(f"{_ABSENT}{name}, {_said(version, namespace)}, in {backend}{instead}; {wanted_by}", operator=name)
+    text = f"{_ABSENT}{name}, {_said(version, namespace)}, in {backend}{instead}; {wanted_by}"
+    return TensorRTMessage(text, operator=name, code=_OWN if nodes[0]["is_own"] else "")
 
 
 def _said(version: str, namespace: str) -> str:
@@ -157,11 +161,12 @@ def refusal_of_plugins(result: BuildResult, folder: Path) -> TensorRTRefusal:
 
 def _hints(result: BuildResult) -> list[str]:
     """What can be done; TensorRT for RTX brings no plugins of its own, and takes those of a library."""
-    absent = {message.operator for message in result.errors if message.text.startswith(_ABSENT)}
-    hints = [f"{key}: native builds TensorRT's own layer instead" for name, key in _ALTERNATIVES.items() if name in absent]
+    absent = [message for message in result.errors if message.text.startswith(_ABSENT)]
+    own = {message.operator for message in absent if message.code == _OWN}
+    hints = [f"{key}: native builds TensorRT's own layer instead" for name, key in _ALTERNATIVES.items() if name in own]
     if absent:
-        own = "TensorRT for RTX has no plugin layers of its own; " if result.backend in WITHOUT_PLUGINS else ""
-        hints.append(f"{own}name a library that has the plugin under plugins: in the build profile")
+        none = "TensorRT for RTX has no plugin layers of its own; " if result.backend in WITHOUT_PLUGINS else ""
+        hints.append(f"{none}name a library that has the plugin under plugins: in the build profile")
     if any(message.text.startswith(_NOT_LOADED) for message in result.errors):
         hints.append("give a shared library for this machine and this TensorRT; `ldd` shows what it needs itself")
     return hints or ["write the node's attributes as the plugin takes them, or load the version of it that takes these"]

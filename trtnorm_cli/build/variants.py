@@ -51,11 +51,10 @@ class VariantBuilder:
         """The kernels of one variant. What TensorRT refuses or dies on has none."""
         work = Path(tempfile.mkdtemp(prefix="variant-", dir=self.folder))
         try:
-            model = for_builder(rewriting.model)
-            save_model(model, work / "variant.onnx", rewriting.folder)
+            save_model(for_builder(rewriting.model), work / "variant.onnx", rewriting.folder)
             settings = {**self.settings, "profiling_verbosity": "detailed"}
             request = BuildRequest("variant.onnx", str(work / "variant.engine"), self.backend, self.profiles, settings)
-            request = with_plugins(request, model, self.plugins)
+            request = with_plugins(request, rewriting.model, self.plugins)
             return _kernels(launch(request, work, lambda event: None, self.timeout_s, memory_bytes=self.memory_bytes))
         except BuilderDied as error:
             return Kernels({}, 0, error.summary)

@@ -12,6 +12,8 @@ from trtnorm_cli.compare.network import network_of
 from trtnorm_cli.engine import looks_like_engine
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
+from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
 
 NETWORK_PREFIX = "network:"
@@ -66,13 +68,17 @@ def network_participant(path: Path, scratch: Path, backend: str | None, label: s
 
     Raises ``TensorRTRefusal`` when the parser refuses the model or a layer has no translation.
     """
-    load_model(path)
-    target = scratch / f"network-{len(list(scratch.iterdir()))}.onnx"
-    translation = network_of(path, target, backend)
+    loaded = load_model(path)
+    number = len(list(scratch.iterdir()))
+    target, parsed, notes = scratch / f"network-{number}.onnx", path, []
+    if has_definitions(loaded.proto):
+        parsed = scratch / f"definition-{number}.onnx"
+        save_model(by_definition(loaded.proto), parsed, loaded.folder)
+        notes.append("its plugin nodes are taken for what they are defined to compute; what they do compute, an engine shows")
+    translation = network_of(parsed, target, backend)
     proto = onnx.load(str(target), load_external_data=False)
-    return Participant(
-        label or f"{NETWORK_PREFIX}{path}", "network", path, proto, target, tuple(getattr(translation, "notes", ()))
-    )
+    notes += getattr(translation, "notes", ())
+    return Participant(label or f"{NETWORK_PREFIX}{path}", "network", path, proto, target, tuple(notes))
 
 
 def engine_participant(path: Path) -> Participant:

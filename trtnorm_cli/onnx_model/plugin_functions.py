@@ -11,15 +11,27 @@ from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
 
 INSTANCE_NORM, INSTANCE_NORM_VERSION = "InstanceNormalization_TRT", "3"
 GROUP_NORM, GROUP_NORM_VERSION = "GroupNormalizationPlugin", "1"
-# Constant takes the attributes of a function since opset 12; CastLike came with 15.
-FUNCTIONS_SINCE, HALF_SINCE = 12, 15
+# Constant takes the attributes of a function since opset 12, and CastLike came with 15. Before, the parameters of a definition
+# are inputs of the node as well, which the plugin itself does not read.
+ATTRIBUTES_SINCE = 15
 # What a user must know of a plugin node.
-NOT_RUN = "becomes the plugin {plugin}; checks and comparisons run what it is defined to compute, not the plugin itself"
+NOT_RUN = (
+    "becomes the plugin {plugin}: checks and comparisons run what it is defined to compute, not the plugin itself; "
+    "NVIDIA's calls cuDNN, which TensorRT does not support on Blackwell and later GPUs"
+)
+
+_INSTANCE_NORM_OF_INPUTS = """
+{name} <epsilon, scales, bias, relu, alpha, plugin_version, plugin_namespace> (x, gamma, beta) => (y)
+{{
+  normalized = InstanceNormalization <epsilon: float = @epsilon> (x, gamma, beta)
+  y = LeakyRelu <alpha: float = @alpha> (normalized)
+}}
+"""
 
 _INSTANCE_NORM = """
 {name} <epsilon, scales, bias, relu, alpha, plugin_version, plugin_namespace> (x) => (y)
 {{
-  data = {open} (x)
+  data = Cast <to = 1> (x)
   gamma = Constant <value_floats: floats = @scales> ()
   beta = Constant <value_floats: floats = @bias> ()
   normalized = InstanceNormalization <epsilon: float = @epsilon> (data, gamma, beta)
@@ -28,7 +40,7 @@ _INSTANCE_NORM = """
   zero = Constant <value_int = 0> ()
   is_active = Greater (wanted, zero)
   result = Where (is_active, leaky, normalized)
-  y = {close}
+  y = CastLike (result, x)
 }}
 """
 
@@ -62,10 +74,11 @@ _GROUP_NORM = """
 def instance_norm_function(opset: int) -> onnx.FunctionProto:
     """``InstanceNormalization_TRT`` for a model of ``opset``: computed in float32, with the activation that ``relu`` turns on.
 
-    Below opset 15 it takes float32 only.
+    Below opset 15 it is computed in the type of the data, with scale and bias as inputs, and a node without an activation has
+    to say so by a slope ``alpha`` of 1.
     """
-    casts = ("Cast <to = 1>", "CastLike (result, x)") if opset >= HALF_SINCE else ("Identity", "Identity (result)")
-    return _function(_INSTANCE_NORM.format(name=INSTANCE_NORM, open=casts[0], close=casts[1]), opset)
+    body = _INSTANCE_NORM if opset >= ATTRIBUTES_SINCE else _INSTANCE_NORM_OF_INPUTS
+    return _function(body.format(name=INSTANCE_NORM), opset)
 
 
 @cache
@@ -78,8 +91,7 @@ def is_own(function: onnx.FunctionProto) -> bool:
     """True for a function that stands here, as it was written."""
     opset = next((entry.version for entry in function.opset_import if not entry.domain), 0)
     makers = {INSTANCE_NORM: instance_norm_function, GROUP_NORM: group_norm_function}
-    is_possible = function.domain == DOMAIN and function.name in makers and opset >= FUNCTIONS_SINCE
-    return is_possible and function == makers[function.name](opset)
+    return function.domain == DOMAIN and function.name in makers and opset > 0 and function == makers[function.name](opset)
 
 
 def _function(text: str, opset: int) -> onnx.FunctionProto:

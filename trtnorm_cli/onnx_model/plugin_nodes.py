@@ -1,8 +1,8 @@
 """Nodes that TensorRT computes by a plugin: written so that everybody else can run them, stripped for the builder.
 
 A plugin node that trtnorm writes is in a domain of its own, with a model-local function that says in standard ONNX what the
-plugin computes. ONNX Runtime and the ONNX checker follow the function. TensorRT's parser would inline it as well, and looks for
-a plugin only where there is no function.
+plugin computes. ONNX Runtime and the ONNX checker follow the function. TensorRT's parser follows it too where it has no such
+plugin, and before TensorRT 10.7 even where it has one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
+import onnx.inliner
 
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 
@@ -18,14 +19,20 @@ DOMAIN = "trtnorm.plugins"
 DEFAULT_VERSION, DEFAULT_NAMESPACE = "1", ""
 # These attributes tell the parser which plugin it is; all others are the plugin's own.
 ADDRESS = ("plugin_version", "plugin_namespace")
+# How many inputs the plugin itself reads; a definition may read more.
+PLUGIN_INPUTS = {"InstanceNormalization_TRT": 1, "GroupNormalizationPlugin": 3}
 
 
 @dataclass(frozen=True)
 class PluginNode:
-    """A node that asks TensorRT for a plugin. ``attributes`` maps the plugin's own to their ONNX types (``FLOATS``, …)."""
+    """A node that asks TensorRT for a plugin. ``attributes`` maps the plugin's own to their ONNX types (``FLOATS``, …).
+
+    ``is_own`` is true of one that trtnorm has written, instead of an operator of ONNX.
+    """
 
     node: str
     operator: str
+    is_own: bool
     version: str
     namespace: str
     attributes: dict[str, str]
@@ -62,6 +69,7 @@ def _read(node: onnx.NodeProto, has_function: bool) -> PluginNode:
     return PluginNode(
         node.name or f"{node.op_type} -> {node.output[0]}",
         node.op_type,
+        node.domain == DOMAIN,
         _text(address.get("plugin_version", DEFAULT_VERSION)),
         _text(address.get("plugin_namespace", DEFAULT_NAMESPACE)),
         own,
@@ -73,18 +81,29 @@ def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
+def has_definitions(model: onnx.ModelProto) -> bool:
+    """True when functions in the model say what plugins of trtnorm compute."""
+    return any(function.domain == DOMAIN for function in model.functions)
+
+
+def by_definition(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` with the functions that say what plugins compute in the place of the plugin nodes."""
+    return onnx.inliner.inline_selected_functions(model, [(f.domain, f.name) for f in model.functions if f.domain == DOMAIN])
+
+
 def for_builder(model: onnx.ModelProto) -> onnx.ModelProto:
     """``model`` as TensorRT should get it: its plugin nodes without domain and function, so that the parser asks for plugins.
 
     The same object where there are none. The result is not for anybody else: no checker and no runtime takes it.
     """
-    if not any(function.domain == DOMAIN for function in model.functions):
+    if not has_definitions(model):
         return model
     stripped = onnx.ModelProto()
     stripped.CopyFrom(model)
     for node in all_nodes(stripped):
         if node.domain == DOMAIN:
             node.ClearField("domain")
+            del node.input[PLUGIN_INPUTS.get(node.op_type, len(node.input)) :]
     for field in (stripped.functions, stripped.opset_import):
         kept = [entry for entry in field if entry.domain != DOMAIN]
         del field[:]

@@ -10,7 +10,7 @@ import pytest
 from tests.models import operators, parse, random
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.compare.float64 import evaluate_float64
-from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
+from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, for_builder
 from trtnorm_cli.rewrite.rules import instance_norm_to_plugin as rule
 from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
@@ -59,24 +59,24 @@ def expected(x: np.ndarray, epsilon: float = 1e-3, slope: float = 1.0) -> np.nda
     return np.where(y < 0, y * float(np.float32(slope)), y)
 
 
-@pytest.mark.parametrize("opset", [12, 13, 14, 15, 17, 18, 20, 21, 22])
+@pytest.mark.parametrize("opset", [7, 9, 11, 12, 14, 15, 17, 18, 20, 21, 22])
 @pytest.mark.parametrize(("shape", "sizes"), [("N, 3, H, W", (2, 3, 5, 7)), ("2, 3, 4, 5, 6", (2, 3, 4, 5, 6))])
 def test_the_plugin_has_the_attributes_of_version_3(rewrite, opset, shape, sizes):
     result = rewrite(norm(shape=shape, opset=opset), (rule.RULE,), {"x": sizes}, settings=PLUGIN)
     assert result.rules == [NAME]
     (node,) = result.model.graph.node
     assert (node.op_type, node.domain, node.name) == ("InstanceNormalization_TRT", DOMAIN, "in0")
-    assert (list(node.input), list(node.output)) == (["x"], ["y"])
+    assert (list(node.input), list(node.output)) == (["x"] if opset >= 15 else ["x", "s", "b"], ["y"])
     given = attributes_of(result.model)
     assert list(given) == ["epsilon", "scales", "bias", "relu", "alpha", "plugin_version", "plugin_namespace"]
     assert given["epsilon"] == np.float32(1e-3)
     np.testing.assert_array_equal(np.float32(given["scales"]), random(3, seed=0))
     np.testing.assert_array_equal(np.float32(given["bias"]), random(3, seed=1))
-    assert (given["relu"], given["alpha"]) == (0, 0.0)
+    assert (given["relu"], given["alpha"]) == (0, 0.0 if opset >= 15 else 1.0)
     assert (given["plugin_version"], given["plugin_namespace"]) == (b"3", b"")
 
 
-@pytest.mark.parametrize("opset", [12, 17, 22])
+@pytest.mark.parametrize("opset", [7, 11, 14, 17, 22])
 def test_the_file_is_valid_and_runs_as_before(rewrite, opset):
     model = norm(opset=opset)
     result = rewrite(model, (rule.RULE,), settings=PLUGIN)
@@ -96,7 +96,7 @@ def test_the_file_is_valid_and_runs_as_before(rewrite, opset):
         ("[a] y = LeakyRelu <alpha=-1.5> (n)", -1.5),
     ],
 )
-@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("opset", [9, 13, 17])
 def test_an_activation_goes_into_the_node(rewrite, behind, slope, opset):
     result = rewrite(norm(behind=behind, opset=opset), (rule.RULE,), settings=PLUGIN)
     assert operators(result.model) == ["InstanceNormalization_TRT"]
@@ -155,8 +155,9 @@ def test_a_norm_in_a_branch(rewrite):
     onnx.checker.check_model(result.model)
 
 
-def test_half_data(rewrite):
-    result = rewrite(norm("float16", behind="[a] y = Relu(n)"), (rule.RULE,), settings=PLUGIN)
+@pytest.mark.parametrize("opset", [9, 14, 17])
+def test_half_data(rewrite, opset):
+    result = rewrite(norm("float16", behind="[a] y = Relu(n)", opset=opset), (rule.RULE,), settings=PLUGIN)
     assert result.rules == [NAME]
     onnx.checker.check_model(result.model, full_check=True)
     x = random(2, 3, 5, 7, dtype=np.float16)
@@ -165,6 +166,12 @@ def test_half_data(rewrite):
     np.testing.assert_allclose(got, expected(x, slope=0.0), rtol=2e-3, atol=2e-3)
     exact = evaluate_float64(result.model, {"x": x}).outputs["y"]
     assert np.max(np.abs(exact - expected(x, slope=0.0))) < 1e-12
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_the_builder_gets_the_inputs_of_the_plugin(rewrite, opset):
+    result = rewrite(norm(opset=opset), (rule.RULE,), settings=PLUGIN)
+    assert [list(node.input) for node in for_builder(result.model).graph.node] == [["x"]]
 
 
 def test_several_nodes_share_one_function(rewrite):
@@ -207,8 +214,6 @@ REFUSALS = [
     Refusal(rule.the_data_suits_the_plugin, norm(shape="N, 3, 2, 2, 2, 2"), "x has rank 6", PLUGIN),
     Refusal(rule.the_data_suits_the_plugin, norm("double"), "x is double, the plugin takes float32 and float16", PLUGIN),
     Refusal(rule.the_data_suits_the_plugin, UNKNOWN_RANK, "type or rank of x, the data of in0, is not known", PLUGIN),
-    Refusal(rule.the_opset_can_define_it, norm(opset=11), "the model is of opset 11; what the plugin computes of fl", PLUGIN),
-    Refusal(rule.the_opset_can_define_it, norm("float16", opset=14), "float16 data can be written down from 15 on", PLUGIN),
     Refusal(rule.parameters_are_constants, RUNTIME, "s, the scale of in0, is computed at run time", PLUGIN),
     Refusal(rule.parameters_fit_the_channels, norm(shape="N, C, H, W"), "x has C channels, the plugin wants a fix", PLUGIN),
     Refusal(rule.parameters_fit_the_channels, norm(s=np.ones(4, np.float32)), "s has the shape [4], x has 3 channels", PLUGIN),

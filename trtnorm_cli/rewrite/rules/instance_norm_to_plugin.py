@@ -54,17 +54,6 @@ def the_data_suits_the_plugin(m: Match) -> str | None:
     return None
 
 
-def the_opset_can_define_it(m: Match) -> str | None:
-    """the model's opset has what the node's definition is written in: 12 for float32 data, 15 for float16."""
-    kind = m.type_of(m.given("x"))
-    is_half = kind is not None and kind.dtype == onnx.TensorProto.FLOAT16
-    needed = plugin.HALF_SINCE if is_half else plugin.FUNCTIONS_SINCE
-    if m.opset >= needed:
-        return None
-    data = "float16 data" if is_half else "float32 data"
-    return f"the model is of opset {m.opset}; what the plugin computes of {data} can be written down from {needed} on"
-
-
 def parameters_are_constants(m: Match) -> str | None:
     """scale and bias stand in the file: they are attributes of the plugin, not inputs."""
     for role in ("scale", "bias"):
@@ -122,17 +111,20 @@ def _held_by_float32(value: np.ndarray) -> bool:
 def plugin_node(m: Match) -> NewNode:
     assert m.reach is not None
     norm, slope = m.node(NORM), m.reach.plan
+    by_attributes = m.opset >= plugin.ATTRIBUTES_SINCE
+    no_activation = 0.0 if by_attributes else 1.0
     attrs = {
         "epsilon": norm.attrs.get("epsilon", DEFAULT_EPSILON),
         "scales": m.value("scale").astype(np.float32).tolist(),
         "bias": m.value("bias").astype(np.float32).tolist(),
         "relu": 0 if slope is None else 1,
-        "alpha": 0.0 if slope is None else slope,
+        "alpha": no_activation if slope is None else slope,
         "plugin_version": plugin.INSTANCE_NORM_VERSION,
         "plugin_namespace": "",
     }
     function = plugin.instance_norm_function(m.opset)
-    return NewNode(plugin.INSTANCE_NORM, (m.tensor("x"),), attrs, name=norm.name, role="plugin", function=function)
+    inputs = (m.tensor("x"),) if by_attributes else (m.tensor("x"), m.tensor("scale"), m.tensor("bias"))
+    return NewNode(plugin.INSTANCE_NORM, inputs, attrs, name=norm.name, role="plugin", function=function)
 
 
 def warning(m: Match) -> str:
@@ -145,7 +137,6 @@ RULE = Rule(
     preconditions=(
         the_profile_asks_for_it,
         the_data_suits_the_plugin,
-        the_opset_can_define_it,
         parameters_are_constants,
         parameters_fit_the_channels,
         epsilon_is_a_float,
