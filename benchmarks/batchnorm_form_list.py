@@ -14,7 +14,6 @@ from benchmarks.batchnorm_models import (
     PLAIN,
     RUNTIME,
     TRAINING,
-    Form,
     Weights,
     alone,
     as_inputs,
@@ -32,6 +31,7 @@ from benchmarks.batchnorm_models import (
     three_blocks,
     tiled,
 )
+from benchmarks.forms import Form
 
 
 def _parameters_where() -> list[tuple[str, onnx.ModelProto]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -11,17 +10,6 @@ import onnx.parser
 from onnx import helper, numpy_helper
 
 Weights = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Form:
-    """One form. ``profile`` is what the build profile says besides shapes; ``weights`` is a checkpoint beside the model."""
-
-    section: str
-    name: str
-    model: onnx.ModelProto
-    profile: str = ""
-    weights: Weights = field(default_factory=dict)
 
 
 def random(*shape: int, dtype: type = np.float32, seed: int = 0) -> np.ndarray:

@@ -8,10 +8,11 @@ import onnx
 import pytest
 
 from benchmarks.batchnorm_form_list import forms
-from benchmarks.batchnorm_forms import PAGE, Row, page, run
+from benchmarks.batchnorm_forms import BOOK
+from benchmarks.forms import Row, page, run
 
 FORMS = {form.name: form for form in forms()}
-LINES = PAGE.read_text(encoding="utf-8").splitlines()
+LINES = BOOK.path.read_text(encoding="utf-8").splitlines()
 
 
 def documented() -> dict[str, str]:
@@ -41,7 +42,7 @@ def test_no_form_has_more_kernels_than_before():
 
 
 def test_no_machine_is_named():
-    assert not re.search(r"/tmp|/home|/root|trtnorm-forms", PAGE.read_text(encoding="utf-8"))
+    assert not re.search(r"/tmp|/home|/root|trtnorm-forms", BOOK.path.read_text(encoding="utf-8"))
 
 
 def test_the_models_are_small_and_named_uniquely():
@@ -53,6 +54,7 @@ def test_the_models_are_small_and_named_uniquely():
 def test_a_page_is_made_of_rows():
     form = FORMS["initializers"]
     text = page(
+        BOOK,
         [Row(form, "builds", 5, "equal", 3, ("rule-a", "rule-b"), 0), Row(form, "refused: x", None, "refused", None, (), 4)],
         "v1",
     )
