@@ -17,11 +17,13 @@ from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.request import BuildRequest, ShapeTriple
 from trtnorm_cli.compare.participants import Spec
+from trtnorm_cli.compare.runner import OrtRunner, RunFailed
 from trtnorm_cli.compare.session import Settings, run_session
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.pipeline import BuildOptions, build
 from trtnorm_cli.prepare import prepare
+from trtnorm_cli.rewrite.sampling import draw
 
 DOCS = Path(__file__).parents[1] / "docs"
 BACKEND = "tensorrt-rtx"
@@ -47,12 +49,16 @@ class Form:
 
 @dataclass(frozen=True)
 class Book:
-    """A page of forms: what it is called, the module that makes it, and where it is."""
+    """A page of forms: what it is called, the module that makes it, and where it is.
+
+    ``shows_runtime`` adds a column for what ONNX Runtime says of the file.
+    """
 
     title: str
     module: str
     path: Path
     forms: Callable[[], Iterable[Form]]
+    shows_runtime: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,22 +72,38 @@ class Row:
     kernels: int | None
     rules: tuple[str, ...]
     exit_code: int
+    runtime: str = ""
 
     def markdown(self) -> str:
         counts = ("–" if count is None else str(count) for count in (self.raw_kernels, self.kernels))
         rules = ", ".join(f"`{rule}`" for rule in self.rules)
         before, after = counts
-        return f"| {self.form.name} | {self.raw} | {self.outcome}{': ' if rules else ''}{rules} | {before} → {after} |"
+        runtime = f" {self.runtime} |" if self.runtime else ""
+        return f"| {self.form.name} |{runtime} {self.raw} | {self.outcome}{': ' if rules else ''}{rules} | {before} → {after} |"
 
 
-def run(form: Form) -> Row:
+def run(form: Form, book: Book) -> Row:
     """Build ``form`` as it is and with trtnorm, each in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="trtnorm-forms-") as name:
         folder = Path(name)
         path = folder / "model.onnx"
         path.write_bytes(form.model.SerializeToString())
         raw, raw_kernels = _as_it_is(form, path, folder)
-        return Row(form, raw, raw_kernels, *_with_trtnorm(form, path, folder))
+        runtime = _in_onnxruntime(form, path) if book.shows_runtime else ""
+        return Row(form, raw, raw_kernels, *_with_trtnorm(form, path, folder), runtime)
+
+
+def _in_onnxruntime(form: Form, path: Path) -> str:
+    """What ONNX Runtime makes of the file."""
+    kinds, known = model_inputs(form.model), _shapes(form)
+    shapes = {name: known[name][1] if name in known else tuple(map(int, kind.shape or ())) for name, kind in kinds.items()}
+    with OrtRunner(threads=1) as runner:
+        try:
+            outputs = runner.run(path, draw(np.random.default_rng(0), kinds, shapes))
+        except RunFailed as error:
+            return "no kernel" if "Could not find an implementation" in error.reason else "refuses"
+    bad = any(not np.isfinite(value.astype(np.float64)).all() for value in outputs.values())
+    return "runs, not a number" if bad else "runs"
 
 
 def _shapes(form: Form) -> dict[str, ShapeTriple]:
@@ -108,15 +130,17 @@ def _as_it_is(form: Form, path: Path, folder: Path) -> tuple[str, int | None]:
 
 
 def _telling(messages: list[str]) -> str:
-    """The message that says most, without what TensorRT puts around it; the first ones often only name the node."""
-    told = [m for m in (_bare(message) for message in messages) if m]
-    return next((m for m in told if re.search("count|support|must|same shape", m)), (told or ["no message"])[0])
+    """The line that says most, without what TensorRT puts around it; the first ones often only name the node."""
+    told = [line for line in (_bare(line) for message in messages for line in message.splitlines()) if line]
+    return next((line for line in told if re.search("count|support|must|same shape", line)), (told or ["no message"])[0])
 
 
-def _bare(message: str) -> str:
-    line = " ".join(message.split())
-    line = re.sub(r"^Invalid Node - \S+ ?", "", line).split(" ITensor::")[0]
+def _bare(text: str) -> str:
+    line = " ".join(text.split())
+    line = re.sub(r"^Invalid Node - \S+ ?", "", line)
     line = re.sub(r"^(\S+: )?Error Code:? \d+:? ?(\([^)]*\) ?)?", "", line)
+    line = re.sub(r"^API Usage Error \((.*) In \S+ at /\S+\)$", r"\1", line)
+    line = re.sub(r"^Myelin \(\[\S+: \S+\] ?(.*)\)$", r"\1", line)
     return "" if "cudaError" in line else line
 
 
@@ -181,12 +205,15 @@ def _shortened(text: str) -> str:
 
 def page(book: Book, rows: Iterable[Row], versions: str) -> str:
     """The whole document."""
+    runtime = ("- **ONNX Runtime**: whether it runs the file, or has no kernel for it on the CPU, or refuses it.",)
+    names = ("form", *(["ONNX Runtime"] if book.shows_runtime else []), "as it is", "with trtnorm", "kernels")
     made = [
         f"# {book.title}",
         "",
         f"Generated by `python -m benchmarks.{book.module}`; do not edit. Each form is a small network, built twice for real:",
         f"as it is, and with `trtnorm build`. {versions}.",
         "",
+        *(runtime if book.shows_runtime else ()),
         "- **as it is**: what TensorRT says, or whether the network that it parsed computes what the model computes (it is",
         "  evaluated layer by layer in float64; nothing was executed on a GPU).",
         "- **with trtnorm**: *equal* means that every change was proved and the network parsed from the result passed the",
@@ -197,7 +224,7 @@ def page(book: Book, rows: Iterable[Row], versions: str) -> str:
     for row in rows:
         if row.form.section != section:
             section = row.form.section
-            made += ["", f"## {section}", "", "| form | as it is | with trtnorm | kernels |", "|---|---|---|---|"]
+            made += ["", f"## {section}", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
         made.append(row.markdown())
     return "\n".join(made) + "\n"
 
@@ -213,8 +240,8 @@ def write(book: Book, arguments: list[str]) -> None:
     """Run the forms of ``book`` and write its page; with ``arguments``, print the rows whose names contain them."""
     rows = []
     for form in book.forms():
-        if all(text in form.name for text in arguments):
-            rows.append(run(form))
+        if all(text in f"{form.section}: {form.name}" for text in arguments):
+            rows.append(run(form, book))
             print(rows[-1].markdown(), file=sys.stderr, flush=True)
     if not arguments:
         book.path.write_text(page(book, rows, _versions()), encoding="utf-8")

@@ -66,11 +66,11 @@ def test_a_page_is_made_of_rows():
 @pytest.mark.rtx
 @pytest.mark.parametrize("name", ["16 for 64", "parameters of shape [1]", "`training_mode=1`"])
 def test_a_row_is_what_running_it_gives(name):
-    assert run(FORMS[name]).markdown() == documented()[name]
+    assert run(FORMS[name], BOOK).markdown() == documented()[name]
 
 
 @pytest.mark.rtx
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_every_row_is_what_running_it_gives(name):
-    assert run(FORMS[name]).markdown() == documented()[name]
+    assert run(FORMS[name], BOOK).markdown() == documented()[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -10,6 +10,7 @@ import onnx
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
 from trtnorm_cli.profile.implementations import library_paths
 from trtnorm_cli.profile.load import load_profile
@@ -43,6 +44,15 @@ class Prepared:
         """The input shapes at which changes are proved: the smallest that the engine must take."""
         return {name: tuple(max(size, 1) for size in shape) for name, shape in self.fitted.profiles[0].at("min").items()}
 
+    def _corners(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """The input shapes at min, opt and max of every profile, each once."""
+        found = {
+            tuple(sorted(shapes.items())): shapes
+            for profile in self.fitted.profiles
+            for shapes in (profile.at(corner) for corner in CORNERS)
+        }
+        return tuple(found.values())
+
     def rewrite(self) -> Rewriting:
         """Clean the model and apply the rules that the profile does not leave out."""
         return self.workshop().rewrite()
@@ -52,7 +62,8 @@ class Prepared:
 
         Raises ``ProfileError`` when the profile says how to read a node that the model does not have.
         """
-        workshop = Workshop(self.loaded, self.pins(), settings_of(self.profile, self.checkpoint))
+        settings = replace(settings_of(self.profile, self.checkpoint), corners=self._corners())
+        workshop = Workshop(self.loaded, self.pins(), settings)
         if self.profile is not None:
             operators = {norm.label: norm.operator for norm in normalizations(workshop.cleaning.model)}
             refuse_unknown_names(self.profile, normalizations=list(operators), operators=operators)

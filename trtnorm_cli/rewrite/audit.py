@@ -7,7 +7,6 @@ RTX 1.7. An entry that the rules have repaired is gone from the graph and is not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -16,10 +15,12 @@ import onnx
 
 from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON, PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.rewrite import other_normalizations
 from trtnorm_cli.rewrite.diagnosis import diagnose, listed
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe, titled
+from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.readings import Choice, choose, yaml_line
 from trtnorm_cli.rewrite.settings import RewriteSettings
+from trtnorm_cli.rewrite.site import EXPORT_AGAIN, Refusal, Site
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -30,51 +31,11 @@ _BATCHNORM = "BatchNormalization"
 _SAVED_VARIANCE = 4
 _HALF = {onnx.TensorProto.FLOAT16: np.dtype(np.float16), onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
 _SHOWN = 4
-_EXPORT_AGAIN = "export the model again from weights that are in order"
 _TRAINING_WAY_OUT = (
     "export the model after model.eval(), or say in the build profile what is meant:\n"
     "training_mode: eval         # the running statistics\n"
     "training_mode: as-written   # those of each batch"
 )
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A node that stays and must not: why, and what the user can do. ``details`` are further lines for a reader."""
-
-    node: str
-    title: str
-    reason: str
-    way_out: str
-    details: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Site:
-    """A normalization node and what is known about it."""
-
-    node: gs.Node
-    surgery: Surgery
-    types: Mapping[str, TensorType]
-    settings: RewriteSettings
-    used_outputs: tuple[str, ...]
-
-    @property
-    def is_training(self) -> bool:
-        if self.surgery.opset >= 14:
-            return bool(self.node.attrs.get("training_mode", 0))
-        if self.surgery.opset < 7:
-            return not self.node.attrs.get("is_test", 0)
-        return sum(bool(tensor.name) for tensor in self.node.outputs) > 1
-
-    def parameters(self) -> dict[str, np.ndarray]:
-        """The parameters that are constants, by role."""
-        roles = zip(PARAMETERS[self.node.op], self.node.inputs[1:], strict=False)
-        values = {role: self.surgery.constant(tensor) for role, tensor in roles if tensor.name}
-        return {role: value for role, value in values.items() if value is not None}
-
-    def refusal(self, reason: str, way_out: str, details: tuple[str, ...] = ()) -> Refusal:
-        return Refusal(describe(self.node), titled(self.node), reason, way_out, details)
 
 
 Form = Callable[[Site], "Refusal | None"]
@@ -86,12 +47,16 @@ def audit(surgery: Surgery, types: Mapping[str, TensorType], settings: RewriteSe
     found: list[Refusal | None] = []
     for graph in surgery.graphs():
         for node in graph.nodes:
-            if node.op not in PARAMETERS or node.domain not in DEFAULT_DOMAINS or not node.outputs:
+            if not _is_normalization(node) or not node.outputs:
                 continue
             used = tuple(t.name for t in node.outputs[1:] if t.name and (t.outputs or t.name in outputs))
             site = Site(node, surgery, types, settings, used)
             found.append(next((refusal for form in FORMS if (refusal := form(site)) is not None), None))
     return [refusal for refusal in found if refusal is not None]
+
+
+def _is_normalization(node: gs.Node) -> bool:
+    return (node.op in PARAMETERS and node.domain in DEFAULT_DOMAINS) or other_normalizations.is_fused(node)
 
 
 def _wrong_type_of_epsilon(site: Site) -> Refusal | None:
@@ -158,7 +123,7 @@ def _no_values(site: Site) -> Refusal | None:
     empty = [role for role, value in site.parameters().items() if value.size == 0]
     if not empty:
         return None
-    return site.refusal(f"no values in its {listed(empty)}; TensorRT would silently build an identity", _EXPORT_AGAIN)
+    return site.refusal(f"no values in its {listed(empty)}; TensorRT would silently build an identity", EXPORT_AGAIN)
 
 
 def _misfit(site: Site) -> Refusal | None:
@@ -168,9 +133,9 @@ def _misfit(site: Site) -> Refusal | None:
     choice = _readings(site)
     head, *details = found.lines()
     if choice is None:
-        return site.refusal(head, _EXPORT_AGAIN, tuple(details))
+        return site.refusal(head, EXPORT_AGAIN, tuple(details))
     if not choice.readings:
-        return site.refusal(head, f"{_EXPORT_AGAIN}, or give them with --weights model.safetensors", tuple(details))
+        return site.refusal(head, f"{EXPORT_AGAIN}, or give them with --weights model.safetensors", tuple(details))
     details += [f"it could be meant as {r.name}: {r.says}{f' ({r.evidence})' if r.evidence else ''}" for r in choice.readings]
     lines = [yaml_line(found.node, reading.name) for reading in choice.readings]
     way_out = f"{choice.why_not}; name the one that is meant in the build profile, as in\n{lines[0]}\n"
@@ -178,12 +143,12 @@ def _misfit(site: Site) -> Refusal | None:
 
 
 def _readings(site: Site) -> Choice | None:
-    """The readings on offer; None for operators that are not repaired and for parameters of run time."""
+    """The readings on offer; None for parameters of run time."""
     found = diagnose(site.node, site.surgery, site.types)
     values = site.parameters()
-    if found is None or site.node.op != _BATCHNORM or values.keys() != found.counts.keys() or len(values) != 4:
+    if found is None or values.keys() != found.counts.keys() or len(values) != len(PARAMETERS[site.node.op]):
         return None
-    names = dict(zip(PARAMETERS[_BATCHNORM], (tensor.name for tensor in site.node.inputs[1:]), strict=True))
+    names = dict(zip(PARAMETERS[site.node.op], (tensor.name for tensor in site.node.inputs[1:]), strict=True))
     return choose(found, values, names, site.settings, in_training=site.is_training)
 
 
@@ -201,7 +166,7 @@ def _not_finite(site: Site) -> Refusal | None:
     for role, value in site.parameters().items():
         bad = np.flatnonzero(~np.isfinite(value.astype(np.float64)))
         if bad.size:
-            return site.refusal(f"its {role} is not finite in {_channels(bad, value)}", _EXPORT_AGAIN)
+            return site.refusal(f"its {role} is not finite in {_channels(bad, value)}", EXPORT_AGAIN)
     return None
 
 
@@ -231,7 +196,7 @@ def _out_of_range(site: Site) -> Refusal | None:
             if bad.size:
                 text = f"its {role} is more than {dtype.name} holds in {_channels(bad, value)}"
                 wider = "" if dtype == np.float32 else "export the model in float32, or "
-                return site.refusal(f"{text}; TensorRT would compute with infinity", wider + _EXPORT_AGAIN)
+                return site.refusal(f"{text}; TensorRT would compute with infinity", wider + EXPORT_AGAIN)
     return None
 
 
@@ -251,15 +216,6 @@ def _per_element(site: Site) -> Refusal | None:
     return site.refusal("it has spatial=0 (a value for each element), which TensorRT does not take", "export it per channel")
 
 
-def _one_group(site: Site) -> Refusal | None:
-    if site.node.op != "GroupNormalization" or site.node.attrs.get("num_groups") != 1:
-        return None
-    return site.refusal(
-        "it has one group, and TensorRT would silently compute an instance normalization",
-        "write it as a LayerNormalization over channels and positions",
-    )
-
-
 # The first that applies is reported: the cause before its consequences.
 FORMS: tuple[Form, ...] = (
     _wrong_type_of_epsilon,
@@ -274,7 +230,7 @@ FORMS: tuple[Form, ...] = (
     _training,
     _further_outputs,
     _out_of_range,
-    _one_group,
+    *other_normalizations.FORMS,
 )
 
 

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from trtnorm_cli.compare.float64 import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator, evaluate_float64
 from trtnorm_cli.compare.metrics import distance
 from trtnorm_cli.compare.runner import OrtRunner, RunFailed
-from trtnorm_cli.compare.tolerance import epsilon
+from trtnorm_cli.compare.tolerance import FACTOR, epsilon
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.realise import Realised, realise
@@ -33,6 +33,8 @@ _NO_KERNEL = "Could not find an implementation"
 _STORAGE_ROUNDINGS = 8
 # Sums in float64 round as well, which shows where the constants are float64 themselves.
 _ARITHMETIC = 1e-12
+# More than this is not put down to the rounding of the original.
+_MOST_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Judge:
             raise Unprovable(f"the replacement cannot be evaluated in float64: {error}") from error
         except ReferenceUnavailable as error:
             return self._failed(match, f"the replacement cannot be evaluated in float64: {error}")
-        run_rel, ran = self._run(before, after, draws, has_reference=match.rule.reference is not None)
-        return self._verdict(match, draws, wanted, _relative(wanted, exact), run_rel, ran)
+        run = self._run(before, after, draws, wanted, has_reference=match.rule.reference is not None)
+        return self._verdict(match, draws, wanted, _relative(wanted, exact), run)
 
     def _kind(self, match: Match, tensor: gs.Tensor) -> TensorType:
         """The type at the pinned shapes, or what the file says."""
@@ -121,12 +123,13 @@ class Judge:
         draws: list[Tensors],
         wanted: list[Tensors],
         float64_rel: float,
-        run_rel: float | None,
-        ran: str,
+        run: _Run,
     ) -> Check:
         storage = self._storage(match, draws[0])
         exact_tolerance = max(_STORAGE_ROUNDINGS * epsilon(storage), _ARITHMETIC)
-        tolerance = max(match.rule.tolerance, 16 * epsilon(storage))
+        rounding = 16 * max(map(epsilon, (storage, *_stash_types(match))))
+        tolerance = max(match.rule.tolerance, rounding, min(FACTOR * run.original, _MOST_ROUNDING))
+        run_rel = run.difference
         passed = float64_rel <= exact_tolerance and (run_rel is None or run_rel <= tolerance)
         largest = max(float(np.max(np.abs(values[match.output.name]), initial=0.0)) for values in wanted)
         return Check(
@@ -137,29 +140,29 @@ class Judge:
             float64_tolerance=exact_tolerance,
             seed=self.seed,
             shapes={key: list(value.shape) for key, value in draws[0].items()},
-            evaluated_with=ran,
+            evaluated_with=run.ran,
             passed=passed,
             reason="" if passed else self._reason(float64_rel, exact_tolerance, run_rel, tolerance),
         )
 
     def _run(
-        self, before: onnx.ModelProto, after: onnx.ModelProto, draws: list[Tensors], has_reference: bool
-    ) -> tuple[float | None, str]:
-        """Relative difference in ONNX Runtime; None where it has no kernel for what stood there before.
+        self, before: onnx.ModelProto, after: onnx.ModelProto, draws: list[Tensors], exact: list[Tensors], has_reference: bool
+    ) -> _Run:
+        """What ONNX Runtime makes of both; without a difference where it has no kernel for what stood there before.
 
         A reference is written in other operators than the file's, so that a kernel may be missing for the replacement alone.
         """
         try:
             wanted = self.runner.run_many(before, draws)
         except RunFailed as error:
-            return None, f"float64 only; ONNX Runtime does not run the original: {error.reason}"
+            return _Run(None, f"float64 only; ONNX Runtime does not run the original: {error.reason}")
         try:
             got = self.runner.run_many(after, draws)
         except RunFailed as error:
             if has_reference and _NO_KERNEL in error.reason:
-                return None, f"float64 only; ONNX Runtime does not run the operator: {error.reason}"
-            return float("inf"), f"ONNX Runtime does not run the replacement: {error.reason}"
-        return _relative(wanted, got), "ONNX Runtime and float64"
+                return _Run(None, f"float64 only; ONNX Runtime does not run the operator: {error.reason}")
+            return _Run(float("inf"), f"ONNX Runtime does not run the replacement: {error.reason}")
+        return _Run(_relative(wanted, got), "ONNX Runtime and float64", _relative(exact, wanted))
 
     @staticmethod
     def _reason(exact: float, exact_tolerance: float, run: float | None, tolerance: float) -> str:
@@ -180,6 +183,23 @@ class Judge:
             passed=False,
             reason=reason,
         )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """``difference`` between before and after in ONNX Runtime, None where it was not run; ``original`` is what rounding does
+    to the original there: a variance as the difference of two means, say, cancels where a group has few elements.
+    """
+
+    difference: float | None
+    ran: str
+    original: float = 0.0
+
+
+def _stash_types(match: Match) -> list[np.dtype]:
+    """The types in which the matched normalizations compute, where they say so: their rounding is the original's."""
+    stated = (node.attrs.get("stash_type") for node in match.nodes)
+    return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in stated if kind]
 
 
 def _further_draws(size: int) -> int:

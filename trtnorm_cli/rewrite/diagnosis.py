@@ -6,7 +6,7 @@ TensorRT names the two counts ("shift weights has count 16 but 64 was expected")
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.onnx_model.normalization import PARAMETERS
@@ -91,6 +91,9 @@ def diagnose(node: gs.Node, surgery: Surgery, types: Mapping[str, TensorType]) -
     if wanted is None or all(count == wanted for count in counts.values()):
         return None
     origin = origin_of_axis(data, axis, surgery, types)
+    own = node.attrs.get("num_groups", 1)
+    if isinstance(own, int) and own > 1:
+        origin = replace(origin, groups=(own, *origin.groups))
     return Finding(describe(node), node.op, data.name, kind.shape, axis, wanted, counts, origin)
 
 

@@ -49,19 +49,20 @@ class Either:
 
 @dataclass(frozen=True)
 class Op:
-    """A node of the default domain with one of ``types``, whose inputs match ``inputs`` in order."""
+    """A node with one of ``types``, whose inputs match ``inputs`` in order; of the default domain unless another is named."""
 
     types: tuple[str, ...]
     inputs: tuple[Pattern, ...]
     name: str
+    domain: str = ""
 
 
 Pattern = Var | Const | Maybe | Either | Op
 
 
-def op(types: str | tuple[str, ...], *inputs: Pattern, name: str) -> Op:
+def op(types: str | tuple[str, ...], *inputs: Pattern, name: str, domain: str = "") -> Op:
     """A node pattern; ``types`` is one operator or several that serve equally."""
-    return Op((types,) if isinstance(types, str) else types, inputs, name)
+    return Op((types,) if isinstance(types, str) else types, inputs, name, domain)
 
 
 def optional(pattern: Var | Const | Either | Op) -> Maybe:
@@ -98,7 +99,8 @@ def match(pattern: Op, node: gs.Node, surgery: Surgery) -> Bound | Mismatch:
 
 def root_fits(pattern: Op, node: gs.Node) -> bool:
     """True when ``node`` is of the root's operator: the pattern is worth trying and its refusal worth explaining."""
-    return node.op in pattern.types and node.domain in DEFAULT_DOMAINS
+    domains = (pattern.domain,) if pattern.domain else DEFAULT_DOMAINS
+    return node.op in pattern.types and node.domain in domains
 
 
 def fed_by(*types: str) -> Callable[[gs.Node, Surgery], bool]:

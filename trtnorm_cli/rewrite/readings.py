@@ -15,7 +15,7 @@ from trtnorm_cli.profile.paste import yaml_key
 from trtnorm_cli.rewrite.diagnosis import Finding
 from trtnorm_cli.rewrite.settings import RewriteSettings
 
-CHECKPOINT = "checkpoint"
+CHECKPOINT, PER_CHANNEL = "checkpoint", "per-channel"
 _AXIS = "axis-"
 
 
@@ -78,8 +78,13 @@ def _readings(
     if checkpoint is not None and all(checkpoint.size(names[role]) == wanted for role in finding.misfits):
         file = checkpoint.path.name
         yield Reading(CHECKPOINT, f"take them from {file}", f"{file} has them under their names")
-    if finding.operator == "BatchNormalization":
+    if finding.operator != "GroupNormalization":
         yield from _axes(finding)
+    if _are_per_channel(finding, counts):
+        channels = finding.shape[finding.axis]
+        says = f"each of the {channels} channels has its own value, as since opset 21"
+        yield Reading(PER_CHANNEL, says, "there are as many values as channels")
+        return
     if counts == {1}:
         yield Reading("expand", f"the one value stands for all {wanted} channels", "there is one value")
     elif all(count > 1 and wanted % count == 0 for count in counts):
@@ -88,6 +93,12 @@ def _readings(
         repeats = all(_repeats_head(values[role], wanted) for role in finding.misfits)
         evidence = "the rest repeats them bit for bit" if repeats else ""
         yield Reading("take-head", f"the first {wanted} values are meant", evidence)
+
+
+def _are_per_channel(finding: Finding, counts: set[int]) -> bool:
+    """True when all values of a GroupNormalization, which should be those of groups, are as many as the channels."""
+    channels = finding.shape[finding.axis]
+    return finding.operator == "GroupNormalization" and counts == {channels} and finding.misfits.keys() == finding.counts.keys()
 
 
 def _axes(finding: Finding) -> Iterator[Reading]:
@@ -130,7 +141,7 @@ def read(reading: Reading, values: np.ndarray, wanted: int) -> np.ndarray:
 
 def source_of(reading: Reading, channel: int, count: int, wanted: int) -> int:
     """Which of ``count`` values belongs to ``channel``: the definition of a reading, one channel at a time."""
-    if count == wanted or reading.name == "take-head":
+    if count == wanted or reading.name in ("take-head", PER_CHANNEL):
         return channel
     if reading.name == "tile":
         return channel % count

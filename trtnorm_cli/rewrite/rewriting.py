@@ -21,6 +21,7 @@ from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.audit import Refusal, audit
 from trtnorm_cli.rewrite.check import Judge
 from trtnorm_cli.rewrite.check_shapes import check_types
+from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
 from trtnorm_cli.rewrite.plugin_choice import Unmet, impossible, unmet_wishes
 from trtnorm_cli.rewrite.readings import CHECKPOINT
@@ -136,7 +137,12 @@ class Workshop:
         with OrtRunner() as runner:
             self.meaning = settle(self.cleaning, loaded.folder, repairs, on_request, pins, settings, runner)
         self.settled = self.meaning.cleaning.model
-        self.declared = declared_types(self.settled)
+        declared = declared_types(self.settled)
+        fixed = single_positions(self.settled, declared, settings.corners)
+        self.declared = with_single_positions(declared, fixed)
+        self.notes += [
+            f"{name} has one position in every shape of the build profile, and the result holds for these" for name in fixed
+        ]
         self.pinned = check_types(self.settled, pins)
         self.tolerant, _ = tolerant_types(self.settled, pins)
 

@@ -14,6 +14,7 @@ from tests.oracle import evaluate
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.rewrite.checkpoint import Checkpoint
 from trtnorm_cli.rewrite.rules import batchnorm as shared
+from trtnorm_cli.rewrite.rules import channel_readings as readings
 from trtnorm_cli.rewrite.rules import data_channels
 from trtnorm_cli.rewrite.rules import repair_batchnorm_channels as rule
 from trtnorm_cli.rewrite.settings import RewriteSettings
@@ -201,23 +202,23 @@ ALL = reading("repeat-per-group")
 REFUSALS = [
     Refusal(shared.is_per_channel, bn(attributes="<spatial=0>", opset=7), "spatial=0", ALL),
     Refusal(data_channels.type_and_rank_are_known, UNKNOWN, "type or rank of the data of bn is not known", ALL),
-    Refusal(rule.counts_do_not_fit, bn(count=8), "the parameters of bn fit", ALL),
-    Refusal(rule.counts_do_not_fit, bn("N, C, 5, 6"), "or its channel count is not known", ALL),
+    Refusal(readings.counts_do_not_fit, bn(count=8), "the parameters of bn fit", ALL),
+    Refusal(readings.counts_do_not_fit, bn("N, C, 5, 6"), "or its channel count is not known", ALL),
     Refusal(
-        rule.one_reading_is_certain,
+        readings.one_reading_is_certain,
         bn(),
         "nothing in the file says which reading is meant: scale, bias, mean and variance hold 4 values, but axis 1 of x "
         "[N, 8, 5, 6] has 8; the 8 come from the input x; no axis of x has 4",
     ),
-    Refusal(rule.one_reading_is_certain, bn("N, 8, 4, 4"), "axis 2 and axis 3 of x has 4"),
+    Refusal(readings.one_reading_is_certain, bn("N, 8, 4, 4"), "axis 2 and axis 3 of x has 4"),
     Refusal(
-        rule.one_reading_is_certain,
+        readings.one_reading_is_certain,
         bn("N, 4, 4, 5", before="x = Conv <group=4> (a, w)", w=random(8, 1, 1, 1)),
         "several readings are supported by the file",
     ),
-    Refusal(rule.one_reading_is_certain, bn(count=3), "no reading is possible"),
-    Refusal(rule.one_reading_is_certain, bn(), "asks for take-head, which is not possible here", reading("take-head")),
-    Refusal(rule.one_reading_is_certain, bn(), "asks for axis-2, which is not possible here", reading("axis-2")),
+    Refusal(readings.one_reading_is_certain, bn(count=3), "no reading is possible"),
+    Refusal(readings.one_reading_is_certain, bn(), "asks for take-head, which is not possible here", reading("take-head")),
+    Refusal(readings.one_reading_is_certain, bn(), "asks for axis-2, which is not possible here", reading("axis-2")),
     Refusal(rule.values_are_finite, bn(gamma=SPOILT), "gamma is not finite", ALL),
     Refusal(rule.values_are_finite, bn(var=-np.ones(4, np.float32)), "variance + epsilon of bn is not positive", ALL),
 ]

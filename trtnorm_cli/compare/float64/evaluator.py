@@ -18,7 +18,7 @@ from trtnorm_cli.compare.float64.control_flow import CONTROL_FLOW, Body
 from trtnorm_cli.compare.float64.cost import predicted_seconds
 from trtnorm_cli.compare.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.compare.float64.function_bodies import body_model
-from trtnorm_cli.compare.float64.kernels import DESCRIPTIONS, KERNELS
+from trtnorm_cli.compare.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPLEMENTATIONS, KERNELS, microsoft
 from trtnorm_cli.compare.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.compare.float64.kernels.casting import dense
 from trtnorm_cli.compare.float64.planning import DEFAULT_DOMAINS, Plan, Step, imported_opsets, node_name, plan
@@ -209,6 +209,10 @@ class _Run:
             self._check_time(step, predicted_seconds(call))
             self._used(operator, DESCRIPTIONS[node.op_type])
             return KERNELS[node.op_type](call)
+        if operator in CONTRIBUTED:
+            call = Call(node.op_type, opsets.get(domain, 1), tuple(inputs), step.attributes, tuple(node.output))
+            self._used(operator, IMPLEMENTATIONS[microsoft])
+            return CONTRIBUTED[operator](call)
         if operator in onnx_reference.VERIFIED:
             self._used(operator, onnx_reference.DESCRIPTION)
             return onnx_reference.evaluate(node, inputs, opsets, step.cache)

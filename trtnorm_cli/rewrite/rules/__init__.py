@@ -19,10 +19,24 @@ from trtnorm_cli.rewrite.rules import (
     fold_batchnorm_upstream,
     fold_scale_shift_upstream,
     group_norm_to_plugin,
+    groupnorm_of_vectors,
+    groupnorm_one_group,
     instance_norm_to_plugin,
+    layernorm_further_outputs,
+    local_response_normalization,
+    lp_normalization,
+    mean_variance_normalization,
     merge_parallel_convolutions,
     merge_scale_shift,
+    microsoft_groupnorm,
+    normalization_of_one_element,
+    normalization_parameter_types,
+    normalization_parameters_to_vectors,
     repair_batchnorm_channels,
+    repair_normalization_channels,
+    simplified_layernorm,
+    skip_layernorm,
+    skip_simplified_layernorm,
     untile_batchnorm,
 )
 
@@ -31,12 +45,28 @@ REPAIRS: tuple[Rule, ...] = (
     fold_batchnorm_constant.RULE,
     batchnorm_parameters_to_vectors.RULE,
     repair_batchnorm_channels.RULE,
+    normalization_parameters_to_vectors.RULE,
+    repair_normalization_channels.RULE,
+    # Operators that ONNX does not know hide the shapes of all that is behind them.
+    simplified_layernorm.RULE,
+    skip_layernorm.RULE,
+    skip_simplified_layernorm.RULE,
+    microsoft_groupnorm.RULE,
 )
 ON_REQUEST: tuple[Rule, ...] = (batchnorm_to_inference.RULE,)
 
 RULES: tuple[Rule, ...] = (
     *REPAIRS,
     *ON_REQUEST,
+    # Normalizations that TensorRT refuses or computes wrongly; the special before the general.
+    normalization_of_one_element.RULE,
+    groupnorm_of_vectors.RULE,
+    groupnorm_one_group.RULE,
+    layernorm_further_outputs.RULE,
+    normalization_parameter_types.RULE,
+    mean_variance_normalization.RULE,
+    lp_normalization.RULE,
+    local_response_normalization.RULE,
     untile_batchnorm.RULE,
     # Right behind its convolution a BatchNormalization folds whatever the shapes are; weights further away have to be searched.
     fold_batchnorm_conv.RULE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -53,6 +53,11 @@ class Arithmetic:
     def operand(self, value: Operand, role: str) -> gs.Tensor | NewNode | NewConstant:
         """``value`` as the input of a node; what is known is rounded once, here."""
         return NewConstant(role or "constant", value.astype(self.dtype)) if isinstance(value, np.ndarray) else value
+
+    @staticmethod
+    def integers(role: str, values: Sequence[int]) -> NewConstant:
+        """Axes, a shape, and whatever else is a vector of int64."""
+        return NewConstant(role, np.array(values, np.int64))
 
     def reshape(self, a: Operand, shape: tuple[int, ...], role: str = "reshape") -> NewNode | np.ndarray:
         """``shape`` may hold one -1."""

@@ -1,4 +1,4 @@
-"""The table of float64 kernels: operator of the default domain → how it is evaluated."""
+"""The tables of float64 kernels: operator → how it is evaluated, of the default domain and of ``microsoft.DOMAIN``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from trtnorm_cli.compare.float64.kernels import (
     convolution,
     elementwise,
     linear,
+    microsoft,
     movement,
     normalization,
     pooling,
@@ -28,6 +29,7 @@ IMPLEMENTATIONS: dict[ModuleType, str] = {
     convolution: "trtnorm: im2col and matmul in NumPy",
     elementwise: "trtnorm: NumPy elementwise",
     linear: "trtnorm: NumPy matmul and einsum",
+    microsoft: "trtnorm: NumPy, two passes",
     movement: "trtnorm: NumPy indexing",
     normalization: "trtnorm: NumPy, two passes",
     pooling: "trtnorm: NumPy, window by window element",
@@ -43,3 +45,4 @@ IMPLEMENTATIONS: dict[ModuleType, str] = {
 
 KERNELS: dict[str, Kernel] = {op: kernel for module in IMPLEMENTATIONS for op, kernel in module.KERNELS.items()}
 DESCRIPTIONS: dict[str, str] = {op: text for module, text in IMPLEMENTATIONS.items() for op in module.KERNELS}
+CONTRIBUTED: dict[tuple[str, str], Kernel] = {(microsoft.DOMAIN, op): kernel for op, kernel in microsoft.CONTRIBUTED.items()}

@@ -14,6 +14,9 @@ GROUP_SCALE_PER_CHANNEL_SINCE = 21
 """GroupNormalization's scale and bias have one value per group before, one per channel from here on."""
 
 
+_DEFAULT_AXES = (0, 2, 3)
+
+
 def standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(x - μ)/√(σ² + ε), μ and 1/√(σ² + ε) over ``axes``, which are kept with length one."""
     mean = x.mean(axis=axes, keepdims=True)
@@ -101,8 +104,13 @@ def local_response_normalization(call: Call) -> np.ndarray:
 
 
 def mean_variance_normalization(call: Call) -> np.ndarray:
-    """(x - μ)/(σ + 1e-9), as the operator's function body has it."""
+    """(x - μ)/(σ + 1e-9), as the operator's function body has it; of the default axes those that ``x`` has.
+
+    ONNX Runtime leaves the last of them out where the data has three axes.
+    """
     axes = tuple(call["axes"])
+    if axes == _DEFAULT_AXES:
+        axes = tuple(axis for axis in axes if axis < call.x.ndim)
     centred = call.x - call.x.mean(axis=axes, keepdims=True)
     return centred / (np.sqrt((centred * centred).mean(axis=axes, keepdims=True)) + 1e-9)
 
