@@ -75,3 +75,17 @@ def rewrite(runner: OrtRunner) -> Rewrite:
         return Result(model, result, outcome, surgery)
 
     return apply
+
+
+@pytest.fixture(scope="session")
+def rewrite_once(runner: OrtRunner) -> Callable[[onnx.ModelProto, Rule], onnx.ModelProto]:
+    """Apply one rule, which has to fit exactly once; for property tests, whose fixtures outlive an example."""
+
+    def apply(model: onnx.ModelProto, rule: Rule) -> onnx.ModelProto:
+        typed = onnx.shape_inference.infer_shapes(model)
+        surgery = open_model(typed, None)
+        outcome = driver.apply(surgery, (rule,), declared_types(typed), Judge(runner, check_types(typed, None)))
+        assert [change.rule for change in outcome.changes] == [rule.name], outcome
+        return surgery.close()
+
+    return apply

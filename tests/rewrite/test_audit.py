@@ -43,6 +43,19 @@ PER_ELEMENT = {name: np.ones((4, 5, 6), np.float32) for name in ("gamma", "beta"
 SAVED = {"outputs": "y, m, v, sm, sv", "graph_outputs": "float[] y, float[4] sv", "opset": 9}
 GROUPS = "g (float[N, 4, 5, 6] x) => (float[] y) {{ [gn] y = GroupNormalization <num_groups={}> (x, gamma, beta) }}"
 
+
+def other(node: str, shape: str = "N, 4, 5, 6", **weights: np.ndarray) -> onnx.ModelProto:
+    known = {**batchnorm(4), **weights}
+    return parse(f"g (float[{shape}] x) => (float[] y) {{ [norm] y = {node} }}", {n: v for n, v in known.items() if n in node})
+
+
+def fused(node: str) -> onnx.ModelProto:
+    model = other(node)
+    model.graph.node[0].domain = "com.microsoft"
+    model.opset_import.add(domain="com.microsoft", version=1)
+    return model
+
+
 CASES = {
     "epsilon as an integer": (bn("<epsilon=1>"), "its attribute epsilon is 1, not a float"),
     "epsilon as a text": (bn('<epsilon="1e-5">'), "its attribute epsilon is '1e-5', not a float"),
@@ -87,6 +100,44 @@ CASES = {
         "its variance is more than float16 holds in channel 2 (1e+06); TensorRT would compute with infinity",
     ),
     "one group": (parse(GROUPS.format(1), batchnorm(4), opset=21), "it has one group"),
+    "no groups": (parse(GROUPS.format(0), batchnorm(4), opset=21), "it has num_groups=0"),
+    "groups that do not divide": (
+        parse(GROUPS.format(3), batchnorm(4), opset=21),
+        "its 3 groups do not divide the 4 channels of [N, 4, 5, 6]",
+    ),
+    "an instance without positions": (
+        other("InstanceNormalization(x, gamma, beta)", "N, 4"),
+        "its data are [N, 4]; TensorRT normalizes data of three axes at least",
+    ),
+    "parameters of an instance that are no vectors": (
+        other("InstanceNormalization(x, gamma, beta)", gamma=np.ones((2, 2), np.float32)),
+        "its parameters are not vectors: scale [2, 2]",
+    ),
+    "an operator that is too new": (
+        other("RMSNormalization(x, gamma)", "N, 5, 4"),
+        "the operator exists since opset 23, and the model is of opset 17",
+    ),
+    "an axis that the data does not have": (
+        other("LayerNormalization <axis=3> (x, gamma)", "N, 5, 4"),
+        "its axis is 3, and its data [N, 5, 4] have 3 axes",
+    ),
+    "a scale that does not broadcast": (
+        other("LayerNormalization(x, gamma)", "N, 5, 6"),
+        "its scale [4] cannot be broadcast to its data [N, 5, 6]",
+    ),
+    "a scale of more axes than the data": (
+        other("LayerNormalization(x, gamma)", "N, 4", gamma=np.ones((1, 1, 4), np.float32)),
+        "its scale [1, 1, 4] cannot be broadcast",
+    ),
+    "a norm of the third order": (
+        other("LpNormalization <p=3> (x)"),
+        "it has p=3; ONNX, ONNX Runtime and TensorRT know 1 and 2",
+    ),
+    "a window without channels": (other("LRN <size=0> (x)"), "its window has size=0"),
+    "a fused operator": (
+        fused("GroupNorm <groups=2> (x, gamma, beta)"),
+        "it is an operator of ONNX Runtime that TensorRT does not know",
+    ),
 }
 
 
@@ -96,6 +147,21 @@ def test_a_known_form_is_refused(case):
     (refusal,) = refusals(model)
     assert reason in refusal.reason
     assert refusal.way_out
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        parse(GROUPS.format(1).replace("4, 5", "1, 5"), batchnorm(1), opset=21),
+        parse(GROUPS.format(2), batchnorm(4), opset=21),
+        other("LayerNormalization <axis=-2> (x, gamma)", "N, 5, 4"),
+        other("LayerNormalization(x, gamma)", "N, 5, T"),
+        other("LRN <size=4> (x)"),
+    ],
+    ids=["one group of one channel", "two groups", "a negative axis", "a last axis that is not known", "an even window"],
+)
+def test_what_tensorrt_takes_or_a_rule_does_is_not_refused(model):
+    assert refusals(model) == []
 
 
 def test_every_form_has_a_case():
@@ -194,11 +260,13 @@ def test_a_mismatch_of_run_time_parameters():
     assert "--weights" not in refusal.way_out
 
 
-def test_a_mismatch_of_another_normalization_is_not_repaired():
-    model = parse("g (float[N, 8, 5, 5] x) => (float[] y) { [norm] y = InstanceNormalization(x, gamma, beta) }", batchnorm(4))
-    (refusal,) = refusals(model)
-    assert refusal.reason == "scale and bias hold 4 values, but axis 1 of x [N, 8, 5, 5] has 8"
-    assert refusal.way_out == "export the model again from weights that are in order"
+def test_a_mismatch_of_another_normalization_has_the_same_readings():
+    parameters = {name: value for name, value in batchnorm(4).items() if name in ("gamma", "beta")}
+    graph = "g (float[N, 8, 5, 6] x) => (float[] y) { [norm] y = InstanceNormalization(x, gamma, beta) }"
+    (refusal,) = refusals(parse(graph, parameters))
+    assert refusal.reason == "scale and bias hold 4 values, but axis 1 of x [N, 8, 5, 6] has 8"
+    assert "mismatch: {norm: repeat-per-group}" in refusal.way_out
+    assert [line for line in refusal.details if "it could be meant as tile" in line]
 
 
 def test_every_node_is_audited_and_named():

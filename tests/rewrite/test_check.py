@@ -12,7 +12,13 @@ from tests.models import batchnorm, parse, random
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite import check as check_module
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode, Unprovable
-from trtnorm_cli.rewrite.rules import batchnorm_to_scale_shift, fold_batchnorm_conv, fold_batchnorm_conv_transpose
+from trtnorm_cli.rewrite.rules import (
+    batchnorm_to_scale_shift,
+    fold_batchnorm_conv,
+    fold_batchnorm_conv_transpose,
+    groupnorm_of_vectors,
+    groupnorm_one_group,
+)
 from trtnorm_cli.rewrite.sampling import draw, sample_shapes
 
 FOLD = fold_batchnorm_conv.RULE
@@ -269,3 +275,26 @@ def test_new_constants_keep_their_type(rewrite):
     model = parse("g (float[N, 4, 5, 5] x) => (float[] y) { y = BatchNormalization(x, gamma, beta, mu, var) }", weights)
     result = rewrite(model, rules=(rule,))
     assert [tuple(t.dims) for t in result.model.graph.initializer] == [()]
+
+
+def test_rounding_of_the_original_is_allowed_for_and_no_more(rewrite):
+    """ONNX Runtime's variance of a group is a difference of two means; what is as far off but wrong does not pass."""
+    graph = "g (float[2, 8] x) => (float[] y) { y = GroupNormalization <num_groups=4> (x, s, b) }"
+    model = parse(graph, {"s": random(8), "b": random(8, seed=1)}, opset=21)
+    rule = groupnorm_of_vectors.RULE
+    (change,) = rewrite(model, (rule,)).outcome.changes
+    assert 1e-5 < change.check.tolerance <= 1e-3
+
+    def spoilt(m):
+        made = rule.replacement(m)
+        return replace(made, inputs=(made.inputs[0], NewConstant("b", m.value("shift") * np.float32(1.001))))
+
+    (failed,) = rewrite(model, (replace(rule, replacement=spoilt),)).outcome.failed
+    assert "in float64" in failed.check.reason
+
+
+def test_a_type_in_which_the_original_computes_is_allowed_for(rewrite):
+    graph = "g (float[2, 4, 5] x) => (float[] y) { y = GroupNormalization <num_groups=1, stash_type=10> (x, s, b) }"
+    model = parse(graph, {"s": random(4), "b": random(4, seed=1)}, opset=21)
+    (change,) = rewrite(model, (groupnorm_one_group.RULE,)).outcome.changes
+    assert change.check.tolerance > 5e-3

@@ -52,7 +52,7 @@ class Site:
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The parameters that are constants, by role."""
-        roles = zip(PARAMETERS[self.node.op], self.node.inputs[1:], strict=False)
+        roles = zip(PARAMETERS.get(self.node.op, ()), self.node.inputs[1:], strict=False)
         values = {role: self.surgery.constant(tensor) for role, tensor in roles if tensor.name}
         return {role: value for role, value in values.items() if value is not None}
 

@@ -45,6 +45,6 @@ RULE = Rule(
         group.parameters_are_vectors,
     ),
     replacement=as_reductions,
-    because="TensorRT wants data with positions, and reductions over the groups do the same",
+    because="its data have no positions, which TensorRT wants, and reductions over the groups do the same",
     since_opset=18,
 )

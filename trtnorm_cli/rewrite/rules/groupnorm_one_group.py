@@ -46,6 +46,6 @@ RULE = Rule(
     pattern=group.normalization(group.GROUP),
     preconditions=(type_and_rank_are_known, there_is_one_group, group.parameters_are_vectors),
     replacement=as_one_channel,
-    because="TensorRT would normalize each channel on its own",
+    because="it has one group, and TensorRT would normalize each channel on its own",
     since_opset=18,
 )

@@ -54,7 +54,7 @@ RULE = Rule(
     pattern=op("LayerNormalization", Var("x"), Var("scale"), optional(Var("shift")), name="normalization"),
     preconditions=(type_and_rank_are_known, it_has_further_outputs),
     replacement=without_them,
-    because="TensorRT takes a LayerNormalization with one output only",
+    because="a LayerNormalization has one output in TensorRT",
     replaces_further_outputs=True,
     since_opset=1,
 )

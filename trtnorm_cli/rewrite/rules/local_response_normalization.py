@@ -85,6 +85,6 @@ RULE = Rule(
     pattern=op("LRN", Var("x"), name="normalization"),
     preconditions=(type_and_rank_are_known, data_has_channels, window_is_positive),
     replacement=sums_of_slices,
-    because="TensorRT has a layer for some windows only, with more kernels than sums of slices",
+    because="only some windows have a layer in TensorRT, and sums of slices have fewer kernels than that",
     optional=is_taken_by_tensorrt,
 )

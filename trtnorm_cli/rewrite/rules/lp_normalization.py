@@ -37,6 +37,6 @@ RULE = Rule(
     pattern=op("LpNormalization", Var("x"), name="normalization"),
     preconditions=(data_are_bfloat16, order_is_one_or_two),
     replacement=in_float32,
-    because="TensorRT takes an LpNormalization in float32 and float16 only",
+    because="an LpNormalization has to be in float32 or float16 for TensorRT",
     since_opset=1,
 )

@@ -45,6 +45,6 @@ RULE = Rule(
     pattern=op("MeanVarianceNormalization", Var("x"), name="normalization"),
     preconditions=(type_and_rank_are_known, tensorrt_does_not_take_it),
     replacement=with_type_and_axes,
-    because="TensorRT takes a MeanVarianceNormalization in float32 and over axes that exist",
+    because="a MeanVarianceNormalization has to be in float32 and over axes that exist for TensorRT",
     since_opset=9,
 )

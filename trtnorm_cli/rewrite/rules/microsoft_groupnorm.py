@@ -64,5 +64,5 @@ RULE = Rule(
     pattern=op("GroupNorm", Var("x"), Var("scale"), Var("shift"), name="normalization", domain="com.microsoft"),
     preconditions=(type_and_rank_are_known, data_has_four_axes, groups_are_stated),
     replacement=groups_as_channels,
-    because="TensorRT does not know the operator, which is an instance normalization of groups",
+    because="the operator, which TensorRT does not know, is an instance normalization of groups",
 )

@@ -56,5 +56,5 @@ RULE = Rule(
     preconditions=(type_and_rank_are_known, groups_have_one_element, epsilon_is_positive, group.parameters_are_vectors),
     replacement=as_its_bias,
     reference=as_it_is_defined,
-    because="TensorRT does not build a normalization over one element, whose result is the bias alone",
+    because="the result of a normalization over one element is its bias, and TensorRT does not build it",
 )

@@ -64,6 +64,6 @@ RULE = Rule(
     ),
     preconditions=(type_and_rank_are_known, parameters_are_of_another_type, parameters_are_representable),
     replacement=in_the_wider_type,
-    because="ONNX and TensorRT want data and parameters of one type, and the wider one holds them all",
+    because="data and parameters have to be of one type, and the wider one holds them all",
     since_opset=1,
 )

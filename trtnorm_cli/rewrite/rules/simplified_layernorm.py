@@ -40,6 +40,6 @@ RULE = Rule(
     pattern=op("SimplifiedLayerNormalization", Var("x"), Var("scale"), name="normalization"),
     preconditions=(type_and_rank_are_known,),
     replacement=in_standard_operators,
-    because="ONNX does not know the operator, which is a normalization by the root mean square",
+    because="the operator, which ONNX does not know, is a normalization by the root mean square",
     replaces_further_outputs=True,
 )

@@ -48,6 +48,6 @@ RULE = Rule(
     ),
     preconditions=(type_and_rank_are_known, skip_sum.statistics_are_not_used),
     replacement=sum_and_layer_normalization,
-    because="TensorRT does not know the operator, which is a sum and a layer normalization",
+    because="the operator, which TensorRT does not know, is a sum and a layer normalization",
     replaces_further_outputs=True,
 )

@@ -36,6 +36,6 @@ RULE = Rule(
     ),
     preconditions=(type_and_rank_are_known, skip_sum.statistics_are_not_used),
     replacement=sum_and_root_mean_square,
-    because="ONNX does not know the operator, which is a sum and a normalization by the root mean square",
+    because="the operator, which ONNX does not know, is a sum and a normalization by the root mean square",
     replaces_further_outputs=True,
 )
