@@ -17,7 +17,7 @@ from trtnorm_cli.build.explain import refusal
 from trtnorm_cli.build.facts import BackendFacts
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.manifest import make_manifest
-from trtnorm_cli.build.plugins import require_plugins_can_be, with_plugins
+from trtnorm_cli.build.plugin_request import require_plugins_can_be, with_plugins
 from trtnorm_cli.build.preflight import require_settings, settings_of
 from trtnorm_cli.build.reproducible import require_reproducible
 from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple

@@ -15,7 +15,7 @@ import pytest
 from tests.models import loaded, parse, random
 from trtnorm_cli.build.explain import refusal
 from trtnorm_cli.build.launch import WORKER, launch
-from trtnorm_cli.build.plugins import with_plugins
+from trtnorm_cli.build.plugin_request import with_plugins
 from trtnorm_cli.build.request import BuildRequest, BuildResult
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, for_builder
 from trtnorm_cli.rewrite.rewriting import rewrite
@@ -137,6 +137,52 @@ def test_plugins_of_others_have_no_native_alternative(tmp_path):
     outcome = parsed(model, tmp_path)
     assert "there is no plugin InstanceNormalization_TRT, version '1'" in outcome.text
     assert outcome.hint.startswith("TensorRT for RTX has no plugin layers of its own; name a library")
+
+
+def odd(attributes: str = "", domain: str = "") -> onnx.ModelProto:
+    model = parse(f"g (float[2, 3] x) => (float[2, 3] y) {{ [odd] y = Odd {attributes}(x) }}")
+    if domain:
+        model.graph.node[0].domain = domain
+        model.opset_import.add(domain=domain, version=1)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("attributes", "domain", "namespace", "version"),
+    [
+        ("", "", "", "1"),
+        ("", "mine", "mine", "1"),
+        ("", "mine", "", "1"),
+        ('<plugin_namespace="">', "mine", "mine", "1"),
+        ('<plugin_namespace="other">', "mine", "mine", "1"),
+        ('<plugin_namespace="mine">', "", "mine", "1"),
+        ('<plugin_namespace="mine">', "mine", "", None),
+        ('<plugin_version="2">', "", "", "2"),
+        ("", "", "", None),
+    ],
+)
+def test_a_plugin_is_found_where_the_parser_finds_it(tmp_path, attributes, domain, namespace, version):
+    """By name, version, and the namespace that the node gives or its domain."""
+    creator = {"name": "Odd", "version": version or "7", "namespace": namespace, "fields": {}}
+    if version is None and attributes:
+        creator["version"] = "1"
+    model = odd(attributes, domain)
+    library = importlib.util.find_spec("_ctypes").origin
+    outcome = parsed(model, tmp_path, [creator], libraries=(library,))
+    assert outcome.result.stage == ("parse" if version else "plugins")
+    assert len(outcome.given) == (1 if version else 0)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "m.onnx").write_bytes(model.SerializeToString())
+    (alone / "creators.json").write_text(json.dumps([creator]))
+    launch(BuildRequest("m.onnx", str(alone / "o"), "tensorrt-rtx"), alone, lambda event: None, 120, WITH_CREATORS)
+    assert (alone / "fields.json").exists() == (version is not None), "the parser alone finds the same"
+
+
+def test_a_version_has_to_be_a_string(tmp_path):
+    outcome = parsed(odd("<plugin_version=2> "), tmp_path, [{"name": "Odd", "version": "2", "namespace": "", "fields": {}}])
+    assert outcome.result.stage == "plugins"
+    assert "node odd (Odd): plugin_version has to be a string, and the node gives int\n" in outcome.text
 
 
 @pytest.mark.parametrize("namespace", ["", DOMAIN])

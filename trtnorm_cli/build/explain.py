@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 
 from trtnorm_cli.build.catalogue import CATALOGUE, Entry, is_missing_driver_noise
+from trtnorm_cli.build.plugin_request import refusal_of_plugins
 from trtnorm_cli.build.plugins import STAGE as PLUGINS
-from trtnorm_cli.build.plugins import refusal_of_plugins
 from trtnorm_cli.build.request import LOG_FILE, BuildResult, TensorRTMessage
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.walk import all_nodes

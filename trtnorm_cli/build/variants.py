@@ -11,7 +11,7 @@ from pathlib import Path
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.manifest import count
-from trtnorm_cli.build.plugins import with_plugins
+from trtnorm_cli.build.plugin_request import with_plugins
 from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
 from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder

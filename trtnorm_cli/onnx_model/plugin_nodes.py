@@ -27,12 +27,14 @@ PLUGIN_INPUTS = {"InstanceNormalization_TRT": 1, "GroupNormalizationPlugin": 3}
 class PluginNode:
     """A node that asks TensorRT for a plugin. ``attributes`` maps the plugin's own to their ONNX types (``FLOATS``, …).
 
-    ``is_own`` is true of one that trtnorm has written, instead of an operator of ONNX.
+    ``is_own`` is true of one that trtnorm has written, instead of an operator of ONNX. ``domain`` is that of others: the parser
+    takes it for a namespace too.
     """
 
     node: str
     operator: str
     is_own: bool
+    domain: str
     version: str
     namespace: str
     attributes: dict[str, str]
@@ -64,21 +66,23 @@ def _called_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 
 def _read(node: onnx.NodeProto, has_function: bool) -> PluginNode:
-    address = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in ADDRESS}
-    own = {a.name: onnx.AttributeProto.AttributeType.Name(a.type) for a in node.attribute if a.name not in ADDRESS}
+    address = {a.name: a.s.decode("utf-8", "replace") for a in node.attribute if _is_address(a)}
+    own = {a.name: onnx.AttributeProto.AttributeType.Name(a.type) for a in node.attribute if not _is_address(a)}
     return PluginNode(
         node.name or f"{node.op_type} -> {node.output[0]}",
         node.op_type,
         node.domain == DOMAIN,
-        _text(address.get("plugin_version", DEFAULT_VERSION)),
-        _text(address.get("plugin_namespace", DEFAULT_NAMESPACE)),
+        "" if node.domain == DOMAIN else node.domain,
+        address.get("plugin_version", DEFAULT_VERSION),
+        address.get("plugin_namespace", DEFAULT_NAMESPACE),
         own,
         has_function,
     )
 
 
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+def _is_address(attribute: onnx.AttributeProto) -> bool:
+    """The parser ignores a version or namespace that is not a string."""
+    return attribute.name in ADDRESS and attribute.type == onnx.AttributeProto.STRING
 
 
 def has_definitions(model: onnx.ModelProto) -> bool:
