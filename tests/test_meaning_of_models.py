@@ -157,6 +157,19 @@ def test_weights_beside_the_model(work, capsys):
     assert worst_relative_error(mismatch(**right), fixed) < 1e-6
 
 
+@rtx
+def test_a_comparison_with_weights_beside_the_model(work, capsys):
+    pytest.importorskip("safetensors")
+    from safetensors.numpy import save_file
+
+    save_file(batchnorm(64), work / "model.safetensors")
+    assert run(["compare", "mismatch.onnx"]) == 4
+    assert run(["compare", "mismatch.onnx", "--weights", "model.safetensors"]) == 0
+    assert "mismatch.onnx as it was read" in capsys.readouterr().out
+    assert run(["compare", "mismatch.onnx", "mismatch.onnx", "--weights", "model.safetensors"]) == 2
+    assert "--weights are given, and nothing is rewritten" in capsys.readouterr().err
+
+
 def test_weights_that_cannot_be_read(work, capsys):
     assert run(["rewrite", "mismatch.onnx", "--dry-run", "--weights", "none.pt"]) == 2
     assert "none.pt: there is no such file of weights" in capsys.readouterr().err

@@ -138,6 +138,16 @@ def test_a_function_that_means_something_else_is_followed():
     assert operators(clean(model).model) == ["Neg"]
 
 
+def test_a_plugin_of_others_with_a_function_is_its_function():
+    function = onnx.parser.parse_function('<domain: "mine", opset_import: ["" : 17]> F (x) => (y) { y = Neg(x) }')
+    model = parse('g (float[2] x) => (float[2] y) { [a] y = F <plugin_version="1"> (x) }')
+    model.graph.node[0].domain = "mine"
+    add_functions(model, [function])
+    cleaned = clean(model)
+    assert operators(cleaned.model) == ["Neg"]
+    assert cleaned.notes == ("a asks for the plugin F, but its function in the file is used instead",)
+
+
 def test_another_function_of_the_same_name_is_no_match():
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     add_functions(model, [instance_norm_function(17)])

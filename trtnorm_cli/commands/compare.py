@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option, profile_option, snap_option
+from trtnorm_cli.commands.options import backend_option, json_option, profile_option, snap_option, weights_option
 
 _EXIT_OUT_OF_TOLERANCE = 1
 _EXIT_NOT_RUN = 5
@@ -17,6 +17,7 @@ _EXIT_NOT_RUN = 5
 @click.argument("reference", metavar="REFERENCE")
 @click.argument("candidates", metavar="[CANDIDATE]...", nargs=-1)
 @profile_option
+@weights_option
 @snap_option
 @click.option("--data", type=click.Path(path_type=Path), help="Inputs: .npz, folder of .npy, or polygraphy's JSON.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
@@ -47,6 +48,7 @@ def command(
     reference: str,
     candidates: tuple[str, ...],
     profile: Path | None,
+    weights: Path | None,
     snap: bool,
     data: Path | None,
     seed: int,
@@ -81,6 +83,7 @@ def command(
     settings = Settings(
         seed=seed,
         snap=snap,
+        weights=weights,
         in_between=in_between,
         data=data,
         by_position=by_position,

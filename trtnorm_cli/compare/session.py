@@ -59,6 +59,7 @@ class Settings:
     save_to: Path | None = None
     trial_budget_s: float | None = None
     snap: bool = False
+    weights: Path | None = None
     float64_trials: int | None = None
 
 
@@ -79,6 +80,9 @@ def run_session(reference: Spec, candidates: Sequence[Spec], profile_path: Path 
     """
     if reference.kind == "engine":
         raise UsageProblem("an engine cannot be the reference", str(reference.path), "name the model first")
+    if candidates and settings.weights is not None:
+        hint = "leave out either the candidates or --weights, which are for the rewriting that stands in their place"
+        raise UsageProblem("--weights are given, and nothing is rewritten", hint=hint)
     profile = None if profile_path is None else load_profile(profile_path)
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         scratch = Path(name)
@@ -142,7 +146,7 @@ def _refused(label: str, kind: str, error: TrtnormError) -> CandidateReport:
 
 
 def _admit_rewriting(session: Session, reference: Spec, profile_path: Path | None, scratch: Path, settings: Settings) -> None:
-    _, rewriting = rewrite_alone(reference.path, profile_path, snap=settings.snap)
+    _, rewriting = rewrite_alone(reference.path, profile_path, settings.weights, settings.snap)
     rewriting.require_all_checks_passed()
     session.reference = _as_meant(session.reference, rewriting, scratch)
     fixed = scratch / "rewritten.onnx"

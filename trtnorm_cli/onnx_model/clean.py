@@ -17,6 +17,7 @@ import onnx
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.infer import add_inferred_shapes, checker_objection
 from trtnorm_cli.onnx_model.plugin_functions import is_own
+from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 
 if TYPE_CHECKING:
@@ -154,6 +155,9 @@ def _counts_of_inputs(model: onnx.ModelProto) -> dict[str, int]:
 def _notes_on(model: onnx.ModelProto) -> Iterator[str]:
     if model.training_info:
         yield "the model's training information was dropped"
+    for node in plugin_nodes(model):
+        if node.has_function and not node.is_own:
+            yield f"{node.node} asks for the plugin {node.operator}, but its function in the file is used instead"
     names = _inputs_with_values(model)
     if names and model.ir_version >= 4:
         shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
