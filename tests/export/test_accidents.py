@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 
 from tests.export.modules import FrozenBatchNorm, trained  # noqa: E402
 from trtnorm_cli.errors import ModelError, RewriteError, UsageProblem  # noqa: E402
-from trtnorm_cli.export.accidents import CHECKS, put_right  # noqa: E402
+from trtnorm_cli.export.accidents import CHECKS, examine, put_right  # noqa: E402
 from trtnorm_cli.export.accidents.accident import KINDS, Accident  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -227,6 +227,12 @@ class TestValues:
         assert error.where.splitlines()[0] == "found:"
         assert error.where.splitlines()[1] == "0.0: bias: nan at [0], 1 of 4 values"
         assert error.where.splitlines()[-1] == "and 4 more"
+
+    def test_examining_lists_what_would_be_refused(self):
+        model = small()
+        model[1].running_var[3] = -0.5
+        (accident,) = examine(model).accidents
+        assert (accident.kind, accident.severity) == ("negative-variance", "refused")
 
     def test_an_unknown_kind_to_accept(self):
         with pytest.raises(UsageProblem, match="there is no accident 'not-finit'; did you mean 'not-finite'"):

@@ -64,18 +64,29 @@ def put_right(
     ``args`` and ``kwargs`` are example inputs, None when there are none. ``accepted`` are kinds that are warned of instead of
     refused. ``module`` is changed in place where an accident says ``fixed``. Raises ``RewriteError`` with every refusal.
     """
+    right = examine(module, args, kwargs, keep_training=keep_training, accepted=accepted)
+    require_none_refused(right.accidents)
+    return right
+
+
+def examine(
+    module: nn.Module,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    keep_training: bool = False,
+    accepted: Collection[str] = (),
+) -> PutRight:
+    """What ``put_right`` does, with what it would refuse among the accidents."""
     module, found = unwrap(module)
     found += initialise_lazy_modules(module, args, kwargs or {})
-    require_none_refused(found)
     found += leave_training_mode(module, keep_training)
     module, converted = convert_sync_batchnorm(module)
     found += converted
     found += fold_parametrizations(module)
     for check in CHECKS:
         found += check(module)
-    found = accepting(found, accepted)
-    require_none_refused(found)
-    return PutRight(module, tuple(found))
+    return PutRight(module, tuple(accepting(found, accepted)))
 
 
 def accepting(found: Sequence[Accident], accepted: Collection[str]) -> list[Accident]:

@@ -18,13 +18,18 @@ _AGAIN = "call eval() on the model before torch.export.export, and save the prog
 
 def check_program(program: torch.export.ExportedProgram, accepted: Collection[str] = ()) -> tuple[Accident, ...]:
     """What is doubtful in ``program``. Raises ``RewriteError`` with every refusal that is not among the ``accepted`` kinds."""
+    found = examine_program(program, accepted)
+    require_none_refused(found)
+    return found
+
+
+def examine_program(program: torch.export.ExportedProgram, accepted: Collection[str] = ()) -> tuple[Accident, ...]:
+    """What ``check_program`` finds, with what it would refuse among it."""
     held = ProgramNorms(program)
     found = [*_in_training(held), *_active_dropout(program)]
     for check in CHECKS:
         found += check(held)
-    found = accepting(found, accepted)
-    require_none_refused(found)
-    return tuple(found)
+    return tuple(accepting(found, accepted))
 
 
 def program_rows(program: torch.export.ExportedProgram) -> list[NormRow]:
