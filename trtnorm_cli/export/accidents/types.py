@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from trtnorm_cli.export.accidents.accident import Accident
 from trtnorm_cli.export.norm_modules import Norm, norms
@@ -24,7 +25,7 @@ def usual_dtype(model: nn.Module, left_out: set[int]) -> str | None:
     counted: Counter[str] = Counter()
     for module in model.modules():
         for parameter in module.parameters(recurse=False) if id(module) not in left_out else ():
-            if parameter.is_floating_point():
+            if parameter.is_floating_point() and not is_lazy(parameter):
                 counted[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
     return counted.most_common(1)[0][0] if counted else None
 
