@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 
 from trtnorm_cli.build.launch import launch
+from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.request import BuildRequest, BuildResult
 
 Profiles = tuple[dict[str, Any], ...]
@@ -25,3 +26,10 @@ def built(
     (folder / "fixed.onnx").write_bytes(content)
     request = BuildRequest("fixed.onnx", str(folder / "out.engine"), "tensorrt-rtx", profiles, settings or {})
     return launch(request, folder, on_event, timeout_s=120)
+
+
+def kernels(model: onnx.ModelProto, folder: Path, profiles: Profiles = ()) -> int:
+    """How many layers of the compiled engine launch something."""
+    result = built(model, folder, profiles)
+    assert result.ok, result.errors
+    return len(launched(result.kernels))

@@ -66,7 +66,9 @@ class Editor:
         old = found.nodes
         feeders = [producer for node in old for tensor in node.inputs for producer in tensor.inputs]
         produced = [t for t in (*found.root.outputs, *found.kept) if t.name in realised.outputs]
-        readers = [(r, t) for node in old for t in node.outputs for r in t.outputs if found.reach and reads_shape_only(r)]
+        gone = {id(node) for node in old}
+        read = [(r, t) for node in old for t in node.outputs for r in t.outputs if id(r) not in gone]
+        readers = [(r, t) for r, t in read if found.reach and reads_shape_only(r)]
         place_of = {id(node): place for place, node in enumerate(graph.nodes)}
         places = _places(realised, place_of, place_of[id(found.root)])
         # Only the producers are cut off. Clearing an input's consumers as well would break every other branch it feeds.
@@ -75,7 +77,7 @@ class Editor:
             node.outputs.clear()
         tensors = _tensors(realised, produced)
         new = _gs_nodes(realised, tensors)
-        graph.nodes[:] = _merged(graph.nodes, {id(node) for node in old}, new, places)
+        graph.nodes[:] = _merged(graph.nodes, gone, new, places)
         self.graph_of.update((id(node), graph) for node in new)
         self.surgery.functions += realised.functions
         self._remember(realised)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,10 +12,20 @@ from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
-    from trtnorm_cli.rewrite.rule import Match
+    from trtnorm_cli.onnx_model.shapes import TensorType
+    from trtnorm_cli.onnx_model.surgery import Surgery
 
 _DEEPEST = 40
 _SAME_ELEMENTS = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape")
+
+
+class Model(Protocol):
+    """What can be asked about tensors: a ``Match``, or what is known of a whole model."""
+
+    @property
+    def surgery(self) -> Surgery: ...
+
+    def type_of(self, tensor: gs.Tensor) -> TensorType | None: ...
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class AxisSize:
 Element = int | AxisSize | None
 
 
-def shape_elements(m: Match, tensor: gs.Tensor) -> list[Element] | None:
+def shape_elements(m: Model, tensor: gs.Tensor) -> list[Element] | None:
     """The elements of an integer scalar or vector; None for each that is not known, None when their number is not known.
 
     Follows Shape, Gather, Slice, Concat and reshapings; sizes that are known are numbers.
@@ -37,7 +47,7 @@ def shape_elements(m: Match, tensor: gs.Tensor) -> list[Element] | None:
     return _elements(m, tensor, _DEEPEST)
 
 
-def _elements(m: Match, tensor: gs.Tensor, depth: int) -> list[Element] | None:
+def _elements(m: Model, tensor: gs.Tensor, depth: int) -> list[Element] | None:
     value = m.surgery.constant(tensor)
     if value is not None:
         return [int(element) for element in value.reshape(-1)] if np.issubdtype(value.dtype, np.integer) else None
@@ -57,7 +67,7 @@ def _elements(m: Match, tensor: gs.Tensor, depth: int) -> list[Element] | None:
     return None
 
 
-def _shape(m: Match, node: gs.Node) -> list[Element] | None:
+def _shape(m: Model, node: gs.Node) -> list[Element] | None:
     kind = m.type_of(node.inputs[0])
     if kind is None or kind.shape is None:
         return None
@@ -66,21 +76,21 @@ def _shape(m: Match, node: gs.Node) -> list[Element] | None:
     return sizes[node.attrs.get("start", 0) : node.attrs.get("end")]
 
 
-def _gather(m: Match, node: gs.Node, data: list[Element]) -> list[Element] | None:
+def _gather(m: Model, node: gs.Node, data: list[Element]) -> list[Element] | None:
     indices = m.surgery.constant(node.inputs[1])
     if indices is None or not all(-len(data) <= index < len(data) for index in indices.reshape(-1)):
         return None
     return [data[int(index)] for index in indices.reshape(-1)]
 
 
-def _slice(m: Match, node: gs.Node, data: list[Element]) -> list[Element] | None:
+def _slice(m: Model, node: gs.Node, data: list[Element]) -> list[Element] | None:
     starts, ends, steps = (_bound(m, node, i, name) for i, name in ((1, "starts"), (2, "ends"), (4, "steps")))
     if starts is None or ends is None or steps is None or len(starts) != 1 or len(ends) != 1:
         return None
     return data[starts[0] : ends[0]] if steps in ([], [1]) else None
 
 
-def _bound(m: Match, node: gs.Node, position: int, name: str) -> list[int] | None:
+def _bound(m: Model, node: gs.Node, position: int, name: str) -> list[int] | None:
     """An argument of Slice, which is an attribute up to opset 9 and an input afterwards; empty when it is left out."""
     if name in node.attrs:
         return [int(value) for value in node.attrs[name]]

@@ -1,0 +1,243 @@
+"""recompose-instance-norm: instance normalization by reductions, as one node or along rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.build.builds import kernels
+from tests.models import loaded, operators, parse, random
+from tests.oracle import worst_relative_error
+from tests.rewrite.norms.spellings import AFFINES, KERAS, ROOTS, VARIANCES, layer_norm, model, statements
+from tests.rewrite.rules.refusals import Refusal
+from trtnorm_cli.rewrite.norms.blocks import LONGEST_ROW
+from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
+from trtnorm_cli.rewrite.rules import recompose_instance_norm as rule
+from trtnorm_cli.rewrite.settings import RewriteSettings
+
+NAME = rule.RULE.name
+DYNAMIC, SMALL, LARGE = ("N", 4, "H", "W"), ("N", 4, 5, 6), (1, 2, 128, 128)
+PINS = {"x": (2, 4, 5, 6)}
+ROWS = ["Reshape", "ReduceMean", "Sub", "Mul", "ReduceMean", "Add", "Sqrt", "Div", "Reshape", "Mul", "Add"]
+
+
+def instance_norm(variance="Mul", root="Sqrt, Div", affine="Mul, Add", **rest) -> onnx.ModelProto:
+    rest = {"shape": DYNAMIC, "axes": (2, 3), "parameter_shape": (4, 1, 1), **rest}
+    return layer_norm(variance, root, affine, **rest)
+
+
+@pytest.mark.parametrize("variance", [v for v in VARIANCES if v not in ("sums", "ReduceSumSquare", "ReduceL2")])
+@pytest.mark.parametrize("opset", [11, 17, 18, 21])
+def test_every_variance(rewrite, variance, opset):
+    before = instance_norm(variance, opset=opset)
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert result.rules == [NAME]
+    assert operators(result.model) == ["InstanceNormalization"]
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_every_variance_along_rows(rewrite, variance):
+    before = instance_norm(variance, shape=SMALL)
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == ROWS
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_root(rewrite, root):
+    before = instance_norm(root=root)
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == ["InstanceNormalization"]
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+@pytest.mark.parametrize("affine", AFFINES)
+def test_scale_and_shift_become_parameters(rewrite, affine):
+    before = instance_norm(affine=affine)
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == ["InstanceNormalization"]
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+def test_large_planes_of_known_size_are_left_to_the_node(rewrite):
+    before = instance_norm(shape=LARGE, parameter_shape=(2, 1, 1))
+    assert LARGE[2] * LARGE[3] > LONGEST_ROW
+    assert operators(rewrite(before, (rule.RULE,)).model) == ["InstanceNormalization"]
+
+
+@pytest.mark.parametrize("shape", [("N", 4, "L"), ("N", 4, 3, "H", "W")])
+def test_other_ranks(rewrite, shape):
+    sizes = {"x": (2, 4, *([3, 5, 6] if len(shape) == 5 else [7]))}
+    before = instance_norm(shape=shape, axes=tuple(range(2, len(shape))), parameter_shape=(4,) + (1,) * (len(shape) - 2))
+    result = rewrite(before, (rule.RULE,), sizes)
+    assert operators(result.model) == ["InstanceNormalization"]
+    assert worst_relative_error(before, result.model, sizes) < 1e-6
+
+
+def test_the_spelling_of_keras(rewrite):
+    before = model(f"{statements('Mul', (2, 3), 17)} {KERAS}", DYNAMIC, (2, 3), (4, 1, 1))
+    assert operators(rewrite(before, (rule.RULE,), PINS).model) == ["InstanceNormalization"]
+
+
+def test_pooling_instead_of_reductions(rewrite):
+    body = "m = GlobalAveragePool(x) c = Sub(x, m) p = Mul(c, c) v = GlobalAveragePool(p) e = Add(v, eps) s = Sqrt(e)"
+    before = model(f"{body} z = Div(c, s) a = Mul(z, g) y = Add(a, b)", DYNAMIC, (2, 3), (4, 1, 1))
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == ["InstanceNormalization"]
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+def test_half_precision_along_rows_is_computed_in_float32(rewrite):
+    result = rewrite(instance_norm(shape=SMALL, dtype="float16"), (rule.RULE,), PINS)
+    assert operators(result.model) == ["Reshape", "Cast", *ROWS[1:8], "Cast", *ROWS[8:]]
+
+
+def test_between_transpositions(rewrite):
+    inner = statements("Mul", (1, 2), 17).replace("(x", "(t").replace("x)", "t)")
+    body = f"t = Transpose <perm=[0, 2, 3, 1]> (x) {inner} e = Add(v, eps) s = Sqrt(e) z = Div(c, s) a = Mul(z, g)"
+    before = model(f"{body} k = Add(a, b) y = Transpose <perm=[0, 3, 1, 2]> (k)", SMALL, (1, 2), (4,))
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == ROWS
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+def test_the_adaptive_part_stays_behind(rewrite):
+    """SPADE and adaptive instance normalization."""
+    before = parse(
+        "g (float[N, 4, H, W] x, float[N, 4, H, W] gamma, float[N, 4, 1, 1] beta) => (float[] y)"
+        " { m = ReduceMean <axes=[2, 3]> (x) c = Sub(x, m) p = Mul(c, c) v = ReduceMean <axes=[2, 3]> (p) e = Add(v, eps)"
+        " s = Sqrt(e) z = Div(c, s) w = Add(gamma, one) k = Mul(z, w) y = Add(k, beta) }",
+        {"eps": np.float32(1e-5), "one": np.float32(1)},
+    )
+    assert operators(rewrite(before, (rule.RULE,)).model) == ["Add", "InstanceNormalization", "Mul", "Add"] or operators(
+        rewrite(before, (rule.RULE,)).model
+    ) == ["InstanceNormalization", "Add", "Mul", "Add"]
+
+
+def test_the_node_itself_is_left_alone(rewrite):
+    before = model("y = InstanceNormalization(x, g, b)", DYNAMIC, (), (4,))
+    assert rewrite(before, (rule.RULE,)).outcome.rejections == ()
+
+
+RESHAPED = "r = Reshape(x, rows) u = InstanceNormalization(r, ones, zeros) z = Reshape(u, back) a = Mul(z, g) y = Add(a, b)"
+
+
+def reshaped(body=RESHAPED, **changed) -> onnx.ModelProto:
+    ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+    known = {"rows": np.array([0, 4, -1]), "back": np.array([0, 4, 5, 6]), "ones": ones, "zeros": zeros, **changed}
+    return model(body, SMALL, (), (4, 1, 1), **known)
+
+
+def test_a_node_over_reshaped_planes(rewrite):
+    before = reshaped(ones=random(4), zeros=random(4, seed=1))
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == ROWS
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+def test_a_node_over_transposed_planes(rewrite):
+    body = "t = Transpose <perm=[0, 1, 3, 2]> (x) u = InstanceNormalization(t, ones, zeros)"
+    before = reshaped(f"{body} y = Transpose <perm=[0, 1, 3, 2]> (u)", ones=random(4), zeros=random(4, seed=1))
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == ROWS
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
+
+
+def test_rows_are_left_alone(rewrite):
+    once = rewrite(instance_norm(shape=SMALL), (rule.RULE,), PINS)
+    again = rewrite(once.model, (rule.RULE,), PINS)
+    assert again.outcome.changes == []
+    assert "it is written along rows" in again.reason(NAME)
+
+
+STATISTICS = statements("Mul", (2, 3), 17)
+REFUSALS = [
+    Refusal(
+        rule.is_the_formula,
+        model(f"{STATISTICS} s = Sqrt(v) e = Add(s, eps) y = Div(c, e)", DYNAMIC, (2, 3), (4, 1, 1)),
+        "added to the root, not under it",
+    ),
+    Refusal(
+        rule.is_the_formula,
+        model(f"{STATISTICS} w = Mul(v, n) u = Div(w, n_less_1) s = Sqrt(u) y = Div(c, s)", SMALL, (2, 3), (4, 1, 1)),
+        "divided by n − 1 = 29",
+    ),
+    Refusal(rule.type_is_known, instance_norm(dtype="double"), "x is of type double"),
+    Refusal(
+        rule.channels_come_first, instance_norm(shape=("N", "H", "W", 4), axes=(1, 2), parameter_shape=(4,)), "not on axis 1"
+    ),
+    Refusal(
+        rule.channels_come_first, instance_norm(shape=("N", "C", "H", "W"), parameter_shape=(1,)), "x [N, C, H, W] are not on"
+    ),
+    Refusal(rule.planes_have_several_values, instance_norm(shape=("N", 4, 1, 1)), "a plane of x is one value"),
+    Refusal(
+        rule.inner_parameters_are_along_channels,
+        reshaped(
+            "r = Reshape(x, four) u = LayerNormalization <axis=2> (r, long) y = Reshape(u, back)",
+            four=np.array([0, 4, 30]),
+            long=random(30),
+        ),
+        "long, a parameter of LayerNormalization -> u, is not 1 everywhere",
+    ),
+    Refusal(
+        rule.scale_and_shift_are_constants,
+        parse(
+            f"g (float[N, 4, H, W] x, float[N, 4, 1, 1] g, float[N, 4, 1, 1] b) => (float[] y) {{ {STATISTICS} {KERAS} }}",
+            {"eps": np.float32(1e-5)},
+        ),
+        "is computed at run time",
+    ),
+    Refusal(
+        rule.scale_and_shift_are_per_channel,
+        instance_norm(shape=("N", 4, 5, 6), parameter_shape=(5, 6)),
+        "the scale has shape [5, 6]",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
+def test_refuses(rewrite, case):
+    result = rewrite(case.model, (rule.RULE,))
+    assert result.outcome.changes == []
+    assert case.reason in result.reason(NAME)
+
+
+def test_an_inner_tensor_that_is_used_elsewhere(rewrite):
+    body = f"{STATISTICS} e = Add(v, eps) s = Sqrt(e) z = Div(c, s) y = Add(z, m)"
+    result = rewrite(model(body, DYNAMIC, (2, 3), (4, 1, 1)), (rule.RULE,))
+    assert result.outcome.changes == []
+    assert "m is also used by" in result.reason(NAME)
+
+
+def test_a_residual_connection_keeps_the_data(rewrite):
+    before = instance_norm(after="o = Add(y, x)")
+    assert operators(rewrite(before, (rule.RULE,), PINS).model) == ["InstanceNormalization", "Add"]
+
+
+def test_can_be_left_out(rewrite):
+    result = rewrite(instance_norm(), (rule.RULE,), settings=RewriteSettings(optimize="never"))
+    assert result.outcome.changes == []
+
+
+@pytest.mark.parametrize("shape", [DYNAMIC, SMALL])
+def test_a_second_pass_changes_nothing(rewrite, shape):
+    once = rewrite(instance_norm(shape=shape), pins=PINS)
+    assert once.rules[0] == NAME
+    assert rewrite(once.model, pins=PINS).outcome.changes == []
+
+
+@pytest.mark.rtx
+@pytest.mark.parametrize(("size", "wanted"), [(28, (9, 5)), (256, (11, 9))])
+def test_kernels(tmp_path, size, wanted):
+    """Between convolutions; a plane of 28×28 is a row for one kernel, one of 256×256 is not."""
+    before = instance_norm(
+        shape=(2, 64, size, size),
+        parameter_shape=(64, 1, 1),
+        before="x = Conv <pads=[1, 1, 1, 1]> (i, w)",
+        after="k = Relu(y) o = Conv <pads=[1, 1, 1, 1]> (k, w)",
+        w=random(64, 64, 3, 3),
+    )
+    rewritten = rewrite_model(loaded(before, tmp_path)).model
+    assert (kernels(before, tmp_path), kernels(rewritten, tmp_path)) == wanted

@@ -1,0 +1,1 @@
+"""Recognise normalizations that are written in pieces. Reads only."""

@@ -1,0 +1,72 @@
+"""Scales and shifts behind a normalization, in whatever order and shape they are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trtnorm_cli.rewrite.norms.evaluation import Evaluation, Known
+from trtnorm_cli.rewrite.norms.polynomial import DATA, Monomial, Parameter, Polynomial
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+
+@dataclass(frozen=True)
+class AffinePart:
+    """``output`` is ``scale · x + shift``; both are polynomials of constants. ``nodes`` make it, in the order of execution.
+
+    ``runtime`` names the tensors of run time that the next scale or shift behind it has.
+    """
+
+    output: gs.Tensor
+    scale: Polynomial
+    shift: Polynomial
+    nodes: tuple[gs.Node, ...]
+    runtime: tuple[str, ...] = ()
+
+
+def affine_behind(tensor: gs.Tensor, known: Known) -> AffinePart | None:
+    """What scales and shifts ``tensor`` with constants, as long as nobody else uses what is between; None when nothing does."""
+    if not tensor.outputs:
+        return None
+    evaluation = Evaluation(known, tensor, ()).run()
+    part = AffinePart(tensor, Polynomial.constant(1.0), Polynomial(), ())
+    current = tensor
+    while len(current.outputs) == 1 and not known.borders.leaves(current):
+        node = current.outputs[0]
+        value = evaluation.value(node.outputs[0]) if node.outputs else None
+        read = None if value is None else split(value.polynomial)
+        if read is None:
+            break
+        current = node.outputs[0]
+        runtime = _runtime(read, known)
+        if runtime:
+            return AffinePart(part.output, part.scale, part.shift, part.nodes, _affine_names(read, evaluation, known))
+        part = AffinePart(current, *read, (*part.nodes, node))
+    return part if part.nodes else None
+
+
+def split(polynomial: Polynomial) -> tuple[Polynomial, Polynomial] | None:
+    """Scale and shift of a polynomial that is linear in the data; None for others."""
+    scale: dict[Monomial, float] = {}
+    shift: dict[Monomial, float] = {}
+    for monomial, value in polynomial:
+        exponents = dict(monomial)
+        degree = exponents.pop(DATA, 0.0)
+        if degree not in (0.0, 1.0) or not all(isinstance(atom, Parameter) for atom in exponents):
+            return None
+        (scale if degree else shift)[frozenset(exponents.items())] = value
+    return (Polynomial.of(scale), Polynomial.of(shift)) if scale else None
+
+
+def _runtime(parts: tuple[Polynomial, Polynomial], known: Known) -> tuple[str, ...]:
+    names = [atom.tensor for part in parts for atom in part.atoms() if isinstance(atom, Parameter)]
+    return tuple(sorted({name for name in names if name in known.types}))
+
+
+def _affine_names(parts: tuple[Polynomial, Polynomial], evaluation: Evaluation, known: Known) -> tuple[str, ...]:
+    """Tensors of run time that scale, or that shift and are smaller than the data: what a residual connection adds is not."""
+    scales = _runtime((parts[0], Polynomial()), known)
+    shifts = [name for name in _runtime((Polynomial(), parts[1]), known) if known.types[name].shape != evaluation.shape]
+    return tuple(dict.fromkeys((*scales, *shifts)))

@@ -1,0 +1,165 @@
+"""Compositions as a rule sees them: at the node that makes their output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from trtnorm_cli.rewrite.borders import reads_shape_only
+from trtnorm_cli.rewrite.norms.composition import Composition, compositions
+from trtnorm_cli.rewrite.norms.polynomial import Parameter, Polynomial
+from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
+from trtnorm_cli.rewrite.rule import Match, NewNode, NewTensors, Reach, Replacement
+
+if TYPE_CHECKING:
+    from trtnorm_cli.rewrite.rule import Tensor
+
+# What the last node of a normalization written in pieces can be.
+LAST_NODE = op(
+    ("Add", "Sub", "Mul", "Div", "Sum", "Identity", "Cast", "Reshape", "Transpose"), Var("a"), optional(Var("b")), name="last"
+)
+_MEMORY = "compositions"
+TAKEN_TYPES = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+
+def composition_at(m: Match) -> Composition | None:
+    """The normalization in pieces whose output the site of ``m`` makes.
+
+    They are looked for once for each state of the graph.
+    """
+    borders, found = m.memory.get(_MEMORY, (None, {}))
+    if borders is not m.borders:
+        every = compositions(m.surgery, m.types, m.borders)
+        found = {id(composition.output): composition for composition in every}
+        m.memory[_MEMORY] = (m.borders, found)
+    composition: Composition | None = found.get(id(m.site.outputs[0]))
+    return composition
+
+
+def reach_of(m: Match, composition: Composition, plan: object) -> Reach | str:
+    """All nodes of ``composition``, to be replaced by what makes its output; or why that cannot be."""
+    for tensor in shapes_read_elsewhere(composition):
+        if not _has_shape_of_data(m, composition, tensor):
+            return f"the shape of {tensor.name} is used elsewhere"
+    return Reach(m.site, tuple(reversed(composition.nodes)), (), plan)
+
+
+def shapes_read_elsewhere(composition: Composition) -> list[Tensor]:
+    """The inner tensors whose shapes other nodes ask for."""
+    inside = {id(node) for node in composition.nodes}
+    inner = [tensor for node in composition.nodes for tensor in node.outputs if tensor is not composition.output]
+    return [t for t in inner if any(id(r) not in inside and reads_shape_only(r) for r in t.outputs)]
+
+
+def _has_shape_of_data(m: Match, composition: Composition, tensor: Tensor) -> bool:
+    kind = m.type_of(tensor)
+    return kind is not None and kind.shape is not None and kind.shape == composition.shape and None not in kind.shape
+
+
+def in_place_of(m: Match, composition: Composition, node: NewNode) -> Replacement:
+    """``node`` as what makes the output; who asks for the shape of an inner tensor gets that of the data."""
+    elsewhere = shapes_read_elsewhere(composition)
+    if not elsewhere:
+        return node
+    return NewTensors(((m.output, node),), {tensor.name: composition.data for tensor in elsewhere})
+
+
+def runtime_parameters(m: Match, composition: Composition) -> list[str]:
+    """The tensors with which the result is scaled or shifted and whose values do not stand in the file."""
+    polynomials = [*_core_part(composition)]
+    if composition.affine is not None:
+        polynomials += [composition.affine.scale, composition.affine.shift]
+    names = {atom.tensor for polynomial in polynomials for atom in polynomial.atoms() if isinstance(atom, Parameter)}
+    if composition.core.native:
+        names |= {tensor.name for tensor in composition.core.nodes[0].inputs[1:3] if tensor.name}
+    return sorted(name for name in names if constant_named(m, name) is None)
+
+
+def constant_named(m: Match, name: str) -> np.ndarray | None:
+    """The value of the constant ``name`` that a node of the composition at the site of ``m`` reads."""
+    composition = composition_at(m)
+    for node in composition.nodes if composition is not None else ():
+        for tensor in node.inputs:
+            if tensor.name == name:
+                return m.surgery.constant(tensor)
+    return None
+
+
+def _core_part(composition: Composition) -> tuple[Polynomial, Polynomial]:
+    """What the core scales and shifts with. Parameters of a node are not in it."""
+    formula = composition.formula
+    if composition.core.native:
+        return Polynomial.constant(1.0), Polynomial()
+    scale = Polynomial.of({frozenset((Parameter(name), exponent) for name, exponent in formula.scale): formula.factor})
+    return scale, formula.shift
+
+
+def inner_parameters(m: Match, composition: Composition) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and shift of the core, constants, in float64, as they broadcast to the core's data.
+
+    Those of an InstanceNormalization count where its instances are the channels; other parameters of nodes do not.
+    """
+    if composition.core.native and _instances_are_channels(composition):
+        along = (-1, *[1] * (len(composition.shape or ()) - 2))
+        values = [m.surgery.constant(tensor) for tensor in composition.core.nodes[0].inputs[1:3]]
+        scale, shift = (value.astype(np.float64).reshape(along) for value in values if value is not None)
+        return scale, shift
+    scale, shift = (value_of(m, part) for part in _core_part(composition))
+    return scale, shift
+
+
+def _instances_are_channels(composition: Composition) -> bool:
+    node, shape = composition.core.nodes[0], composition.shape or (None, None)
+    return node.op == "InstanceNormalization" and (composition.groups is None or composition.groups == shape[1])
+
+
+def parameters_of_node(m: Match, composition: Composition) -> str | None:
+    """Why the parameters of the node that normalizes cannot be left out; None when they are one and zero."""
+    node = composition.core.nodes[0]
+    for tensor, neutral in zip(node.inputs[1:3], (1, 0), strict=False):
+        value = m.surgery.constant(tensor) if tensor.name else None
+        if tensor.name and (value is None or (value != neutral).any()):
+            return f"{tensor.name}, a parameter of {describe(node)}, is not {neutral} everywhere"
+    return None
+
+
+def scale_and_shift(m: Match, composition: Composition) -> tuple[np.ndarray, np.ndarray]:
+    """What multiplies the normalized data and what is added, in float64, as they broadcast to the data."""
+    scale, shift = inner_parameters(m, composition)
+    if composition.view is not None:
+        scale, shift = composition.view.on_source(scale), composition.view.on_source(shift)
+    if composition.affine is not None:
+        factor = value_of(m, composition.affine.scale)
+        scale, shift = scale * factor, shift * factor + value_of(m, composition.affine.shift)
+    return scale, shift
+
+
+def value_of(m: Match, polynomial: Polynomial) -> np.ndarray:
+    """The value of a polynomial of constants in float64, with the broadcast shape of those."""
+    total = np.zeros(())
+    for monomial, coefficient in sorted(polynomial.terms, key=repr):
+        product = np.asarray(coefficient)
+        for atom, exponent in monomial:
+            assert isinstance(atom, Parameter), "scale and shift are made of parameters"
+            value = constant_named(m, atom.tensor)
+            assert value is not None, "parameters of run time were refused"
+            product = product * value.astype(np.float64) ** exponent
+        total = total + product
+    return np.asarray(total)
+
+
+def along_axis(values: np.ndarray, axis: int, rank: int) -> np.ndarray | None:
+    """The vector of values along ``axis`` of data of ``rank``, of length one where all are the same; None where others vary."""
+    shape: tuple[int, ...] = (1,) * (rank - values.ndim) + values.shape
+    full = values.reshape(shape)
+    if any(size != 1 for other, size in enumerate(shape) if other != axis):
+        return None
+    return full.reshape(-1)
+
+
+def dtype_of(m: Match, tensor: Tensor) -> int:
+    """The element type of a tensor, 0 when it is not known."""
+    kind = m.type_of(tensor)
+    return 0 if kind is None else kind.dtype

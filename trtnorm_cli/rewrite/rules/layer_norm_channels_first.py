@@ -1,0 +1,87 @@
+"""Normalize over the channels of data with the channels first by transposing them to the end.
+
+    (x − mean_c(x)) / √(var_c(x) + ε) · γ + β = Tᵀ(LN(T(x)))      T moves the channels from axis 1 to the last axis
+
+TensorRT compiles a normalization over the last axis to one kernel, and one over axis 1 of data that are stored with the
+channels first to several. From opset 17 on a LayerNormalization stands between the transpositions, before its elementary
+operators. The type in which the statistics are computed stays.
+Source: Ba et al. 2016, "Layer Normalization"; Liu et al. 2022, "A ConvNet for the 2020s".
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from trtnorm_cli.rewrite.norms.composition import Composition
+from trtnorm_cli.rewrite.norms.conditions import (
+    about,
+    formula_is_exact,
+    parameters_are_constant,
+    parameters_are_per_channel,
+    type_is_taken,
+)
+from trtnorm_cli.rewrite.norms.emission import Emission
+from trtnorm_cli.rewrite.norms.kinds import LAYER
+from trtnorm_cli.rewrite.norms.matching import LAST_NODE, composition_at, in_place_of, reach_of
+from trtnorm_cli.rewrite.norms.surroundings import is_between_elementwise_operators
+from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
+
+
+def _is_channels_first(composition: Composition) -> bool:
+    rank = len(composition.shape or ())
+    return composition.kind == LAYER and composition.view is None and composition.axes == (1,) and rank > 2
+
+
+mine = about(_is_channels_first)
+is_the_formula = formula_is_exact(mine)
+type_is_known = type_is_taken(mine)
+scale_and_shift_are_constants = parameters_are_constant(mine)
+scale_and_shift_are_per_channel = parameters_are_per_channel(mine)
+
+
+def the_layout_is_open(m: Match) -> str | None:
+    """a convolution, a matrix product or a change of layout is next to it, so that the layout of the data is open.
+
+    Between elementwise operators in float32 alone, TensorRT compiles it to fewer kernels as it is.
+    """
+    composition = mine(m)
+    if composition is None or composition.computed_in != onnx.TensorProto.FLOAT:
+        return None
+    if not is_between_elementwise_operators(composition, m.borders):
+        return None
+    return "only elementwise operators are around it, where TensorRT needs fewer kernels for it as it is"
+
+
+def reach(m: Match) -> Reach | str | None:
+    """a normalization over axis 1 of data of rank 3 or more is written in elementary operators."""
+    composition = mine(m)
+    return None if composition is None else reach_of(m, composition, composition)
+
+
+def transposed(m: Match) -> Replacement:
+    composition = composition_at(m)
+    assert composition is not None, "reach found it"
+    emission = Emission.of(m, composition)
+    rank = emission.rank
+    there, back = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+    scale, shift = emission.per_channel((composition.shape or ())[1])
+    normalized = emission.over_last_axis(emission.transposed(emission.data(), there, "channels_last"), scale, shift)
+    result = emission.cast(emission.transposed(normalized, back, "channels_first"), emission.result_type)
+    return in_place_of(m, composition, result)
+
+
+RULE = Rule(
+    name="layer-norm-channels-first",
+    pattern=LAST_NODE,
+    preconditions=(
+        is_the_formula,
+        type_is_known,
+        scale_and_shift_are_constants,
+        scale_and_shift_are_per_channel,
+        the_layout_is_open,
+    ),
+    replacement=transposed,
+    reach=reach,
+    optional=lambda m: True,
+    because="a normalization over the last axis takes TensorRT fewer kernels",
+)

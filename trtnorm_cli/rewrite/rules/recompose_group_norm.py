@@ -1,0 +1,91 @@
+"""Write a GroupNorm in the pieces that TensorRT compiles best.
+
+    (x − mean_g(x)) / √(var_g(x) + ε) · γ + β = R⁻¹((r − mean(r)) / √(var(r) + ε)) · γ + β      r = R(x): [N, G, C/G·H·W]
+
+Groups that are small enough for one kernel are normalized along the rows of r by reductions; for larger ones an
+InstanceNormalization of r stands in the middle. Statistics of half-precision data along rows are computed in float32.
+Source: Wu & He 2018, "Group Normalization"; GroupNormalization-21 in the ONNX operator specification.
+"""
+
+from __future__ import annotations
+
+from trtnorm_cli.rewrite.norms.blocks import Blocks, blocks_of, in_rows, native
+from trtnorm_cli.rewrite.norms.conditions import about, formula_is_exact, parameters_are_constant, type_is_taken
+from trtnorm_cli.rewrite.norms.kinds import GROUP
+from trtnorm_cli.rewrite.norms.matching import (
+    LAST_NODE,
+    in_place_of,
+    inner_parameters,
+    parameters_of_node,
+    reach_of,
+    runtime_parameters,
+)
+from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
+
+mine = about(lambda composition: composition.kind == GROUP)
+is_the_formula = formula_is_exact(mine)
+type_is_known = type_is_taken(mine)
+scale_and_shift_are_constants = parameters_are_constant(mine)
+
+
+def groups_are_whole(m: Match) -> str | None:
+    """the groups divide the channels, whose number is known."""
+    composition = mine(m)
+    if composition is None:
+        return None
+    blocks = blocks_of(composition)
+    channels = (composition.shape or (None, None))[1]
+    if blocks is not None and isinstance(channels, int) and channels % blocks.groups == 0:
+        return None
+    return f"{channels} channels of {composition.data.name} are not known to divide into {composition.groups or 1} groups"
+
+
+def groups_have_no_parameters(m: Match) -> str | None:
+    """nothing is scaled or shifted while the data are in groups: what is would not be along the channels."""
+    composition = mine(m)
+    if composition is None or composition.view is None:
+        return None
+    if composition.core.native:
+        return parameters_of_node(m, composition)
+    if runtime_parameters(m, composition):
+        return None
+    for name, values in zip(("scale", "shift"), inner_parameters(m, composition), strict=True):
+        if values.size > 1:
+            return f"the {name} of the groups has shape {list(values.shape)}: it is not along the channels"
+    return None
+
+
+def reach(m: Match) -> Reach | str | None:
+    """a GroupNorm is written in pieces, and in others than those that TensorRT compiles best."""
+    composition = mine(m)
+    blocks = None if composition is None else blocks_of(composition)
+    if composition is None or blocks is None:
+        return None
+    if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
+        return "it is written along rows, which TensorRT compiles to the fewest kernels"
+    if blocks.is_native and not blocks.fits_one_kernel:
+        return "an InstanceNormalization is in its middle, the form with the fewest kernels for groups of that size"
+    return reach_of(m, composition, blocks)
+
+
+def recomposed(m: Match) -> Replacement:
+    assert m.reach is not None, "the rule has a reach"
+    blocks: Blocks = m.reach.plan
+    return in_place_of(m, blocks.composition, in_rows(m, blocks) if blocks.fits_one_kernel else native(m, blocks))
+
+
+RULE = Rule(
+    name="recompose-group-norm",
+    pattern=LAST_NODE,
+    preconditions=(
+        is_the_formula,
+        type_is_known,
+        groups_are_whole,
+        groups_have_no_parameters,
+        scale_and_shift_are_constants,
+    ),
+    replacement=recomposed,
+    reach=reach,
+    optional=lambda m: True,
+    because="in this form it takes TensorRT fewer kernels",
+)

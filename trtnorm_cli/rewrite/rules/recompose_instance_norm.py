@@ -1,0 +1,97 @@
+"""Write an InstanceNorm that is spelled out in reductions as one InstanceNormalization, or along the rows of small planes.
+
+    (x − mean_hw(x)) / √(var_hw(x) + ε) · γ + β = InstanceNormalization(x, γ, β)
+                                                = R⁻¹((r − mean(r)) / √(var(r) + ε)) · γ + β      r = R(x): [N, C, H·W]
+
+TensorRT compiles the node to fewer kernels than the reductions, and to fewer still what is along the last axis, as long as a
+plane is small enough for one kernel. Statistics of half-precision data are then computed in float32.
+Source: Ulyanov et al. 2016, "Instance Normalization: The Missing Ingredient for Fast Stylization".
+"""
+
+from __future__ import annotations
+
+from trtnorm_cli.rewrite.norms.blocks import Blocks, blocks_of, in_rows, native
+from trtnorm_cli.rewrite.norms.composition import Composition
+from trtnorm_cli.rewrite.norms.conditions import (
+    about,
+    formula_is_exact,
+    parameters_are_constant,
+    parameters_are_per_channel,
+    type_is_taken,
+)
+from trtnorm_cli.rewrite.norms.kinds import INSTANCE
+from trtnorm_cli.rewrite.norms.matching import LAST_NODE, in_place_of, parameters_of_node, reach_of
+from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
+
+mine = about(lambda composition: composition.kind == INSTANCE)
+is_the_formula = formula_is_exact(mine)
+type_is_known = type_is_taken(mine)
+scale_and_shift_are_constants = parameters_are_constant(mine)
+scale_and_shift_are_per_channel = parameters_are_per_channel(mine)
+
+
+def channels_come_first(m: Match) -> str | None:
+    """the channels are on axis 1, and their number is known."""
+    composition = mine(m)
+    if composition is None or blocks_of(composition) is not None:
+        return None
+    return f"the channels of {composition.data.name} {_shape_text(composition)} are not on axis 1, or not known"
+
+
+def _shape_text(composition: Composition) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in composition.shape or ()) + "]"
+
+
+def planes_have_several_values(m: Match) -> str | None:
+    """a plane has more than one value, as far as that is known."""
+    composition = mine(m)
+    blocks = None if composition is None else blocks_of(composition)
+    if composition is None or blocks is None or blocks.row != 1:
+        return None
+    return f"a plane of {composition.data.name} is one value, which TensorRT does not normalize"
+
+
+def inner_parameters_are_along_channels(m: Match) -> str | None:
+    """a node that normalizes reshaped planes has parameters along the channels, or none that change anything."""
+    composition = mine(m)
+    if composition is None or not composition.core.native or composition.core.nodes[0].op == "InstanceNormalization":
+        return None
+    return parameters_of_node(m, composition)
+
+
+def reach(m: Match) -> Reach | str | None:
+    """an InstanceNorm is written in pieces, and in others than those that TensorRT compiles best."""
+    composition = mine(m)
+    blocks = None if composition is None else blocks_of(composition)
+    if composition is None or blocks is None:
+        return None
+    if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
+        return "it is written along rows, which TensorRT compiles to the fewest kernels"
+    if blocks.is_native and not blocks.fits_one_kernel:
+        return "an InstanceNormalization does it, the form with the fewest kernels for planes of that size"
+    return reach_of(m, composition, blocks)
+
+
+def recomposed(m: Match) -> Replacement:
+    assert m.reach is not None, "the rule has a reach"
+    blocks: Blocks = m.reach.plan
+    return in_place_of(m, blocks.composition, in_rows(m, blocks) if blocks.fits_one_kernel else native(m, blocks))
+
+
+RULE = Rule(
+    name="recompose-instance-norm",
+    pattern=LAST_NODE,
+    preconditions=(
+        is_the_formula,
+        type_is_known,
+        channels_come_first,
+        planes_have_several_values,
+        inner_parameters_are_along_channels,
+        scale_and_shift_are_constants,
+        scale_and_shift_are_per_channel,
+    ),
+    replacement=recomposed,
+    reach=reach,
+    optional=lambda m: True,
+    because="in this form it takes TensorRT fewer kernels",
+)
