@@ -40,7 +40,7 @@ def by_definition(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, epsilon: f
 def test_every_opset_and_rank(rewrite, opset, shape):
     model = gn(opset=opset, shape=shape)
     sizes = tuple(int(s) if s.isdigit() else 3 for s in shape.split(", "))
-    result = rewrite(model, pins={"x": sizes})
+    result = rewrite(model, (rule.RULE,), pins={"x": sizes})
     assert result.rules == [NAME]
     unknown = shape == "N, 4, H, W"
     assert operators(result.model) == [*AS_IT_IS[:2], *(["Shape"] if unknown else []), *AS_IT_IS[2:]]
@@ -55,7 +55,7 @@ def test_one_unknown_size_needs_no_shape(rewrite):
 
 def test_a_channel_count_that_is_not_known(rewrite):
     model = gn(shape="2, C, 5, 6")
-    result = rewrite(model, pins={"x": (2, 4, 5, 6)})
+    result = rewrite(model, (rule.RULE,), pins={"x": (2, 4, 5, 6)})
     assert result.rules == [NAME]
     assert difference(model, result.model, {"x": (2, 4, 5, 6)}) < 1e-6  # onnx.reference stashes in float32
 
@@ -72,7 +72,7 @@ def test_epsilon_is_kept(rewrite, epsilon):
 @pytest.mark.parametrize("parameters", ["own", "float32"])
 def test_half_precision_is_normalized_in_float32(rewrite, kind, dtype, parameters):
     model = gn(kind=kind, dtype=dtype if parameters == "own" else np.float32)
-    result = rewrite(model, pins={"x": (2, 4, 5, 6)})
+    result = rewrite(model, (rule.RULE,), pins={"x": (2, 4, 5, 6)})
     assert result.rules == [NAME]
     assert operators(result.model) == ["Cast", *AS_IT_IS, "Cast"]
     kinds = onnx.shape_inference.infer_shapes(result.model, check_type=True, strict_mode=True)
@@ -81,14 +81,14 @@ def test_half_precision_is_normalized_in_float32(rewrite, kind, dtype, parameter
 
 def test_float64_has_no_instance_normalization_in_onnxruntime(rewrite):
     model = gn(kind="double", dtype=np.float64)
-    result = rewrite(model, pins={"x": (2, 4, 5, 6)})
+    result = rewrite(model, (rule.RULE,), pins={"x": (2, 4, 5, 6)})
     assert result.rules == [NAME]
     assert "InstanceNormalization" not in operators(result.model)
     assert difference(model, result.model, {"x": (2, 4, 5, 6)}) < 1e-6  # onnx.reference stashes in float32
 
 
 def test_a_stash_type_of_half_precision_rounds_the_original_only(rewrite):
-    result = rewrite(gn(attributes=", stash_type=10", shape="2, 4, 5, 6"))
+    result = rewrite(gn(attributes=", stash_type=10", shape="2, 4, 5, 6"), (rule.RULE,))
     assert result.rules == [NAME]
     assert result.outcome.changes[0].check.max_rel > 1e-5
 
@@ -97,7 +97,7 @@ def test_a_stash_type_of_half_precision_rounds_the_original_only(rewrite):
 def test_parameters_of_run_time(rewrite, opset):
     count = 1 if opset < 21 else 4
     model = gn(opset=opset, shape="2, 4, 5, 6", inputs=f", float[{count}] s, float[{count}] b")
-    result = rewrite(model)
+    result = rewrite(model, (rule.RULE,))
     assert result.rules == [NAME]
     feeds = {"x": random(2, 4, 5, 6), **affine(count)}
     wanted = by_definition(feeds["x"], feeds["s"], feeds["b"])
@@ -112,7 +112,7 @@ def test_inside_a_branch_and_beside_a_residual(rewrite):
         affine(4),
         opset=21,
     )
-    result = rewrite(model)
+    result = rewrite(model, (rule.RULE,))
     assert result.rules == [NAME]
     feeds = {"x": random(2, 4, 5, 6), "t": np.array(True)}
     assert relative(evaluate(model, feeds)["z"], evaluate(result.model, feeds)["z"]) < 1e-6

@@ -14,7 +14,7 @@ from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.rewrite.norms.blocks import LONGEST_ROW
 from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import recompose_instance_norm as rule
-from trtnorm_cli.rewrite.settings import RewriteSettings
+from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
 NAME = rule.RULE.name
 DYNAMIC, SMALL, LARGE = ("N", 4, "H", "W"), ("N", 4, 5, 6), (1, 2, 128, 128)
@@ -150,6 +150,13 @@ def test_rows_are_left_alone(rewrite):
     again = rewrite(once.model, (rule.RULE,), PINS)
     assert again.outcome.changes == []
     assert "it is written along rows" in again.reason(NAME)
+
+
+def test_what_a_plugin_is_to_do_becomes_a_node(rewrite):
+    settings = RewriteSettings(instance_norm=Implementations("plugin"))
+    assert operators(rewrite(instance_norm(shape=SMALL), (rule.RULE,), PINS, settings=settings).model) == [
+        "InstanceNormalization"
+    ]
 
 
 STATISTICS = statements("Mul", (2, 3), 17)

@@ -133,7 +133,7 @@ def scale_and_shift(m: Match, composition: Composition) -> tuple[np.ndarray, np.
     if composition.affine is not None:
         factor = value_of(m, composition.affine.scale)
         scale, shift = scale * factor, shift * factor + value_of(m, composition.affine.shift)
-    return scale, shift
+    return np.asarray(scale), np.asarray(shift)
 
 
 def value_of(m: Match, polynomial: Polynomial) -> np.ndarray:

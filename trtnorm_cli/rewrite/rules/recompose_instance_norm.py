@@ -21,6 +21,7 @@ from trtnorm_cli.rewrite.norms.conditions import (
 )
 from trtnorm_cli.rewrite.norms.kinds import INSTANCE
 from trtnorm_cli.rewrite.norms.matching import LAST_NODE, in_place_of, parameters_of_node, reach_of
+from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
 
 mine = about(lambda composition: composition.kind == INSTANCE)
@@ -65,6 +66,8 @@ def reach(m: Match) -> Reach | str | None:
     blocks = None if composition is None else blocks_of(composition)
     if composition is None or blocks is None:
         return None
+    if m.settings.instance_norm.of(describe(m.site)) == "plugin":
+        return "an InstanceNormalization does it already" if blocks.is_native else reach_of(m, composition, blocks)
     if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
         return "it is written along rows, which TensorRT compiles to the fewest kernels"
     if blocks.is_native and not blocks.fits_one_kernel:
@@ -75,7 +78,9 @@ def reach(m: Match) -> Reach | str | None:
 def recomposed(m: Match) -> Replacement:
     assert m.reach is not None, "the rule has a reach"
     blocks: Blocks = m.reach.plan
-    return in_place_of(m, blocks.composition, in_rows(m, blocks) if blocks.fits_one_kernel else native(m, blocks))
+    # A plugin takes the place of a node.
+    wants_node = m.settings.instance_norm.of(describe(m.site)) == "plugin" or not blocks.fits_one_kernel
+    return in_place_of(m, blocks.composition, native(m, blocks) if wants_node else in_rows(m, blocks))
 
 
 RULE = Rule(
