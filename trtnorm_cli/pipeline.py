@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.build.explain import refusal
+from trtnorm_cli.build.attempt import Attempt, isolated_folder
 from trtnorm_cli.build.facts import BackendFacts
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.manifest import make_manifest
+from trtnorm_cli.build.origin import Subject
 from trtnorm_cli.build.plugin_request import require_plugins_can_be, with_plugins
 from trtnorm_cli.build.preflight import require_settings, settings_of
 from trtnorm_cli.build.reproducible import require_reproducible
@@ -52,6 +53,7 @@ class BuildOptions:
     timeout_s: float | None = None
     memory_bytes: int | None = None
     check_reproducible: bool = False
+    isolate: bool = False
     compare: bool = True
     seed: int = 0
 
@@ -134,12 +136,13 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
             files = save_model(rewriting.model, fixed, rewriting.folder)
             require_valid(loaded.path, fixed)
 
-        def run(request: BuildRequest, folder: Path) -> BuildResult:
-            return launch(request, folder, on_event, options.timeout_s, memory_bytes=options.memory_bytes)
+        def run(request: BuildRequest, folder: Path, listen: EventHandler = on_event) -> BuildResult:
+            return launch(request, folder, listen, options.timeout_s, memory_bytes=options.memory_bytes)
 
-        result = run(_request(prepared, rewriting, work, beside / engine.name, options.backend), work)
-        if not result.ok:
-            raise refusal(result, rewriting.model, work)
+        request = _request(prepared, rewriting, work, beside / engine.name, options.backend)
+        subject = Subject(loaded.path, profile, loaded.proto, rewriting.changes)
+        attempt = Attempt(request, work, for_builder(rewriting.model), rewriting.folder, subject, run)
+        result = attempt.result(isolated_folder(engine) if options.isolate else None, on_event)
         notes = require_types(rewriting.model, result)
         clock.seconds.update(result.seconds)
         if options.check_reproducible:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from tests.build.builds import Profiles, built
-from tests.models import parse, random
+from tests.models import parse, random, saved
 from trtnorm_cli.build.catalogue import CATALOGUE, is_missing_driver_noise
 from trtnorm_cli.build.explain import explain, refusal
+from trtnorm_cli.build.launch import launch
+from trtnorm_cli.build.origin import Subject
+from trtnorm_cli.build.request import BuildRequest
 
 BN = "[bn0] y = BatchNormalization(x, gamma, beta, mu, var)"
 IN = "[in0] y = InstanceNormalization(x, s, b)"
@@ -28,6 +33,7 @@ class Case:
     meaning: str
     node: str = ""
     profiles: Profiles = ()
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def four(*shape: int) -> dict[str, np.ndarray]:
@@ -43,11 +49,29 @@ def edited(made: onnx.ModelProto, edit: Callable[[onnx.ModelProto], None]) -> on
     return made
 
 
-def with_missing_file(made: onnx.ModelProto) -> None:
-    tensor = made.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="nope.bin")
+def in_file(location: str, **more: str) -> onnx.ModelProto:
+    """A weight of 16 bytes in another file; ``short.bin`` is there and has 10."""
+
+    def edit(made: onnx.ModelProto) -> None:
+        tensor = made.graph.initializer[0]
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in {"location": location, **more}.items():
+            tensor.external_data.add(key=key, value=value)
+
+    return edited(model(add(), {"w": random(4)}), edit)
+
+
+def calling(function: str) -> onnx.ModelProto:
+    opsets = 'opset_import: ["" : 17, "my" : 1]'
+    return onnx.parser.parse_model(
+        f"<ir_version: 8, {opsets}> g (float[2, 4] x) => (float[] y) {{ [call] y = my.f(x) }} "
+        f'<domain: "my", opset_import: ["" : 17]> {function}'
+    )
+
+
+def lrn(attributes: str, shape: str = "2, 8, 5, 5") -> onnx.ModelProto:
+    return model(f"(float[{shape}] x) => (float[] y) {{ [lrn] y = LRN <{attributes}> (x) }}")
 
 
 def add(dtype: str = "float") -> str:
@@ -104,8 +128,10 @@ CASES = {
     "an unknown operator": Case(
         model("(float[2, 4] x) => (float[] y) { [odd] y = Odd(x) }"),
         "knows no operator and no plugin of this name", "node odd (Odd)"),
-    "a missing weight file": Case(
-        edited(model(add(), {"w": random(4)}), with_missing_file), "a weight could not be read"),
+    "a missing weight file": Case(in_file("nope.bin"), "a weight could not be read"),
+    "a weight file outside": Case(in_file("../short.bin"), "lies outside of the model's folder"),
+    "a short weight file": Case(in_file("short.bin"), "shorter or longer than the weight needs"),
+    "an unknown key of a weight file": Case(in_file("short.bin", bogus="1"), "has a key other than location"),
     "a weight type": Case(
         model("(float[2, 4] x) => (float[] y) { z = Cast <to=1>(w) y = Add(x, z) }", {"w": np.ones(4, np.int16)}),
         "a weight could not be read"),
@@ -135,12 +161,79 @@ CASES = {
         "node lp (LpNormalization)"),
     "an unproduced output": Case(
         model("(float[2, 4] x) => (float[2, 4] y) { z = Abs(x) }"), "a graph output is not produced"),
+    "axes that are not there": Case(
+        model("(float[2, 3, 4] x) => (float[] y) { [mvn0] y = MeanVarianceNormalization(x) }"),
+        "reduces over an axis that its input does not have", "node mvn0 (MeanVarianceNormalization)"),
+    "LpNormalization of bfloat16": Case(
+        model("(bfloat16[2, 4] x) => (bfloat16[] y) { [lp] y = LpNormalization(x) }"),
+        "takes float32 and float16 only", "node lp (LpNormalization)"),
+    "LRN of an even size": Case(lrn("size=4"), "LRN is outside of what TensorRT takes", "node lrn (LRN)"),
+    "LRN of a large size": Case(lrn("size=17"), "LRN is outside of what TensorRT takes", "node lrn (LRN)"),
+    "LRN with a small bias": Case(lrn("size=3, bias=0.0000001"), "LRN is outside of what TensorRT takes", "node lrn (LRN)"),
+    "LRN with a small beta": Case(lrn("size=3, beta=0.0"), "LRN is outside of what TensorRT takes", "node lrn (LRN)"),
+    "LRN of rank 3": Case(lrn("size=3", "2, 8, 5"), "LRN needs a batch, a channel and two further axes", "node lrn (LRN)"),
+    "a Scan without a state": Case(
+        model("(float[3, 4] x) => (float[] y) { [scan] y = Scan <num_scan_inputs=1, body = b (float[4] i) => (float[4] o) "
+              "{ o = Abs(i) }> (x) }"), "TensorRT does not say why", "node scan (Scan)"),
+    "a tensor that nobody makes": Case(
+        model("(float[2, 4] x) => (float[] y) { [a] y = Add(x, nope) }"), "reads a tensor that nothing produces",
+        "node a (Add)"),
+    "a function without an input": Case(calling("f (a, b) => (c) { c = Neg(a) }"), "leaves out an input or an output"),
+    "a function without an output": Case(
+        calling("f (a) => (c, d) { c = Neg(a) d = Abs(a) }"), "leaves out an input or an output"),
+    "an input of a type that TensorRT lacks": Case(
+        model("(int16[2, 3] x) => (int16[] y) { y = Transpose(x) }"), "an element type that TensorRT does not have"),
+    "an operator on another type": Case(
+        model("(uint8[2, 3] x) => (uint8[] y) { [t] y = Transpose(x) }"), "does not take this element type",
+        "node t (Transpose)"),
+    "an operator that is only a name": Case(
+        model("(float[4, 4] x) => (float[] y) { [d] y = Det(x) }"), "knows the operator by name only", "node d (Det)"),
+    "a sequence": Case(
+        model("(float[4, 4] x) => (float[] y) { z = Constant <value = int64 {0}> () [s] q = SplitToSequence <axis=0> (x) "
+              "y = SequenceAt(q, z) }"), "knows the operator by name only", "node s (SplitToSequence)"),
+    "a long name": Case(
+        model(f"(float[4] x) => (float[] y) {{ {'a' * 5000} = Abs(x) y = Neg({'a' * 5000}) }}"), "more than 4096 characters"),
+    "a product that does not fit": Case(
+        model("(float[2, 64] x) => (float[] y) { [mm] y = MatMul(x, w) }", {"w": random(63, 4)}),
+        "the shapes of an operator's inputs do not fit together", "node mm (MatMul)"),
+    "a reshape that does not fit": Case(
+        model("(float[2, 64] x) => (float[] y) { [r] y = Reshape(x, w) }", {"w": np.array([3, -1])}),
+        "the shapes of an operator's inputs do not fit together", "node r (Reshape)"),
+    "a concatenation that does not fit": Case(
+        model("(float[2, 64] x, float[3, 63] z) => (float[] y) { [c] y = Concat <axis=0> (x, z) }"),
+        "the shapes of an operator's inputs do not fit together", "node c (Concat)"),
+    "a convolution of other channels": Case(
+        model("(float[2, 3, 8, 8] x) => (float[] y) { [c] y = Conv(x, w) }", {"w": random(4, 2, 3, 3)}),
+        "the shapes of an operator's inputs do not fit together", "node c (Conv)"),
+    "a convolution larger than its image": Case(
+        model("(float[2, 3, 2, 2] x) => (float[] y) { [c] y = Conv(x, w) }", {"w": random(4, 3, 3, 3)}),
+        "the shapes of an operator's inputs do not fit together", "node c (Conv)"),
+    "a mode that TensorRT lacks": Case(
+        model('(float[1, 2, 4, 4] x) => (float[] y) { [r] y = Resize <mode="cubic", '
+              'coordinate_transformation_mode="tf_crop_and_resize"> (x, roi, sc) }',
+              {"roi": np.zeros(8, np.float32), "sc": np.array([1, 1, 2, 2], np.float32)}),
+        "and not this form of it", "node r (Resize)"),
+    "a profile that fails at its smallest": Case(
+        model("(float[?, 4] x) => (float[] y) { [r] y = Reshape(x, s) }", {"s": np.array([-1, 8])}),
+        "do not fit together inside the network", "node r (Reshape)", ({"x": ((1, 4), (2, 4), (4, 4))},)),
+    "refit without a GPU": Case(
+        model("(float[2, 3, 8, 8] x) => (float[] y) { [c] y = Conv(x, w) }", {"w": random(4, 3, 3, 3)}),
+        "the builder needs a GPU here", "", (), {"refit": True}),
+    "no workspace": Case(
+        model("(float[2, 3, 8, 8] x) => (float[] y) { [c] y = Conv(x, w) }", {"w": random(4, 3, 3, 3)}),
+        "no kernel fits", "", (), {"workspace": 1 << 10}),
+    "bfloat16 for an old GPU": Case(
+        model("(bfloat16[2, 4] x) => (bfloat16[] y) { y = Relu(x) }"),
+        "does not exist on one of the compute capabilities", "", (), {"targets": ["sm_75"]}),
     "an empty file": Case(b"", "without reading a model from it"),
     "a web page": Case(b"<!DOCTYPE html>\n", "without reading a model from it"),
     "zeros": Case(bytes(4096), "without reading a model from it"),
 }  # fmt: skip
 NOT_PROVOKED = {
-    r"HW-specific datatypes: b16": "the build profile has no setting for compute capabilities",
+    r"nested structures that exceed the maximum": "28 branches in each other, which onnx.parser cannot write; tested below",
+    r"libnvinfer_lean": "the setting is refused before",
+    r"bad optional access": "trtnorm always sets as many compute capabilities as it announces",
+    r"std::bad_alloc|[Oo]ut of memory|OutOfMemory|failed to allocate": "needs a machine without memory; tested below",
     r"imports IPluginV3": "needs a plugin, and trtnorm registers none",
     r"CUDA initialization failure": "needs the full TensorRT on a machine without a GPU",
 }
@@ -149,7 +242,8 @@ NOT_PROVOKED = {
 @pytest.mark.rtx
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_refusal_is_explained(tmp_path, case):
-    result = built(case.model, tmp_path, case.profiles)
+    (tmp_path / "short.bin").write_bytes(bytes(10))
+    result = built(case.model, tmp_path, case.profiles, case.settings)
     assert not result.ok
     given = onnx.ModelProto() if isinstance(case.model, bytes) else case.model
     error = refusal(result, given, tmp_path)
@@ -176,6 +270,7 @@ def test_every_family_is_provoked_or_says_why_not():
 def test_entries_are_usable():
     for entry in CATALOGUE:
         re.compile(entry.pattern)
+        assert entry.command.startswith("trtnorm ")
         for text in (entry.meaning, entry.advice):
             assert text
             assert not text.endswith(".")
@@ -183,7 +278,8 @@ def test_entries_are_usable():
 
 
 @pytest.mark.parametrize(("message", "meaning"), [
-    ("Cannot compile for target(s) sm75, because the model contains HW-specific datatypes: b16.", "bfloat16 does not exist"),
+    ("Unable to load library: libnvinfer_lean.so.1: cannot open shared object file", "carries a lean runtime"),
+    ("Unexpected exception bad optional access", "fewer compute capabilities were set"),
     ("TensorRT-RTX imports IPluginV3 plugins registered with an IPluginCreatorV3One creator only.", "of a generation"),
     ("CUDA initialization failure with error: 35", "this backend needs an NVIDIA GPU"),
     ("doesn't support mode than 1 outputs for BatchNormalization nodes!", "more than one output"),
@@ -194,3 +290,40 @@ def test_messages_that_are_not_provoked_here(message, meaning):
 
 def test_an_unknown_message_is_not_explained():
     assert explain("Something nobody has seen before") is None
+
+
+@pytest.mark.rtx
+def test_branches_in_branches(tmp_path):
+    inner = "a = Abs(x)"
+    for depth in range(28):
+        other = f"else_branch = e{depth} () => (float[2] b{depth}) {{ b{depth} = Neg(x) }}"
+        name = "a" if depth == 0 else f"r{depth - 1}"
+        then = f"then_branch = t{depth} () => (float[2] {name}) {{ {inner} }}"
+        inner = f"r{depth} = If (c) <{then}, {other}>"
+    result = built(model(f"(float[2] x, bool c) => (float[] r27) {{ {inner} }}"), tmp_path)
+    assert not result.ok
+    assert "nested deeper than TensorRT takes" in refusal(result, onnx.ModelProto(), tmp_path).where
+
+
+@pytest.mark.rtx
+def test_no_memory(tmp_path):
+    """The limit counts the 256 MiB of the worker's stack."""
+    weights = {f"w{i}": np.ones((1024, 1024), np.float32) for i in range(48)}
+    body = " ".join(f"t{i + 1} = MatMul(t{i}, w{i})" for i in range(48))
+    saved(model(f"(float[2, 1024] t0) => (float[2, 1024] t48) {{ {body} }}", weights), tmp_path / "fixed.onnx")
+    limited = (
+        "import resource; from trtnorm_cli.build import worker; resource.setrlimit(resource.RLIMIT_DATA, (450 << 20,) * 2); "
+        "worker.main()"
+    )
+    request = BuildRequest("fixed.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx")
+    result = launch(request, tmp_path, lambda event: None, 100, (sys.executable, "-c", limited))
+    assert not result.ok
+    assert "TensorRT found no memory" in refusal(result, onnx.ModelProto(), tmp_path).where
+
+
+@pytest.mark.rtx
+def test_the_command_to_run_next_names_the_users_files(tmp_path):
+    case = CASES["an unknown operator"]
+    subject = Subject(tmp_path / "my model.onnx", tmp_path / "cfg.yaml", case.model)
+    hint = refusal(built(case.model, tmp_path), case.model, tmp_path, subject).hint
+    assert hint.splitlines()[-1] == f"run: trtnorm inspect '{tmp_path}/my model.onnx'"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import onnx
 
-from trtnorm_cli.build.catalogue import CATALOGUE, Entry, is_missing_driver_noise
+from trtnorm_cli.build.catalogue import CATALOGUE, ISOLATE, Entry, is_missing_driver_noise
+from trtnorm_cli.build.origin import Subject
 from trtnorm_cli.build.plugin_request import refusal_of_plugins
 from trtnorm_cli.build.plugins import STAGE as PLUGINS
 from trtnorm_cli.build.request import LOG_FILE, BuildResult, TensorRTMessage
@@ -21,14 +22,17 @@ _STAGES = {
     "build": "TensorRT cannot build an engine from the model",
 }
 _SHOWN = 5
+_MEANS = "that means: "
+UNKNOWN = "trtnorm does not know this message; the log has everything that TensorRT said"
 _SAYS_NOTHING = re.compile(r"Invalid Node - |Failed to import initializer: ")
 _SOURCE_PLACE = re.compile(r"ITensor::getDimensions: | In \S+ at /_src/[^\s)]+|^WeightsContext\.cpp:\d+: ")
 
 
-def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path) -> TrtnormError:
+def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path, subject: Subject | None = None) -> TrtnormError:
     """The error to show for a build that ended with ``ok=False``.
 
     ``model`` is the model that TensorRT was given; ``folder`` is the work folder, which stays for whoever looks further.
+    ``subject`` is the user's own model, which rewriting has changed.
     """
     if result.stage == "load":
         return UsageProblem("\n".join(message.text for message in result.errors))
@@ -38,11 +42,13 @@ def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path) -> Trtnor
         reason = "; ".join(message.text for message in result.errors)
         return BuilderDied(f"the engine cannot be written: {reason}", hint="make room there, or choose another folder with -o")
     messages = informative(result.errors)
-    lines = [line for message in messages[:_SHOWN] for line in _lines(message, model)]
+    lines = [line for message in messages[:_SHOWN] for line in _lines(message, model, subject)]
+    # A meaning that several messages share is said once.
+    lines = [line for i, line in enumerate(lines) if not line.startswith(_MEANS) or line not in lines[:i]]
     if len(messages) > _SHOWN:
         lines.append(f"and {len(messages) - _SHOWN} more messages")
     lines.append(f"log: {folder / LOG_FILE}")
-    return TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages))
+    return TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages, subject))
 
 
 def explain(text: str) -> Entry | None:
@@ -88,14 +94,19 @@ def _name(node: onnx.NodeProto) -> str:
     return node.name or f"-> {node.output[0]}"
 
 
-def _lines(message: TensorRTMessage, model: onnx.ModelProto) -> list[str]:
+def _lines(message: TensorRTMessage, model: onnx.ModelProto, subject: Subject | None) -> list[str]:
     name, operator = node_of(message, model)
     entry = explain(message.text)
     where = " ".join(part for part in ("node", name, f"({operator})" if operator else "") if part)
-    means = [f"that means: {entry.meaning}"] if entry else []
+    origin = subject.origin(name, model) if subject is not None and name else ""
+    where += f", {origin}" if origin else ""
+    means = [f"{_MEANS}{entry.meaning}"] if entry else []
     return [*([where] if name or operator else []), f"TensorRT says: {words(message.text)}", *means]
 
 
-def _hint(messages: list[TensorRTMessage]) -> str:
-    advice = dict.fromkeys(entry.advice for message in messages if (entry := explain(message.text)))
-    return "\n".join(advice) or "trtnorm does not know this message; the log has everything that TensorRT said"
+def _hint(messages: list[TensorRTMessage], subject: Subject | None) -> str:
+    """What to do about each known message, and the command to run next."""
+    entries = [entry for message in messages if (entry := explain(message.text)) is not None]
+    advice = list(dict.fromkeys(entry.advice for entry in entries)) or [UNKNOWN]
+    command = entries[0].command if entries else ISOLATE
+    return "\n".join([*advice, *([f"run: {subject.command(command)}"] if subject is not None else [])])

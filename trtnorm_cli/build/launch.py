@@ -20,7 +20,8 @@ from trtnorm_cli.build.limits import Limits, Watch
 from trtnorm_cli.build.request import CANNOT_WRITE, LOG_FILE, RESULT_FILE, STDERR_FILE, BuildRequest, BuildResult
 from trtnorm_cli.errors import BuilderDied
 
-WORKER = (sys.executable, "-m", "trtnorm_cli.build.worker")
+WORKER_MODULE = "trtnorm_cli.build.worker"
+WORKER = (sys.executable, "-m", WORKER_MODULE)
 EventHandler = Callable[[dict[str, Any]], None]
 
 

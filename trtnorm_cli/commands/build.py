@@ -29,6 +29,7 @@ from trtnorm_cli.commands.options import (
 @memory_option
 @click.option("--force", is_flag=True, help="Build although the engine is up to date.")
 @click.option("--check-reproducible", is_flag=True, help="Rewrite and build twice, and compare the bytes.")
+@click.option("--isolate", is_flag=True, help="Where TensorRT fails, save the smallest part of the model that does.")
 @click.option("--no-compare", is_flag=True, help="Do not compare what TensorRT made of the model with the model.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the comparison's inputs.")
 @json_option
@@ -43,6 +44,7 @@ def command(
     memory: int | None,
     force: bool,
     check_reproducible: bool,
+    isolate: bool,
     no_compare: bool,
     seed: int,
     as_json: bool,
@@ -76,7 +78,7 @@ def command(
         return
     print_proof(prepared.proof)
     with BuildProgress() as progress:
-        options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, not no_compare, seed)
+        options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, isolate, not no_compare, seed)
         manifest = pipeline.build(prepared, engine, options, progress)
     if as_json:
         click.echo(json.dumps(manifest, indent=2))

@@ -6,6 +6,14 @@ import sys
 from types import TracebackType
 from typing import Any
 
+
+def trial_text(event: dict[str, Any]) -> str:
+    """One line for a trial of `build --isolate`."""
+    outcome = "fails in the same way" if event["fails"] else "does not fail in this way"
+    nodes = "1 node" if event["nodes"] == 1 else f"{event['nodes']} nodes"
+    return f"isolate: trial {event['number']} of at most {event['limit']}: {nodes}: {outcome}"
+
+
 _STAGES = {
     "rewrite": "rewriting and checking",
     "load": "starting TensorRT",
@@ -37,6 +45,8 @@ class _Lines:
             print(f"trtnorm: {_STAGES.get(event['stage'], event['stage'])} …", file=sys.stderr)
         elif event["event"] == "phase":
             print(f"  TensorRT: {event['phase']} ({event['steps']} steps)", file=sys.stderr)
+        elif event["event"] == "trial":
+            print(f"trtnorm: {trial_text(event)}", file=sys.stderr)
 
     def close(self) -> None:
         pass
@@ -70,6 +80,8 @@ class _Bar:
         elif kind == "phase":
             self._depth[event["phase"]] = depth = self._depth.get(event["parent"], 0) + 1
             self._phases[event["phase"]] = self._progress.add_task("  " * depth + event["phase"], total=event["steps"])
+        elif kind == "trial":
+            self._start_stage(trial_text(event))
         elif kind == "step" and event["phase"] in self._phases:
             self._progress.update(self._phases[event["phase"]], completed=event["step"] + 1)
         elif kind == "finish" and event["phase"] in self._phases:
