@@ -223,11 +223,15 @@ def _request(prepared: Prepared, rewriting: Rewriting, work: Path, engine: Path,
 
 
 def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple], ...], dict[str, Any]]:
-    """Min, opt and max of each dynamic input in each optimization profile, and the builder's settings."""
+    """Min, opt and max of each dynamic input in each optimization profile, and the builder's settings.
+
+    Of inputs whose elements decide sizes, it is the elements.
+    """
     dynamic = prepared.fitted.dynamic_inputs
+    has_values = any(profile.values for profile in prepared.fitted.profiles)
     profiles: list[dict[str, ShapeTriple]] = []
-    for profile in prepared.fitted.profiles if dynamic else ():
-        shapes = {name: profile.shapes[name] for name in dynamic}
+    for profile in prepared.fitted.profiles if dynamic or has_values else ():
+        shapes = {**{name: profile.shapes[name] for name in dynamic}, **profile.values}
         profiles.append({name: (s.min, s.opt, s.max) for name, s in shapes.items()})
     settings = settings_of(prepared.profile)
     if "timing_cache" in settings and prepared.profile_path is not None:  # relative to the file that names it

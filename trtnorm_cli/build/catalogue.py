@@ -124,6 +124,11 @@ CATALOGUE: tuple[Entry, ...] = (
         INIT,
     ),
     Entry(
+        r"missing values for shape input",
+        "the elements of an integer input decide sizes in the model, and the optimization profile gives none",
+        "give min, opt and max of its elements under `values:` in the build profile",
+    ),
+    Entry(
         r"is missing dimensions in profile",
         "a dynamic input has no shapes in an optimization profile",
         "name the input in the build profile as the model names it",

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from trtnorm_cli.build import plugins, timing_cache
+from trtnorm_cli.build import plugins, shape_ranges, timing_cache
 from trtnorm_cli.build.attention import allow_decomposition
 from trtnorm_cli.build.backend import Backend, load_backend
 from trtnorm_cli.build.catalogue import is_missing_driver_noise
@@ -118,6 +118,8 @@ class Build:
         config = self._configure(network)
         plan = self._timed("build", lambda: self._build(network, config))
         self._require_all_profiles()
+        if warnings := shape_ranges.inconsistent(self.logger.warnings):
+            raise Refused("profile", [TensorRTMessage(text) for text in warnings])
         path = self._write(plan)
         compiled = self._require_targets(path)
         return BuildResult(
@@ -165,8 +167,11 @@ class Build:
         self._apply_settings(config)
         for index, shapes in enumerate(self.request.profiles):
             profile = self.builder.create_optimization_profile()
+            if missing := shape_ranges.without_elements(network, shapes):
+                text = f"Optimization profile {index} is missing values for shape input tensor {', '.join(missing)}"
+                raise Refused("profile", [TensorRTMessage(text)])
             for name, (low, opt, high) in shapes.items():
-                self._set_shape(profile, name, low, opt, high, index)
+                self._set_shape(profile, network, name, low, opt, high, index)
             if config.add_optimization_profile(profile) < 0:
                 raise Refused("profile", self._logged_errors(f"TensorRT does not accept optimization profile {index}"))
         return config
@@ -192,9 +197,9 @@ class Build:
         path = self.request.settings.get("timing_cache")
         return Path(path) if path is not None and self.backend.can("timing cache") else None
 
-    def _set_shape(self, profile: Any, name: str, low: Any, opt: Any, high: Any, index: int) -> None:
+    def _set_shape(self, profile: Any, network: Any, name: str, low: Any, opt: Any, high: Any, index: int) -> None:
         try:
-            profile.set_shape(name, tuple(low), tuple(opt), tuple(high))
+            shape_ranges.set_range(profile, network, name, low, opt, high)
         except (ValueError, TypeError, RuntimeError) as error:
             text = f"optimization profile {index}, input {name}: {error}"
             raise Refused("profile", [TensorRTMessage(text)]) from error

@@ -1,0 +1,40 @@
+"""Min, opt and max of a network's inputs in TensorRT's optimization profiles, and what TensorRT thinks of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_NOT_SELF_CONSISTENT = re.compile(r"Profile k(MIN|OPT|MAX) values are not self-consistent\.?\s*(.*)", re.DOTALL)
+
+Corner = tuple[int, ...]
+
+
+def set_range(profile: Any, network: Any, name: str, low: Corner, opt: Corner, high: Corner) -> None:
+    """Give an input its range: of its shape, or of its elements where these decide shapes (TensorRT's shape tensors).
+
+    Elements of an input that turned out to decide none are left out: TensorRT takes no range for them. Raises what TensorRT
+    raises: ``ValueError``, ``TypeError`` or ``RuntimeError``.
+    """
+    tensor = _inputs(network).get(name)
+    if tensor is not None and tensor.is_shape_tensor:
+        profile.set_shape_input(name, list(low), list(opt), list(high))
+    elif tensor is None or -1 in tuple(tensor.shape):
+        profile.set_shape(name, tuple(low), tuple(opt), tuple(high))
+
+
+def without_elements(network: Any, given: Iterable[str]) -> list[str]:
+    """The shape tensors among the inputs that are not ``given`` a range."""
+    names = set(given)
+    return [name for name, tensor in _inputs(network).items() if tensor.is_shape_tensor and name not in names]
+
+
+def _inputs(network: Any) -> Mapping[str, Any]:
+    tensors = [network.get_input(index) for index in range(network.num_inputs)]
+    return {tensor.name: tensor for tensor in tensors}
+
+
+def inconsistent(warnings: Iterable[str]) -> list[str]:
+    """The warnings that min or max of a profile does not fit the network: TensorRT builds, and fails there at run time."""
+    return [warning for warning in dict.fromkeys(warnings) if _NOT_SELF_CONSISTENT.search(warning)]
