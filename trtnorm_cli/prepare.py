@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -17,6 +18,7 @@ from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.names import refuse_unknown_names
 from trtnorm_cli.profile.prove import Proof, prove
+from trtnorm_cli.profile.start import start_for
 from trtnorm_cli.rewrite.checkpoint import Checkpoint, load_checkpoint
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, rewrite
 from trtnorm_cli.rewrite.rules import RULES
@@ -97,7 +99,7 @@ def prepare(model: Path, profile_path: Path | None, weights: Path | None = None,
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
     checkpoint = None if weights is None else load_checkpoint(weights)
     inputs = inputs_of(loaded.proto)
-    proof = prove(loaded.proto, inputs, profile, fit(profile, inputs), snap)
+    proof = prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)
     return Prepared(loaded, proof.profile, proof.fitted, profile_path, checkpoint, proof)
 
 

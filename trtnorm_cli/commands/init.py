@@ -15,6 +15,8 @@ from trtnorm_cli.commands.options import model_argument
 def command(model: Path, output: Path | None) -> None:
     """Write a commented build profile for MODEL: it loads and fits as it is, and its numbers are meant to be changed.
 
+    What the model demands of its sizes is worked out, and written beside them.
+
     An existing file is not overwritten.
 
     \b
@@ -25,8 +27,11 @@ def command(model: Path, output: Path | None) -> None:
     from trtnorm_cli.onnx_model.load import load_model
     from trtnorm_cli.prepare import inputs_of
     from trtnorm_cli.profile.paste import starting_profile
+    from trtnorm_cli.profile.start import start_for
 
-    text = starting_profile(model.name, inputs_of(load_model(model).proto))
+    proto = load_model(model).proto
+    inputs = inputs_of(proto)
+    text = starting_profile(model.name, inputs, start_for(proto, inputs))
     if output is None:
         click.echo(text, nl=False)
         return

@@ -6,14 +6,14 @@ checks only opt (and drops a bad second profile without a word), so everything i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, counted, format_shape
 from trtnorm_cli.profile.messages import indexed
 from trtnorm_cli.profile.model import BuildProfile, DimRange, Normal, OptimizationProfile, ShapeRange, Uniform, ValueRange
 from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of, value_symbol
-from trtnorm_cli.profile.paste import default_ranges, dim_line, input_line, paste_block
+from trtnorm_cli.profile.paste import Start, default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal
 from trtnorm_cli.profile.suggest import did_you_mean, listing, nearest
@@ -66,21 +66,25 @@ class FittedProfiles:
         ]
 
 
-def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> FittedProfiles:
+def fit(
+    profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Callable[[], Start] | None = None
+) -> FittedProfiles:
     """Return the shapes of every input in every optimization profile.
 
     An input's own entry gives its shapes; symbolic dimensions of the other inputs take their values from the profile's
     ``dims``, then the file's ``dims``, then from an entry that fixes the same name; static inputs come from the model.
+
+    Where sizes are missing, ``suggest`` makes those that the message proposes; by default names and places do.
 
     Raises one ProfileError with every problem, in the order of the file: an input or a dimension that the model does
     not have, a wrong rank, a dimension that the model fixes, one name with two values, a dimension without values.
     """
     dynamic = tuple(model_input.name for model_input in inputs if model_input.is_dynamic)
     if dynamic and (profile is None or not (profile.optimization_profiles or profile.dims)):
-        raise _no_shapes(profile, inputs)
+        raise _no_shapes(profile, inputs, suggest)
     profile = profile or BuildProfile()
     names = profile.profile_names() or ("default",)
-    fits = [_Fit(profile, index, inputs) for index in range(len(names))]
+    fits = [_Fit(profile, index, inputs, suggest) for index in range(len(names))]
     problems = [*_data_problems(profile, inputs), *_unknown_dims(profile.dims, ("dims",), inputs)]
     fitted = []
     for name, one in zip(names, fits, strict=True):
@@ -96,7 +100,10 @@ def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> FittedPro
 class _Fit:
     """One optimization profile while it is being fitted."""
 
-    def __init__(self, profile: BuildProfile, index: int, inputs: Sequence[ModelInput]) -> None:
+    def __init__(
+        self, profile: BuildProfile, index: int, inputs: Sequence[ModelInput], suggest: Callable[[], Start] | None
+    ) -> None:
+        self._suggest = suggest
         self._profile = profile
         self._positions = profile.positions
         self._inputs = {model_input.name: model_input for model_input in inputs}
@@ -215,7 +222,8 @@ class _Fit:
 
     def _missing_hint(self, missing: Sequence[ModelInput]) -> str:
         """Return the lines to add, in the form that the profile already uses: shapes of inputs, or dimensions."""
-        ranges = {**default_ranges(list(self._inputs.values())), **self.ranges}
+        start = self._suggest().ranges if self._suggest else default_ranges(list(self._inputs.values()))
+        ranges = {**start, **self.ranges}
         by_shape = [m for m in missing if None in m.shape or (self._own.inputs and not self._dims_path)]
         symbols = [s for s in symbols_of(m for m in missing if m not in by_shape) if s not in self.ranges]
         inputs_path = (*self._path, "inputs") if self._path else ()
@@ -237,7 +245,7 @@ def _lines_to_add(path: KeyPath, lines: Sequence[str], header: Sequence[str], in
     return "\n".join([f"add {place}and adjust the numbers:", *([] if path else header), *shown])
 
 
-def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> Exception:
+def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Callable[[], Start] | None) -> Exception:
     dynamic = [str(model_input) for model_input in inputs if model_input.is_dynamic]
     why = "no build profile was given" if profile is None else "the build profile gives no shapes"
     message = f"the model has dynamic inputs, but {why}: {listing(dynamic)}"
@@ -245,7 +253,7 @@ def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput]) -> Ex
     if profile is None:
         action = "save this as cfg.yaml, adjust the numbers, and build with --profile cfg.yaml"
     positions = profile.positions if profile is not None else Positions()
-    return refusal([Problem((), message, f"{action}:\n\n{paste_block(inputs).rstrip()}")], positions)
+    return refusal([Problem((), message, f"{action}:\n\n{paste_block(inputs, suggest and suggest()).rstrip()}")], positions)
 
 
 def value_fault(path: KeyPath, entry: ValueRange, name: str, inputs: Mapping[str, ModelInput]) -> Problem | None:

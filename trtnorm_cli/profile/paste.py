@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trtnorm_cli.profile.dims import CORNERS
-from trtnorm_cli.profile.model import DimRange
-from trtnorm_cli.profile.model_input import ModelInput
+from trtnorm_cli.profile.model import DimRange, ValueRange
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of
 
 _BATCH = DimRange(min=1, opt=8, max=32)
 _IMAGE = DimRange(min=224, opt=224, max=448)
@@ -22,23 +23,50 @@ _MULTIPLE_NAME = re.compile(r"([0-9]{1,4})\s*\*\s*\w+")  # torch.export names a 
 _AMBIGUOUS_KEY = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
 
 
-def paste_block(inputs: Sequence[ModelInput]) -> str:
+@dataclass(frozen=True)
+class Start:
+    """Numbers to start from: ranges by symbolic dimension (``x[2]`` for one without a name), and elements by input.
+
+    ``rules`` say in words what a model demands of a dimension.
+    """
+
+    ranges: Mapping[str, DimRange]
+    values: Mapping[str, ValueRange] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)
+
+
+def paste_block(inputs: Sequence[ModelInput], start: Start | None = None) -> str:
     """Return a whole build profile for ``inputs``: it loads, it fits, and its numbers are meant to be changed.
 
-    Symbolic dimensions go under ``dims``; an input with a dimension that has no name gets its shapes written out.
+    Symbolic dimensions go under ``dims``; an input with a dimension that has no name gets its shapes written out. The numbers
+    are those of ``start``, or else what names and places of the dimensions suggest.
     """
-    ranges = default_ranges(inputs)
+    start = start or Start(default_ranges(inputs))
+    ranges = start.ranges
     unnamed = [model_input for model_input in inputs if None in model_input.shape]
     lines = [f"# {_comment(model_input)}" for model_input in inputs if model_input.is_dynamic]
     if unnamed:
         lines += ["optimization_profiles:", "  - inputs:"]
         lines += [f"      {input_line(model_input, ranges)}" for model_input in unnamed]
-    if ranges:
-        lines += ["dims:", *(f"  {dim_line(symbol, ranges[symbol])}" for symbol in ranges)]
+        lines += [f"      # {rule}" for name, rule in start.rules.items() if name not in symbols_of(inputs)]
+    if symbols := symbols_of(inputs):
+        lines += ["dims:", *(f"  {dim_line(s, ranges[s])}{_rule_comment(start.rules.get(s))}" for s in symbols)]
+    if start.values:
+        lines += ["values:", *(f"  {values_line(name, values)}" for name, values in start.values.items())]
     return "\n".join(lines or ["{}  # every input is static: no build profile is needed"]) + "\n"
 
 
-def starting_profile(model: str, inputs: Sequence[ModelInput]) -> str:
+def _rule_comment(rule: str | None) -> str:
+    return f"  # {rule}" if rule else ""
+
+
+def values_line(name: str, values: ValueRange) -> str:
+    """Return ``shape: {min: [1, 3], opt: [2, 3], max: [4, 3]}``."""
+    corners = [f"{corner}: {list(elements)}" for corner, elements in zip(CORNERS, values.corners(), strict=True)]
+    return f"{yaml_key(name)}: {{{', '.join(corners)}}}"
+
+
+def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | None = None) -> str:
     """Return ``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name."""
     lines = [
         "# yaml-language-server: $schema=profile.schema.json",
@@ -49,16 +77,17 @@ def starting_profile(model: str, inputs: Sequence[ModelInput]) -> str:
         "# with multiple_of. Change the numbers to what you will feed.",
         "",
     ]
-    return "\n".join(lines) + "\n" + paste_block(inputs)
+    return "\n".join(lines) + "\n" + paste_block(inputs, start)
 
 
 def default_ranges(inputs: Sequence[ModelInput]) -> dict[str, DimRange]:
-    """Return values to start from for every symbolic dimension, by its name, else by where it first stands."""
+    """Return values to start from for every dynamic dimension, by its name, else by where it first stands."""
     ranges: dict[str, DimRange] = {}
     for model_input in inputs:
-        for symbol in model_input.symbols:
-            if symbol not in ranges:
-                ranges[symbol] = _default_range(model_input, model_input.shape.index(symbol))
+        for axis, dim in enumerate(model_input.shape):
+            name = axis_symbol(model_input.name, axis) if dim is None else dim
+            if isinstance(name, str) and name not in ranges:
+                ranges[name] = _default_range(model_input, axis)
     return ranges
 
 
@@ -69,13 +98,13 @@ def dim_line(symbol: str, values: DimRange) -> str:
 
 
 def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
-    """Return ``image: {min: [1, 3, 224, 224], opt: …, max: …}``; ``ranges`` gives the values of symbolic dimensions."""
+    """Return ``image: {min: [1, 3, 224, 224], opt: …, max: …}``; ``ranges`` gives those that are not fixed."""
     rows = []
     for axis, dim in enumerate(model_input.shape):
         if isinstance(dim, int):
             rows.append((dim, dim, dim))
         else:
-            rows.append((ranges[dim] if dim is not None else _default_range(model_input, axis)).corners())
+            rows.append(ranges[axis_symbol(model_input.name, axis) if dim is None else dim].corners())
     corners = [f"{name}: {[row[index] for row in rows]}" for index, name in enumerate(CORNERS)]
     return f"{yaml_key(model_input.name)}: {{{', '.join(corners)}}}"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.fit import FittedProfiles
-from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.model import BuildProfile, ValueRange
 from trtnorm_cli.profile.model_input import value_symbol
-from trtnorm_cli.profile.paste import yaml_key
+from trtnorm_cli.profile.paste import values_line
 from trtnorm_cli.profile.problems import Problem
 from trtnorm_cli.shapes.expression import Expr
 from trtnorm_cli.shapes.propagate import Propagation
@@ -58,6 +57,11 @@ def _lines(found: Propagation, lacking: Mapping[str, int], sizes: Mapping[str, C
     lines = []
     for name, count in lacking.items():
         columns = [known[value_symbol(name, i)] for i in range(count)]
-        parts = [f"{corner}: {[column[i] for column in columns]}" for i, corner in enumerate(CORNERS)]
-        lines.append(f"  {yaml_key(name)}: {{{', '.join(parts)}}}")
+        lines.append(f"  {values_line(name, value_range(columns))}")
     return lines
+
+
+def value_range(columns: Sequence[Corners]) -> ValueRange:
+    """The elements of an input from min, opt and max of each."""
+    low, opt, high = (tuple(column[corner] for column in columns) for corner in range(3))
+    return ValueRange(min=low, opt=opt, max=high)
