@@ -164,6 +164,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         facts = BackendFacts(result.backend, result.version, devices=result.devices)
         manifest["made_from"] = made_from(prepared, facts)
         manifest["reproducible"] = options.check_reproducible or None
+        manifest["proof"] = None if prepared.proof is None else prepared.proof.to_json()
         manifest["seconds"] = clock.seconds
         _put_in_place(manifest, beside, engine)
     return manifest

@@ -115,6 +115,9 @@ def test_the_json_form_is_plain() -> None:
     ]
 
 
+EQUAL = "TensorRT demands that dimensions of one name are equal: "
+
+
 @pytest.mark.parametrize(
     ("text", "inputs", "message", "hint"),
     [
@@ -122,73 +125,74 @@ def test_the_json_form_is_plain() -> None:
             with_inputs(IMAGE_ENTRY.replace("image", "imgae")),
             [IMAGE],
             "cfg.yaml:3: optimization_profiles[0].inputs.imgae: the model has no input 'imgae'; did you mean 'image'?",
-            "inputs of the model: image: float32 [N, 3, H, W]",
+            "write image instead; inputs of the model: image: float32 [N, 3, H, W]",
         ),
         (
             with_inputs("zzz: 1x3"),
             [STATIC],
             "cfg.yaml:3: optimization_profiles[0].inputs.zzz: the model has no input 'zzz'",
-            "inputs of the model: anchors: float32 [9, 4]",
+            "leave it out; inputs of the model: anchors: float32 [9, 4]",
         ),
         (
             with_inputs("image: [3, 224, 224]"),
             [IMAGE],
             "cfg.yaml:3: optimization_profiles[0].inputs.image: "
             "[3, 224, 224] has 3 dimensions but the model's input has 4: image: float32 [N, 3, H, W]",
-            None,
+            "write {min: [1, 3, 224, 224], opt: [8, 3, 224, 224], max: [32, 3, 224, 224]}",
         ),
         (
             with_inputs("image: [1, 4, 224, 224]"),
             [IMAGE],
             "cfg.yaml:3: optimization_profiles[0].inputs.image[1]: "
             "4 where the model fixes dimension 1 to 3: image: float32 [N, 3, H, W]",
-            "write 3, or export the model with a dynamic dimension 1",
+            "write {min: [1, 3, 224, 224], opt: [1, 3, 224, 224], max: [1, 3, 224, 224]}, "
+            "or export the model with a dynamic dimension 1",
         ),
         (
             with_inputs("anchors: {min: 9x4, opt: 9x4, max: 18x4}"),
             [STATIC],
             "cfg.yaml:3: optimization_profiles[0].inputs.anchors.max: dimension 0: "
             "18 where the model fixes dimension 0 to 9: anchors: float32 [9, 4]",
-            "write 9, or export the model with a dynamic dimension 0",
+            "write {min: [9, 4], opt: [9, 4], max: [9, 4]}, or export the model with a dynamic dimension 0",
         ),
         (
             with_inputs(IMAGE_ENTRY, "mask: {min: [1, 1, 224, 224], opt: [8, 1, 224, 224], max: [32, 1, 448, 512]}"),
             [IMAGE, MASK],
             "cfg.yaml:4: optimization_profiles[0].inputs.mask.max[3]: "
             "W is 512 here but 448 in optimization_profiles[0].inputs.image.max[3] (line 3)",
-            "TensorRT demands that dimensions of one name are equal: change one of the two",
+            EQUAL + "write {min: [1, 1, 224, 224], opt: [8, 1, 224, 224], max: [32, 1, 448, 448]}, or change the other",
         ),
         (
             "dims: {W: 224}\n" + with_inputs(IMAGE_ENTRY),
             [IMAGE],
             "cfg.yaml:4: optimization_profiles[0].inputs.image.max[3]: W is 448 here but 224 in dims.W (line 1)",
-            "TensorRT demands that dimensions of one name are equal: change one of the two",
+            EQUAL + "write {min: [1, 3, 224, 224], opt: [8, 3, 224, 224], max: [32, 3, 448, 224]}, or change the other",
         ),
         (
             with_inputs("x: 2x3"),
             [ModelInput("x", "float32", ("S", "S"))],
             "cfg.yaml:3: optimization_profiles[0].inputs.x: dimension 1: "
             "S is 3 here but 2 in optimization_profiles[0].inputs.x (line 3)",
-            "TensorRT demands that dimensions of one name are equal: change one of the two",
+            EQUAL + "write {min: [2, 2], opt: [2, 2], max: [2, 2]}, or change the other",
         ),
         (
             "dims: {N: 1, H: 224, W: 224, Wd: 3}",
             [IMAGE],
             "cfg.yaml:1: dims.Wd: no input of the model has a dimension named 'Wd'; did you mean 'W'?",
-            "inputs of the model: image: float32 [N, 3, H, W]",
+            "write W instead; inputs of the model: image: float32 [N, 3, H, W]",
         ),
         (
             "optimization_profiles: [{dims: {batch: 1}}]",
             [IMAGE],
             "cfg.yaml:1: optimization_profiles[0].dims.batch: "
             "no input of the model has a dimension named 'batch'; named dimensions: N, H, W",
-            "inputs of the model: image: float32 [N, 3, H, W]",
+            "leave it out; inputs of the model: image: float32 [N, 3, H, W]",
         ),
         (
             "dims: {N: 1}",
             [STATIC],
             "cfg.yaml:1: dims.N: no input of the model has a dimension named 'N'; it has no named dimension at all",
-            "inputs of the model: anchors: float32 [9, 4]",
+            "leave it out; inputs of the model: anchors: float32 [9, 4]",
         ),
         (
             "dims:\n  N: {min: 1, opt: 2, max: 3}\n",
@@ -229,7 +233,7 @@ def test_the_json_form_is_plain() -> None:
             with_inputs(IMAGE_ENTRY) + "data: {imag: {distribution: ones}}\n",
             [IMAGE],
             "cfg.yaml:4: data.imag: the model has no input 'imag'; did you mean 'image'?",
-            "inputs of the model: image: float32 [N, 3, H, W]",
+            "write image instead; inputs of the model: image: float32 [N, 3, H, W]",
         ),
         (
             "dims: {batch: 1, seq: 8}\ndata: {ids: {distribution: normal}}",

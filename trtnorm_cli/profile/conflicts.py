@@ -36,8 +36,7 @@ def conflict_problems(
     for symbols in dict.fromkeys(constraint.symbols for constraint in broken):
         first = next(c for c in broken if c.symbols == symbols)
         corner = next(i for i in range(3) if not first.holds(_at(sizes, i)))
-        name = min(symbols, key=lambda symbol: symbol not in profile.origins)
-        path = profile.origins[name][corner] if name in profile.origins else ()
+        path = next((profile.origins[name][corner] for name in sorted(symbols) if name in profile.origins), ())
         text = f"{where}{_values(symbols, sizes, corner)} {_does(symbols)} not fit the model at {first.place}: {first.demand}"
         sides = first.values(_at(sizes, corner))
         rule = _rule(symbols, first, sizes, legal)

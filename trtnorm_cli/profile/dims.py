@@ -56,7 +56,7 @@ def read_shape(value: object, *, zero_allowed: bool) -> Shape:
     if len(dims) > MAX_RANK:
         raise invalid([Problem((), f"has {len(dims)} dimensions; TensorRT takes at most {MAX_RANK}")], value)
     problems = [
-        Problem((index,), message)
+        Problem((index,), message, dim_hint(dim))
         for index, dim in enumerate(dims)
         if (message := dim_fault(dim, zero_allowed=zero_allowed)) is not None
     ]
@@ -78,19 +78,39 @@ def dim_fault(dim: object, *, zero_allowed: bool) -> str | None:
     return None
 
 
-def order_problems(low: Shape, opt: Shape, high: Shape) -> list[Problem]:
-    """Return a problem for each element that breaks min <= opt <= max, or one for unequal numbers of dimensions."""
+def dim_hint(dim: object) -> str | None:
+    """Return what to write instead of a dimension that is too small or too large."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        return None
+    return "write 1" if dim < 1 else f"write {MAX_DIM}"
+
+
+def entry_text(corners: Sequence[int | Shape], multiple_of: int | None = None) -> str:
+    """Return ``{min: [1, 3], opt: [2, 3], max: [4, 3]}`` or ``{min: 8, opt: 16, max: 32, multiple_of: 8}``."""
+    values = [str(value) if isinstance(value, int) else str(list(value)) for value in corners]
+    parts = [f"{name}: {value}" for name, value in zip(CORNERS, values, strict=True)]
+    return "{" + ", ".join(parts + ([f"multiple_of: {multiple_of}"] if multiple_of else [])) + "}"
+
+
+def order_problems(low: Shape, opt: Shape, high: Shape, scalar: bool = False) -> list[Problem]:
+    """Return a problem for each element that breaks min <= opt <= max, or one for unequal numbers of dimensions.
+
+    Its hint is an entry that is in order; with ``scalar`` it has numbers instead of lists of one.
+    """
     ranks = {"min": len(low), "opt": len(opt), "max": len(high)}
     if len(set(ranks.values())) > 1:
-        return [_rank_problem(ranks)]
+        return [_rank_problem(low, opt, high)]
+    columns = [sorted(column) for column in zip(low, opt, high, strict=True)]
+    ordered = [tuple(column[corner] for column in columns) for corner in range(3)]
+    hint = f"write {entry_text([corner[0] for corner in ordered] if scalar else ordered)}"
     problems = []
     for index, (smallest, typical, largest) in enumerate(zip(low, opt, high, strict=True)):
         if smallest > largest:
-            problems.append(Problem(("min", index), f"{smallest} is above max {largest}"))
+            problems.append(Problem(("min", index), f"{smallest} is above max {largest}", hint))
         elif typical > largest:
-            problems.append(Problem(("opt", index), f"{typical} is above max {largest}"))
+            problems.append(Problem(("opt", index), f"{typical} is above max {largest}", hint))
         elif typical < smallest:
-            problems.append(Problem(("opt", index), f"{typical} is below min {smallest}"))
+            problems.append(Problem(("opt", index), f"{typical} is below min {smallest}", hint))
     return problems
 
 
@@ -124,12 +144,15 @@ def _parts(value: object) -> list[Any]:
     raise invalid([Problem((), message, rank_one_hint(value))], value)
 
 
-def _rank_problem(ranks: dict[str, int]) -> Problem:
+def _rank_problem(*shapes: Shape) -> Problem:
+    ranks = dict(zip(CORNERS, map(len, shapes), strict=True))
     for odd in CORNERS:
         others = [corner for corner in CORNERS if corner != odd]
         if ranks[others[0]] == ranks[others[1]]:
             message = f"{odd} has {counted(ranks[odd])} but {others[0]} and {others[1]} have {ranks[others[0]]}"
-            return Problem((odd,), message)
+            kept = dict(zip(CORNERS, shapes, strict=True))
+            kept[odd] = kept["min"] if odd == "max" else kept["max"] if odd == "opt" else kept["opt"]
+            return Problem((odd,), message, f"write {entry_text(list(kept.values()))}")
     counts = ", ".join(f"{corner} {rank}" for corner, rank in ranks.items())
     return Problem((), f"min, opt and max need equally many dimensions, but have: {counts}")
 

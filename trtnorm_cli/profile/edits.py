@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trtnorm_cli.profile.dims import CORNERS, MinOptMax
+from trtnorm_cli.profile.dims import MinOptMax, entry_text
 from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange, ValueRange
 from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, value_symbol
 from trtnorm_cli.profile.paste import yaml_key
@@ -25,22 +25,11 @@ class Edit:
 
     def line(self, positions: Positions) -> str:
         """The line to paste: ``H: {min: 136, opt: 544, max: 2160}  # dims.H, line 3``."""
+        multiple = self.entry.multiple_of if isinstance(self.entry, DimRange) else None
         held, _ = positions.resolve(self.path)
         number = positions.lines.get(self.path)
         place = format_path(self.path) + (f", line {number}" if number and held == self.path else "")
-        return f"{yaml_key(str(self.path[-1]))}: {_flow(self.entry)}  # {place}"
-
-
-def _flow(entry: Entry) -> str:
-    low, opt, high = entry.corners()
-    parts = [f"{name}: {_value(value)}" for name, value in zip(CORNERS, (low, opt, high), strict=True)]
-    if isinstance(entry, DimRange) and entry.multiple_of:
-        parts.append(f"multiple_of: {entry.multiple_of}")
-    return "{" + ", ".join(parts) + "}"
-
-
-def _value(value: int | tuple[int, ...]) -> str:
-    return str(value) if isinstance(value, int) else str(list(value))
+        return f"{yaml_key(str(self.path[-1]))}: {entry_text(self.entry.corners(), multiple)}  # {place}"
 
 
 def edits_for(

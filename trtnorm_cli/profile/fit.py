@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, counted, format_shape
+from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, entry_text
 from trtnorm_cli.profile.messages import indexed
-from trtnorm_cli.profile.model import BuildProfile, DimRange, Normal, OptimizationProfile, ShapeRange, Uniform, ValueRange
+from trtnorm_cli.profile.mismatches import data_problems, rank_fault, static_faults, unknown_dims, unknown_input, value_fault
+from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange
 from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of, value_symbol
 from trtnorm_cli.profile.paste import Start, default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal
-from trtnorm_cli.profile.suggest import did_you_mean, listing, nearest
+from trtnorm_cli.profile.suggest import listing
+
+# Numbers to start from, where some dimensions have values already.
+Suggest = Callable[[Mapping[str, DimRange]], Start]
 
 __all__ = ["FittedProfile", "FittedProfiles", "ModelInput", "fit"]
 
@@ -66,15 +70,14 @@ class FittedProfiles:
         ]
 
 
-def fit(
-    profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Callable[[], Start] | None = None
-) -> FittedProfiles:
+def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Suggest | None = None) -> FittedProfiles:
     """Return the shapes of every input in every optimization profile.
 
     An input's own entry gives its shapes; symbolic dimensions of the other inputs take their values from the profile's
     ``dims``, then the file's ``dims``, then from an entry that fixes the same name; static inputs come from the model.
 
-    Where sizes are missing, ``suggest`` makes those that the message proposes; by default names and places do.
+    Where sizes are missing, ``suggest`` makes those that the message proposes; by default names and places of the
+    dimensions do.
 
     Raises one ProfileError with every problem, in the order of the file: an input or a dimension that the model does
     not have, a wrong rank, a dimension that the model fixes, one name with two values, a dimension without values.
@@ -85,7 +88,7 @@ def fit(
     profile = profile or BuildProfile()
     names = profile.profile_names() or ("default",)
     fits = [_Fit(profile, index, inputs, suggest) for index in range(len(names))]
-    problems = [*_data_problems(profile, inputs), *_unknown_dims(profile.dims, ("dims",), inputs)]
+    problems = [*data_problems(profile, inputs), *unknown_dims(profile.dims, ("dims",), inputs)]
     fitted = []
     for name, one in zip(names, fits, strict=True):
         shapes, values = one.shapes(), one.values()
@@ -100,9 +103,7 @@ def fit(
 class _Fit:
     """One optimization profile while it is being fitted."""
 
-    def __init__(
-        self, profile: BuildProfile, index: int, inputs: Sequence[ModelInput], suggest: Callable[[], Start] | None
-    ) -> None:
+    def __init__(self, profile: BuildProfile, index: int, inputs: Sequence[ModelInput], suggest: Suggest | None) -> None:
         self._suggest = suggest
         self._profile = profile
         self._positions = profile.positions
@@ -111,7 +112,7 @@ class _Fit:
         self._own = declared[index] if declared else OptimizationProfile()
         self._path: KeyPath = ("optimization_profiles", index) if declared else ()
         self._dims_path: KeyPath = ("dims",) if profile.dims else (*self._path, "dims") if self._own.dims else ()
-        self.problems = _unknown_dims(self._own.dims, (*self._path, "dims"), inputs)
+        self.problems = unknown_dims(self._own.dims, (*self._path, "dims"), inputs)
         self.ranges: dict[str, DimRange] = {}
         # For each symbolic dimension the key paths that gave its min, opt and max.
         self.origins: dict[str, tuple[KeyPath, ...]] = {}
@@ -166,16 +167,12 @@ class _Fit:
         path = (*self._path, "inputs", name)
         model_input = self._inputs.get(name)
         if model_input is None:
-            self.problems.append(_unknown_input(path, name, list(self._inputs.values())))
+            self.problems.append(unknown_input(path, name, list(self._inputs.values())))
             return False
         if len(entry.min) != len(model_input.shape):
-            self.problems.append(Problem(path, _rank_message(entry, model_input)))
+            self.problems.append(rank_fault(path, entry, model_input))
             return False
-        faults = [
-            fault
-            for axis, dim in enumerate(model_input.shape)
-            if isinstance(dim, int) and (fault := _static_fault(path, entry, model_input, axis, dim))
-        ]
+        faults = static_faults(path, entry, model_input)
         self.problems += faults
         return not faults
 
@@ -186,12 +183,14 @@ class _Fit:
             if not isinstance(symbol, str):
                 self.origins[axis_symbol(model_input.name, axis)] = paths
             elif symbol in self.ranges:
-                self._compare(symbol, values, paths)
+                self._compare(model_input, entry, symbol, values, paths)
             else:
                 self.ranges[symbol] = DimRange(min=values[0], opt=values[1], max=values[2])
                 self.origins[symbol] = paths
 
-    def _compare(self, symbol: str, values: tuple[int, ...], paths: tuple[KeyPath, ...]) -> None:
+    def _compare(
+        self, model_input: ModelInput, entry: ShapeRange, symbol: str, values: tuple[int, ...], paths: tuple[KeyPath, ...]
+    ) -> None:
         """Report the first of min, opt and max in which two places disagree about one symbolic dimension."""
         known = self.ranges[symbol].corners()
         for here, there, path, origin in zip(values, known, paths, self.origins[symbol], strict=True):
@@ -200,9 +199,18 @@ class _Fit:
                 line = self._positions.line(origin)
                 other = format_path(held) + (f" (line {line})" if line else "")
                 message = f"{symbol} is {here} here but {there} in {other}"
-                hint = "TensorRT demands that dimensions of one name are equal: change one of the two"
+                equal = entry_text(self._with_known_symbols(model_input, entry))
+                hint = f"TensorRT demands that dimensions of one name are equal: write {equal}, or change the other"
                 self.problems.append(Problem(path, message, hint))
                 return
+
+    def _with_known_symbols(self, model_input: ModelInput, entry: ShapeRange) -> MinOptMax:
+        """The shapes of ``entry`` with the values that its symbolic dimensions have elsewhere."""
+        columns = list(zip(*entry.corners(), strict=True))
+        for axis, symbol in enumerate(model_input.shape):
+            if isinstance(symbol, str) and symbol in self.ranges:
+                columns[axis] = self.ranges[symbol].corners()
+        return MinOptMax(*(tuple(column[corner] for column in columns) for corner in range(3)))
 
     def _is_filled(self, model_input: ModelInput) -> bool:
         return all(isinstance(dim, int) or dim in self.ranges for dim in model_input.shape)
@@ -222,7 +230,7 @@ class _Fit:
 
     def _missing_hint(self, missing: Sequence[ModelInput]) -> str:
         """Return the lines to add, in the form that the profile already uses: shapes of inputs, or dimensions."""
-        start = self._suggest().ranges if self._suggest else default_ranges(list(self._inputs.values()))
+        start = self._suggest(self.ranges).ranges if self._suggest else default_ranges(list(self._inputs.values()))
         ranges = {**start, **self.ranges}
         by_shape = [m for m in missing if None in m.shape or (self._own.inputs and not self._dims_path)]
         symbols = [s for s in symbols_of(m for m in missing if m not in by_shape) if s not in self.ranges]
@@ -245,7 +253,7 @@ def _lines_to_add(path: KeyPath, lines: Sequence[str], header: Sequence[str], in
     return "\n".join([f"add {place}and adjust the numbers:", *([] if path else header), *shown])
 
 
-def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Callable[[], Start] | None) -> Exception:
+def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Suggest | None) -> Exception:
     dynamic = [str(model_input) for model_input in inputs if model_input.is_dynamic]
     why = "no build profile was given" if profile is None else "the build profile gives no shapes"
     message = f"the model has dynamic inputs, but {why}: {listing(dynamic)}"
@@ -253,71 +261,7 @@ def _no_shapes(profile: BuildProfile | None, inputs: Sequence[ModelInput], sugge
     if profile is None:
         action = "save this as cfg.yaml, adjust the numbers, and build with --profile cfg.yaml"
     positions = profile.positions if profile is not None else Positions()
-    return refusal([Problem((), message, f"{action}:\n\n{paste_block(inputs, suggest and suggest()).rstrip()}")], positions)
-
-
-def value_fault(path: KeyPath, entry: ValueRange, name: str, inputs: Mapping[str, ModelInput]) -> Problem | None:
-    """Say why values cannot be those of the input ``name``: no such input, no integers, or another number of elements."""
-    model_input = inputs.get(name)
-    if model_input is None:
-        return _unknown_input(path, name, list(inputs.values()))
-    if model_input.dtype not in ("int32", "int64") or len(model_input.shape) > 1:
-        return Problem(path, f"only an int32 or int64 scalar or vector takes values, but the input is {model_input}")
-    count = model_input.shape[0] if model_input.shape else 1
-    if isinstance(count, int) and count != len(entry.min):
-        return Problem(path, f"{len(entry.min)} values where the model's input has {count}: {model_input}")
-    return None
-
-
-def _data_problems(profile: BuildProfile, inputs: Sequence[ModelInput]) -> list[Problem]:
-    by_name = {model_input.name: model_input for model_input in inputs}
-    problems = []
-    for name, data in profile.data.items():
-        if name not in by_name:
-            problems.append(_unknown_input(("data", name), name, inputs))
-        elif by_name[name].takes_integers and isinstance(data, (Normal, Uniform)):
-            message = f"{data.distribution} values are no integers, but the input is {by_name[name]}"
-            problems.append(Problem(("data", name), message, "write {distribution: integers, below: 100}"))
-    return problems
-
-
-def _unknown_dims(dims: Mapping[str, DimRange], path: KeyPath, inputs: Sequence[ModelInput]) -> list[Problem]:
-    symbols = symbols_of(inputs)
-    return [
-        Problem((*path, name), _unknown_dim_message(name, symbols, inputs), _inputs_hint(inputs))
-        for name in dims
-        if name not in symbols
-    ]
-
-
-def _unknown_dim_message(name: str, symbols: Sequence[str], inputs: Sequence[ModelInput]) -> str:
-    message = f"no input of the model has a dimension named {name!r}{did_you_mean(name, symbols)}"
-    if nearest(name, symbols) is None:
-        message += f"; named dimensions: {listing(symbols)}" if symbols else "; it has no named dimension at all"
-    return message
-
-
-def _rank_message(entry: ShapeRange, model_input: ModelInput) -> str:
-    given = f"{format_shape(entry.opt)} has {counted(len(entry.opt))}"
-    return f"{given} but the model's input has {len(model_input.shape)}: {model_input}"
-
-
-def _unknown_input(path: KeyPath, name: str, inputs: Sequence[ModelInput]) -> Problem:
-    known = [model_input.name for model_input in inputs]
-    return Problem(path, f"the model has no input {name!r}{did_you_mean(name, known)}", _inputs_hint(inputs))
-
-
-def _static_fault(path: KeyPath, entry: ShapeRange, model_input: ModelInput, axis: int, dim: int) -> Problem | None:
-    for corner, shape in zip(CORNERS, entry.corners(), strict=True):
-        if shape[axis] != dim:
-            message = f"{shape[axis]} where the model fixes dimension {axis} to {dim}: {model_input}"
-            hint = f"write {dim}, or export the model with a dynamic dimension {axis}"
-            return Problem((*path, corner, axis), message, hint)
-    return None
-
-
-def _inputs_hint(inputs: Sequence[ModelInput]) -> str:
-    return "inputs of the model: " + (listing(str(model_input) for model_input in inputs) or "none")
+    return refusal([Problem((), message, f"{action}:\n\n{paste_block(inputs, suggest and suggest({})).rstrip()}")], positions)
 
 
 def _located(problem: Problem, positions: Positions) -> Problem:

@@ -11,172 +11,28 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     PrivateAttr,
     WithJsonSchema,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from trtnorm_cli.profile.builder import BuilderSettings
-from trtnorm_cli.profile.dims import (
-    CORNERS,
-    MinOptMax,
-    ShapeValue,
-    SmallestShapeValue,
-    described,
-    nearest_multiples,
-    order_problems,
-    rank_one_hint,
-    read_shape,
-    shape_schema,
-)
 from trtnorm_cli.profile.implementations import NormImplementation, implementation_problems
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem, invalid
+from trtnorm_cli.profile.ranges import DimRange, Settings, ShapeRange, ValueRange
 from trtnorm_cli.profile.scalars import (
-    DIM_SCHEMA,
-    ELEMENTS_SCHEMA,
     Bytes,
-    Dim,
-    ElementsValue,
     NonNegative,
     Number,
     Positive,
-    SmallestDim,
-    read_dim,
-    read_elements,
 )
 from trtnorm_cli.profile.suggest import did_you_mean, listing
 from trtnorm_cli.rewrite.settings import READINGS, Optimize, TrainingMode
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class ShapeRange(_Settings):
-    """The smallest, typical and largest shape of one input, of equal rank, min <= opt <= max in each dimension.
-
-    A bare list or string is one fixed shape.
-    """
-
-    min: SmallestShapeValue = Field(description="Smallest shape the engine must take.")
-    opt: ShapeValue = Field(description="Shape the engine is tuned for.")
-    max: ShapeValue = Field(description="Largest shape the engine must take.")
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [handler.resolve_ref_schema(handler(core_schema)), *shape_schema(1)["anyOf"]]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fixed_shape(cls, value: object) -> object:
-        if isinstance(value, (dict, cls)):
-            return value
-        if not isinstance(value, (list, tuple, str)):
-            expected = "{min: …, opt: …, max: …}, or one shape such as [1, 3, 224, 224] or '1x3x224x224'"
-            message = f"expected {expected}, got {described(value)}"
-            raise invalid([Problem((), message, rank_one_hint(value))], value)
-        return dict.fromkeys(CORNERS, read_shape(value, zero_allowed=False))
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ShapeRange:
-        if problems := order_problems(self.min, self.opt, self.max):
-            raise invalid(problems, None)
-        return self
-
-    def corners(self) -> MinOptMax:
-        """Return the three shapes as a tuple."""
-        return MinOptMax(self.min, self.opt, self.max)
-
-
-class DimRange(_Settings):
-    """The values of one symbolic dimension: min <= opt <= max, all of them multiples of ``multiple_of``.
-
-    A bare integer is one fixed value.
-    """
-
-    min: SmallestDim = Field(description="Smallest value the engine must take.")
-    opt: Dim = Field(description="Value the engine is tuned for.")
-    max: Dim = Field(description="Largest value the engine must take.")
-    multiple_of: Dim | None = Field(default=None, description="Every legal value is a multiple of this.")
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [handler.resolve_ref_schema(handler(core_schema)), DIM_SCHEMA]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fixed_value(cls, value: object) -> object:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return dict.fromkeys(CORNERS, read_dim(value))
-        if not isinstance(value, (dict, cls)):
-            message = f"expected {{min: …, opt: …, max: …}} or one integer, got {described(value)}"
-            raise invalid([Problem((), message)], value)
-        return value
-
-    @model_validator(mode="after")
-    def _ordered_multiples(self) -> DimRange:
-        problems = [Problem(p.path[:1], p.message) for p in order_problems((self.min,), (self.opt,), (self.max,))]
-        problems += self.multiple_problems(self.multiple_of)
-        if problems:
-            raise invalid(problems, None)
-        return self
-
-    def multiple_problems(self, multiple_of: int | None) -> list[Problem]:
-        """Return a problem for each of min, opt and max that is no multiple of ``multiple_of``."""
-        if multiple_of is None:
-            return []
-        wrong = [(c, value) for c, value in zip(CORNERS, self.corners(), strict=True) if value % multiple_of]
-        return [
-            Problem(
-                (corner,),
-                f"{value} is not a multiple of {multiple_of}; nearest: {nearest_multiples(value, multiple_of)}",
-            )
-            for corner, value in wrong
-        ]
-
-    def corners(self) -> tuple[int, int, int]:
-        """Return min, opt and max."""
-        return self.min, self.opt, self.max
-
-
-class ValueRange(_Settings):
-    """The smallest, typical and largest elements of an input that holds sizes, min <= opt <= max in each element.
-
-    A bare list is one fixed value; a bare integer that of a scalar.
-    """
-
-    min: ElementsValue = Field(description="Smallest elements the engine must take.")
-    opt: ElementsValue = Field(description="Elements the engine is tuned for.")
-    max: ElementsValue = Field(description="Largest elements the engine must take.")
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [handler.resolve_ref_schema(handler(core_schema)), *ELEMENTS_SCHEMA["anyOf"]]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fixed_values(cls, value: object) -> object:
-        return value if isinstance(value, (dict, cls)) else dict.fromkeys(CORNERS, read_elements(value))
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ValueRange:
-        if problems := order_problems(self.min, self.opt, self.max):
-            raise invalid(problems, None)
-        return self
-
-    def corners(self) -> MinOptMax:
-        """Return the three lists as a tuple."""
-        return MinOptMax(self.min, self.opt, self.max)
-
-
-class OptimizationProfile(_Settings):
+class OptimizationProfile(Settings):
     """One range of shapes that the engine serves: TensorRT's optimization profile."""
 
     name: str | None = Field(default=None, min_length=1, description="Unique; 'default' or 'profile<index>' otherwise.")
@@ -185,7 +41,7 @@ class OptimizationProfile(_Settings):
     values: dict[str, ValueRange] = Field(default_factory=dict, description="Elements of inputs that hold sizes.")
 
 
-class Normal(_Settings):
+class Normal(Settings):
     """Normally distributed values."""
 
     distribution: Literal["normal"]
@@ -193,7 +49,7 @@ class Normal(_Settings):
     std: Positive = 1.0
 
 
-class Uniform(_Settings):
+class Uniform(Settings):
     """Uniform values, ``low`` <= x < ``high``."""
 
     distribution: Literal["uniform"]
@@ -207,7 +63,7 @@ class Uniform(_Settings):
         return self
 
 
-class Integers(_Settings):
+class Integers(Settings):
     """Uniform integers, ``low`` <= n < ``below``."""
 
     distribution: Literal["integers"]
@@ -221,13 +77,13 @@ class Integers(_Settings):
         return self
 
 
-class Ones(_Settings):
+class Ones(Settings):
     """Every element 1."""
 
     distribution: Literal["ones"]
 
 
-class Constant(_Settings):
+class Constant(Settings):
     """Every element ``value``."""
 
     distribution: Literal["constant"]
@@ -237,7 +93,7 @@ class Constant(_Settings):
 InputData = Annotated[Normal | Uniform | Integers | Ones | Constant, Field(discriminator="distribution")]
 
 
-class Tolerance(_Settings):
+class Tolerance(Settings):
     """The largest error that passes; what is left out keeps the default of ``trtnorm compare``."""
 
     atol: NonNegative | None = Field(default=None, description="Absolute error.")
@@ -250,7 +106,7 @@ class Tolerance(_Settings):
         return self
 
 
-class RuleSettings(_Settings):
+class RuleSettings(Settings):
     """Which rewrite rules run."""
 
     skip: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="Names of rules to leave out.")
@@ -283,7 +139,7 @@ def _uniquely_named(profiles: tuple[OptimizationProfile, ...]) -> tuple[Optimiza
     return profiles
 
 
-class BuildProfile(_Settings):
+class BuildProfile(Settings):
     """Everything that a build is told besides the model; the whole of a ``--profile`` file."""
 
     optimization_profiles: Annotated[tuple[OptimizationProfile, ...], Field(strict=False), AfterValidator(_uniquely_named)] = (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trtnorm_cli.profile.dims import CORNERS
+from trtnorm_cli.profile.dims import entry_text
 from trtnorm_cli.profile.model import DimRange, ValueRange
 from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of
 
@@ -62,8 +62,7 @@ def _rule_comment(rule: str | None) -> str:
 
 def values_line(name: str, values: ValueRange) -> str:
     """Return ``shape: {min: [1, 3], opt: [2, 3], max: [4, 3]}``."""
-    corners = [f"{corner}: {list(elements)}" for corner, elements in zip(CORNERS, values.corners(), strict=True)]
-    return f"{yaml_key(name)}: {{{', '.join(corners)}}}"
+    return f"{yaml_key(name)}: {entry_text(values.corners())}"
 
 
 def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | None = None) -> str:
@@ -93,8 +92,7 @@ def default_ranges(inputs: Sequence[ModelInput]) -> dict[str, DimRange]:
 
 def dim_line(symbol: str, values: DimRange) -> str:
     """Return ``N: {min: 1, opt: 8, max: 32}``."""
-    multiple = f", multiple_of: {values.multiple_of}" if values.multiple_of else ""
-    return f"{yaml_key(symbol)}: {{min: {values.min}, opt: {values.opt}, max: {values.max}{multiple}}}"
+    return f"{yaml_key(symbol)}: {entry_text(values.corners(), values.multiple_of)}"
 
 
 def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
@@ -105,8 +103,7 @@ def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
             rows.append((dim, dim, dim))
         else:
             rows.append(ranges[axis_symbol(model_input.name, axis) if dim is None else dim].corners())
-    corners = [f"{name}: {[row[index] for row in rows]}" for index, name in enumerate(CORNERS)]
-    return f"{yaml_key(model_input.name)}: {{{', '.join(corners)}}}"
+    return f"{yaml_key(model_input.name)}: {entry_text([tuple(row[corner] for row in rows) for corner in range(3)])}"
 
 
 def yaml_key(name: str) -> str:

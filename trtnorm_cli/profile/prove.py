@@ -40,6 +40,10 @@ class Proof:
     constraints: tuple[Constraint, ...] = field(default=(), repr=False)
     inputs: tuple[ModelInput, ...] = field(default=(), repr=False)
 
+    def to_json(self) -> dict[str, object]:
+        """Notes, and the memory that each optimization profile implies, for the manifest."""
+        return {"notes": list(self.notes), "memory": {estimate.profile: estimate.to_json() for estimate in self.memory}}
+
     def nearest_legal(self, name: str, size: int, least: int, most: int) -> int:
         """A size of the symbol ``name`` from ``least`` to ``most`` that fits by itself; ``size`` where there is none."""
         legal = solve([c.condition for c in self.constraints if c.symbols == {name}], name, most)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from trtnorm_cli.profile.dims import MAX_DIM, described, dim_fault
+from trtnorm_cli.profile.dims import MAX_DIM, described, dim_fault, dim_hint
 from trtnorm_cli.profile.problems import Problem, invalid
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -63,7 +63,7 @@ def _element_fault(element: object) -> str | None:
 
 def _checked_dim(value: object, *, zero_allowed: bool) -> int:
     if (message := dim_fault(value, zero_allowed=zero_allowed)) is not None:
-        raise invalid([Problem((), message)], value)
+        raise invalid([Problem((), message, dim_hint(value))], value)
     assert isinstance(value, int)
     return value
 

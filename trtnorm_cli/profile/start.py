@@ -16,15 +16,19 @@ from trtnorm_cli.shapes.repair import legal_sizes, repaired
 from trtnorm_cli.shapes.solve import LegalSizes
 
 
-def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput]) -> Start:
-    """Sizes that satisfy all that ``model`` demands, where some can be found near the usual ones."""
+def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mapping[str, DimRange] | None = None) -> Start:
+    """Sizes that satisfy all that ``model`` demands, where some can be found near the usual ones.
+
+    Dimensions that are ``known`` keep their values, and the others are made to go with them.
+    """
     found = propagate(model)
-    usual = default_ranges(inputs)
+    usual = {**default_ranges(inputs), **(known or {})}
     elements = shape_inputs(found)
     values: dict[str, Corners] = {value_symbol(name, i): (1, 1, 1) for name, count in elements.items() for i in range(count)}
     sizes = {**{name: dim.corners() for name, dim in usual.items()}, **values}
     conditions = [constraint.condition for constraint in found.constraints]
-    fitting = repaired(conditions, sizes, values or None) or repaired(conditions, sizes) or sizes
+    free = [name for name in sizes if name not in (known or {})]
+    fitting = repaired(conditions, sizes, values or free) or repaired(conditions, sizes, free) or sizes
     legal = legal_sizes(conditions, fitting)
     return Start(
         {name: _range(fitting[name], legal[name], dim) for name, dim in usual.items()},
