@@ -53,11 +53,14 @@ def test_snapped_sizes_build(work, capsys):
 
 
 def test_snapped_sizes_are_compared_and_rewritten(work, capsys):
-    small = PROFILE.replace("2160", "150").replace("3840", "150").replace("540", "140").replace("960", "140")
+    small = PROFILE.replace("2160", "200").replace("3840", "200").replace("540", "140").replace("960", "140")
     Path("cfg.yaml").write_text(small, encoding="utf-8")
     assert run(["rewrite", "raft.onnx", "-o", "fixed.onnx", "--profile", "cfg.yaml", "--snap"]) == 0
+    assert "note: snapped: H: {min: 136" in capsys.readouterr().err
     assert run(["compare", "raft.onnx", "fixed.onnx", "--profile", "cfg.yaml", "--snap", "--in-between", "1"]) == 0
-    assert "default random 1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "note: snapped: H: {min: 136, opt: 144, max: 200, multiple_of: 8}  # dims.H, line 3" in said
+    assert "default random 1" in said
 
 
 def test_a_starting_profile_of_such_a_model_fits(work):

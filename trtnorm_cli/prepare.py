@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -112,11 +113,19 @@ def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
 
 
 def rewrite_alone(
-    model: Path, profile_path: Path | None, weights: Path | None = None, snap: bool = False
+    model: Path,
+    profile_path: Path | None,
+    weights: Path | None = None,
+    snap: bool = False,
+    on_proof: Callable[[Proof | None], None] = lambda proof: None,
 ) -> tuple[LoadedModel, Rewriting]:
-    """Read and rewrite a model. Without a profile, the shapes at which changes are proved are chosen."""
+    """Read and rewrite a model. Without a profile, the shapes at which changes are proved are chosen.
+
+    ``on_proof`` is told what the proof of the profile found, before the rewriting begins.
+    """
     if profile_path is not None:
         prepared = prepare(model, profile_path, weights, snap)
+        on_proof(prepared.proof)
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)
     checkpoint = None if weights is None else load_checkpoint(weights)

@@ -39,11 +39,12 @@ def command(
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.prepare import rewrite_alone
+    from trtnorm_cli.report.profile import print_notes
     from trtnorm_cli.report.rewrite import print_rewriting, rewriting_json
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")
-    loaded, rewriting = rewrite_alone(model, profile, weights, snap)
+    loaded, rewriting = rewrite_alone(model, profile, weights, snap, print_notes)
     written = []
     if output is not None and not dry_run:
         written = pipeline.rewrite_to(rewriting, loaded, output, profile)

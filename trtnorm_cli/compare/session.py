@@ -114,10 +114,11 @@ def compare_rewriting(
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
-    trials = _trials(session.reference, profile, settings)
+    trials, notes = _trials(session.reference, profile, settings)
     options = _options(profile, settings)
     comparison = compare(session.reference, session.candidates, trials, options)
     comparison.candidates += session.refused
+    comparison.notes += notes
     if settings.find_blame:
         _blame_all(session, comparison, trials, options, settings)
     return comparison
@@ -176,17 +177,19 @@ def admit_file(session: Session, fixed: Path, label: str, backend: str | None, s
         session.refused.append(_refused(network_label, "network", error))
 
 
-def _trials(reference: Participant, profile: BuildProfile | None, settings: Settings) -> list[Trial]:
+def _trials(reference: Participant, profile: BuildProfile | None, settings: Settings) -> tuple[list[Trial], Sequence[str]]:
+    """What to run, and what there is to say about the profile's sizes."""
     inputs = reference.inputs()
     if settings.data is not None:
         sets = read_data(settings.data, inputs)
-        return [Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)]
+        return [Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)], ()
     assert reference.model is not None
     described = inputs_of(reference.model)
     proof = prove(reference.model, described, profile, fit(profile, described), settings.snap)
     points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
     data = {} if profile is None else profile.data
-    return [Trial(p.label, feeds_at(p, inputs, data, settings.seed), optional=" random " in f" {p.label} ") for p in points]
+    feeds = [feeds_at(point, inputs, data, settings.seed) for point in points]
+    return [Trial(p.label, f, optional=" random " in f" {p.label} ") for p, f in zip(points, feeds, strict=True)], proof.notes
 
 
 def _options(profile: BuildProfile | None, settings: Settings) -> Options:

@@ -9,13 +9,15 @@ from trtnorm_cli.report.console import bytes_text, console
 
 def print_proof(proof: Proof | None) -> None:
     """Snapped sizes, sizes in between that do not fit, and the memory that each optimization profile implies; to stderr."""
-    if proof is None:
-        return
-    out = console(stderr=True)
-    for note in proof.notes:
-        out.print(f"note: {note}")
-    for estimate in proof.memory:
-        out.print(memory_text(estimate))
+    print_notes(proof)
+    for estimate in proof.memory if proof is not None else ():
+        console(stderr=True).print(memory_text(estimate))
+
+
+def print_notes(proof: Proof | None) -> None:
+    """Snapped sizes, and sizes in between that do not fit; to stderr."""
+    for note in proof.notes if proof is not None else ():
+        console(stderr=True).print(f"note: {note}")
 
 
 def memory_text(estimate: MemoryEstimate) -> str:
