@@ -110,6 +110,20 @@ def test_cleaning_reads_them_as_they_were(tmp_path, activation, kind, opset):
         np.testing.assert_array_equal(kept[ours], stored[theirs])
 
 
+def test_parameters_that_the_type_of_the_data_does_not_hold_are_not_rounded(tmp_path):
+    """The plugin has them in float32, and so has its definition."""
+    model = parse(
+        "g (float16[N, 3, H, W] x) => (float16[N, 3, H, W] y) { [in0] y = InstanceNormalization(x, s, b) }",
+        {"s": random(3), "b": random(3, seed=1)},
+    )
+    rewritten = with_plugin(model, tmp_path)
+    cleaned = clean(rewritten)
+    assert "InstanceNormalization_TRT" not in operators(cleaned.model)
+    held = [onnx.numpy_helper.to_array(tensor) for tensor in cleaned.model.graph.initializer]
+    assert any(value.dtype == np.float32 and np.array_equal(value, random(3)) for value in held)
+    assert_same(rewritten, cleaned.model)
+
+
 def test_a_rewritten_file_rewritten_again_is_the_same(tmp_path):
     once = with_plugin(model_with("Relu"), tmp_path)
     again = with_plugin(once, tmp_path)

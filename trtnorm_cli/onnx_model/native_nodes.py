@@ -43,7 +43,12 @@ def _instance_norm(node: ir.Node, model: ir.Model) -> list[ir.Node] | None:
     data = node.inputs[0]
     if data is None or data.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return None
-    parameters = [_parameter(node, role, data.dtype, model.graph) for role in ("scales", "bias")]
+    values = {role: np.array(node.attributes[role].as_floats(), np.float32) for role in ("scales", "bias")}
+    with np.errstate(over="ignore"):
+        stored = {role: value.astype(data.dtype.numpy()) for role, value in values.items()}
+    if any(not np.array_equal(stored[role], value) for role, value in values.items()):
+        return None  # the plugin has them in float32; in the type of the data they would be rounded
+    parameters = [_parameter(node, role, value, model.graph) for role, value in stored.items()]
     norm = ir.Node("", "InstanceNormalization", [data, *parameters], [node.attributes["epsilon"]], name=node.name)
     if node.attributes["relu"].as_int() <= 0:
         return [norm]
@@ -54,15 +59,14 @@ def _instance_norm(node: ir.Node, model: ir.Model) -> list[ir.Node] | None:
     return [norm, ir.Node("", "LeakyRelu", norm.outputs, [ir.AttrFloat32("alpha", slope)], name=name)]
 
 
-def _parameter(node: ir.Node, role: str, dtype: ir.DataType, graph: ir.Graph) -> ir.Value:
-    values = np.array(node.attributes[role].as_floats(), dtype=dtype.numpy())
+def _parameter(node: ir.Node, role: str, values: np.ndarray, graph: ir.Graph) -> ir.Value:
     stem = name = f"{node.outputs[0].name}/{role}"
     number = 1
     while name in graph.initializers:
         number += 1
         name = f"{stem}_{number}"
     value = ir.Value(name=name, const_value=ir.tensor(values, name=name))
-    value.type, value.shape = ir.TensorType(dtype), ir.Shape(values.shape)
+    value.type, value.shape = ir.TensorType(ir.DataType.from_numpy(values.dtype)), ir.Shape(values.shape)
     graph.register_initializer(value)
     return value
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.onnx_model.surgery import Surgery
+from trtnorm_cli.profile.paste import yaml_key
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
 from trtnorm_cli.rewrite.rule import Change, Rejection
 from trtnorm_cli.rewrite.settings import GROUP_NORM_TO_PLUGIN, INSTANCE_NORM_TO_PLUGIN, Implementations, RewriteSettings
@@ -89,5 +90,5 @@ def _exceptions(unmet: Sequence[Unmet]) -> str:
     for wish in dict.fromkeys(one.wish.key for one in unmet):
         mine = [one for one in unmet if one.wish.key == wish]
         lines += [f"{wish}:", f"  default: {mine[0].wish.said.default}", "  nodes:"]
-        lines += [f"    {one.node}: native" for one in mine[:_SHOWN]]
+        lines += [f"    {yaml_key(one.node)}: native" for one in mine[:_SHOWN]]
     return "\n".join(lines)

@@ -64,6 +64,13 @@ def test_the_plugin_has_a_scale_and_a_bias_for_each_channel(rewrite, opset):
     assert np.max(np.abs(exact - expected(x, opset))) < 1e-12
 
 
+def test_one_group(rewrite):
+    """TensorRT's parser is wrong about it, the plugin is not."""
+    result = rewrite(norm(attributes="<num_groups=1>"), settings=PLUGIN)
+    assert result.rules == [NAME]
+    assert attributes_of(result.model)["num_groups"] == 1
+
+
 RUNTIME = parse(
     "g (float[2, 6, 5, 7] x, float[6] s) => (float[] y) { [gn0] y = GroupNormalization <num_groups=3> (x, s, b) }",
     {"b": random(6)},

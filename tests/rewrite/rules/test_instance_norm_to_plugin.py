@@ -168,6 +168,22 @@ def test_half_data(rewrite, opset):
     assert np.max(np.abs(exact - expected(x, slope=0.0))) < 1e-12
 
 
+def test_parameters_of_another_type(rewrite):
+    """The plugin computes in float32 anyway: no casts around it, and no rounding of the parameters."""
+    result = rewrite(norm("float16", s=random(3), b=random(3, seed=1)), settings=PLUGIN)
+    assert result.rules == [NAME]
+    given = attributes_of(result.model)
+    np.testing.assert_array_equal(np.float32(given["scales"]), random(3))
+    onnx.checker.check_model(result.model, full_check=True)
+
+
+def test_parameters_of_another_type_in_an_old_opset(rewrite):
+    """There the model is repaired first."""
+    result = rewrite(norm("float16", opset=14, s=random(3), b=random(3, seed=1)), settings=PLUGIN)
+    assert result.rules == ["normalization-parameter-types", NAME]
+    onnx.checker.check_model(result.model, full_check=True)
+
+
 @pytest.mark.parametrize("opset", [11, 17])
 def test_the_builder_gets_the_inputs_of_the_plugin(rewrite, opset):
     result = rewrite(norm(opset=opset), (rule.RULE,), settings=PLUGIN)
@@ -221,6 +237,12 @@ REFUSALS = [
         rule.parameters_fit_the_channels,
         norm(b=np.array([0, np.inf, 1], np.float32)),
         "b has values that a list of float32 does not hold",
+        PLUGIN,
+    ),
+    Refusal(
+        rule.the_definition_takes_the_parameters,
+        norm("float16", opset=14, s=random(3)),
+        "s is float and x is float16, in opset 14",
         PLUGIN,
     ),
     Refusal(rule.epsilon_is_a_float, WRONG_EPSILON, "epsilon of in0 is 1, not a float", PLUGIN),

@@ -64,6 +64,9 @@ RULES: tuple[Rule, ...] = (
     *ON_REQUEST,
     # Normalizations that TensorRT refuses or computes wrongly; the special before the general.
     normalization_of_one_element.RULE,
+    # On request only, and before the detours that TensorRT's own layers need: a plugin takes mixed types and one group.
+    instance_norm_to_plugin.RULE,
+    group_norm_to_plugin.RULE,
     groupnorm_of_vectors.RULE,
     groupnorm_one_group.RULE,
     layernorm_further_outputs.RULE,
@@ -93,9 +96,6 @@ RULES: tuple[Rule, ...] = (
     batchnorm_per_element.RULE,
     batchnorm_runtime_parameters.RULE,
     batchnorm_batch_statistics.RULE,
-    # Only on request, of what the rules above have left or made.
-    instance_norm_to_plugin.RULE,
-    group_norm_to_plugin.RULE,
 )
 
 

@@ -78,6 +78,19 @@ def parameters_fit_the_channels(m: Match) -> str | None:
     return None
 
 
+def the_definition_takes_the_parameters(m: Match) -> str | None:
+    """scale and bias have the type of the data below opset 15, where what the plugin computes is written with them."""
+    if m.opset >= plugin.ATTRIBUTES_SINCE:
+        return None
+    kind = m.type_of(m.given("x"))
+    for role in ("scale", "bias"):
+        given = onnx.helper.np_dtype_to_tensor_dtype(m.value(role).dtype)
+        if kind is not None and given != kind.dtype:
+            names = [onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (given, kind.dtype)]
+            return f"{m.given(role).name} is {names[0]} and {m.given('x').name} is {names[1]}, in opset {m.opset}"
+    return None
+
+
 def epsilon_is_a_float(m: Match) -> str | None:
     """the attribute epsilon is a float, or left out."""
     value = m.node(NORM).attrs.get("epsilon", DEFAULT_EPSILON)
@@ -139,6 +152,7 @@ RULE = Rule(
         the_data_suits_the_plugin,
         parameters_are_constants,
         parameters_fit_the_channels,
+        the_definition_takes_the_parameters,
         epsilon_is_a_float,
     ),
     replacement=plugin_node,
