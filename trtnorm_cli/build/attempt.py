@@ -13,6 +13,7 @@ import onnx
 from trtnorm_cli import __version__
 from trtnorm_cli.build.explain import refusal
 from trtnorm_cli.build.isolate import (
+    NOT_OF_A_PART,
     Failure,
     Isolated,
     Isolation,
@@ -61,7 +62,7 @@ class Attempt:
         if result.ok:
             return result
         error = refusal(result, self.model, self.work, self.subject)
-        if not isinstance(error, TensorRTRefusal) or not result.errors:
+        if isolated is None or not isinstance(error, TensorRTRefusal) or not result.errors or result.stage in NOT_OF_A_PART:
             raise error
         raise self._with_part(error, failure_of(result, self.model), named_nodes(result, self.model), isolated, on_event)
 

@@ -21,6 +21,8 @@ from trtnorm_cli.onnx_model.extract import CannotBeCut, extract, reads
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, pinned_types
 
 MAX_TRIALS = 60
+# Stages at which a build fails whatever the part of the model.
+NOT_OF_A_PART = ("load", "settings", "plugins", "write")
 Profiles = tuple[dict[str, ShapeTriple], ...]
 Part = frozenset[int]
 # Runs one build; an exception is the death of the builder.
@@ -193,7 +195,7 @@ def _types(model: onnx.ModelProto, pins: dict[str, tuple[int, ...]]) -> dict[str
 
 def failure_of(result: BuildResult, model: onnx.ModelProto) -> Failure:
     """How a refused build failed: the stage, the family of the first message, and the operator that it is about."""
-    if result.stage in ("load", "settings", "plugins", "write"):
+    if result.stage in NOT_OF_A_PART:
         raise UsageProblem("\n".join(message.text for message in result.errors))
     first = informative(result.errors)[0]
     entry = explain(first.text)
