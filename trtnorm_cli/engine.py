@@ -22,6 +22,7 @@ _KEYS = frozenset(
         "engine",
         "optimization_profiles",
         "cleaning",
+        "normalizations",
         "changes",
         "network",
         "warnings",

@@ -17,6 +17,7 @@ from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.request import BuildResult
 from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.engine import FORMAT
+from trtnorm_cli.report.composite_norms import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def make_manifest(
         "profile": None if profile is None else profile.model_dump(mode="json"),
         "optimization_profiles": prepared.fitted.to_json(),
         "cleaning": dict(sorted(rewriting.cleaning.counts.items())),
+        "normalizations": {**norm_counts(rewriting.cleaned, rewriting.composites), "composite": of_rewriting(rewriting)},
         "changes": [asdict(change) for change in rewriting.changes],
         "refused": [asdict(rejection) for rejection in rewriting.rejections],
         "network": {

@@ -18,8 +18,9 @@ from trtnorm_cli.commands.options import backend_option, json_option
 def command(target: str, output: Path | None, backend: str | None, as_json: bool) -> None:
     """Show what is in a model, in the network that TensorRT's parser makes of it, or in an engine.
 
-    For a model: inputs, outputs and every normalization node with what `build` would do with it. For network:MODEL.onnx: the
-    layers, which -o saves as ONNX. For an engine, recognised by its manifest or its first bytes: what it was made of.
+    For a model: inputs, outputs and every normalization, one node or in pieces, with what `build` would do with it. For
+    network:MODEL.onnx: the layers, which -o saves as ONNX. For an engine, recognised by its manifest or its first bytes: what
+    it was made of.
 
     \b
     Example:

@@ -17,7 +17,7 @@ from trtnorm_cli.commands.options import json_option, model_argument, profile_op
 @snap_option
 @weights_option
 @click.option("--dry-run", is_flag=True, help="Prove every change, and write nothing.")
-@click.option("--explain", is_flag=True, help="List every normalization node with the rule that took it, or why none did.")
+@click.option("--explain", is_flag=True, help="List every normalization with the rule that took it, or why none did.")
 @json_option
 def command(
     model: Path,

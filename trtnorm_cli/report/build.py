@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
 
 
@@ -34,6 +35,7 @@ def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     network, versions = manifest["network"], manifest["versions"]
     rows = [
         ("cleaned", ", ".join(f"{n} {what}" for what, n in manifest["cleaning"].items() if n) or "nothing to clean"),
+        ("normalizations", counts_line(manifest["normalizations"])),
         ("rewritten", counts_text(dict(Counter(change["rule"] for change in manifest["changes"]).most_common()))),
         ("check error", _check_text(manifest["changes"])),
         ("comparison", _comparison_text(manifest.get("comparison"))),

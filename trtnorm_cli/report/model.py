@@ -15,10 +15,12 @@ from rich.table import Table
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
-from trtnorm_cli.onnx_model.shapes import model_inputs, tensor_type
+from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
+from trtnorm_cli.report.composite_norms import composite_json, composite_table, planned_changes
 from trtnorm_cli.report.console import counts_text, shape_text, table
 from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.norms.record import composite_norms
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rewriting import plan
 
@@ -29,7 +31,8 @@ def describe_model(path: Path) -> dict[str, Any]:
     The nodes are those after cleaning: functions inlined, constants folded.
     """
     loaded = load_model(path)
-    _, planned, cleaning = plan(loaded)
+    surgery, planned, cleaning = plan(loaded)
+    composites = composite_norms(surgery, declared_types(cleaning.model))
     model = loaded.proto
     return {
         "file": path.name,
@@ -46,6 +49,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "cleaning": dict(sorted(cleaning.counts.items())),
         "plugins": [asdict(node) for node in plugin_nodes(model)],
         "normalizations": [{**_norm(norm), "build": _outcome(norm, planned)} for norm in normalizations(cleaning.model)],
+        "composite_normalizations": composite_json(composites, planned_changes(planned), planned.rejections),
         "warnings": [*loaded.warnings, *cleaning.notes],
     }
 
@@ -95,12 +99,14 @@ def print_model(out: Console, path: Path, described: dict[str, Any]) -> None:
         out.print(f"note: {warning}")
     if described["plugins"]:
         out.print(_plugin_table(described["plugins"]), new_line_start=True)
-    if not described["normalizations"]:
+    if described["normalizations"]:
+        columns = ("operator", "name", "input", "channels", "parameters", "epsilon", "fed by", "build")
+        nodes = [_row(norm) for norm in described["normalizations"]]
+        out.print(table("Normalization nodes", columns, nodes), new_line_start=True)
+    else:
         out.print("\nno normalization nodes")
-        return
-    columns = ("operator", "name", "input", "channels", "parameters", "epsilon", "fed by", "build")
-    nodes = [_row(norm) for norm in described["normalizations"]]
-    out.print(table("Normalization nodes", columns, nodes), new_line_start=True)
+    if described["composite_normalizations"]:
+        out.print(composite_table(described["composite_normalizations"]), new_line_start=True)
 
 
 def _plugin_table(plugins: list[dict[str, Any]]) -> Table:

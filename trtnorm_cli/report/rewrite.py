@@ -9,6 +9,7 @@ from typing import Any
 
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
+from trtnorm_cli.report.composite_norms import composite_table, counts_line, norm_counts, of_rewriting
 from trtnorm_cli.report.console import console, print_warnings, table
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
@@ -25,6 +26,7 @@ def rewriting_json(loaded: LoadedModel, rewriting: Rewriting, written: Iterable[
             {"node": norm.name or norm.output, "operator": norm.operator, "outcome": outcome}
             for norm, outcome in outcomes(rewriting)
         ],
+        "composite_normalizations": of_rewriting(rewriting),
         "rewrite_warnings": list(rewriting.warnings),
         "warnings": [*loaded.warnings, *rewriting.cleaning.notes],
     }
@@ -57,6 +59,7 @@ def print_rewriting(
         out.print(f"note: {warning}")
     cleaned = ", ".join(f"{n} {what}" for what, n in rewriting.cleaning.counts.items() if n)
     out.print(f"cleaned: {cleaned or 'nothing to clean'}")
+    out.print(f"normalizations: {counts_line(norm_counts(rewriting.cleaned, rewriting.composites))}")
     rows = [(c.rule, c.node, f"{c.check.max_rel:.1e}", f"{c.check.float64_rel:.1e}") for c in rewriting.changes]
     if rows:
         out.print(table("", ("rule", "node", "check error", "in float64"), rows))
@@ -64,7 +67,10 @@ def print_rewriting(
         out.print("no rule was applied")
     if explain:
         nodes = [(n.operator, n.name or n.output, "\n".join(outcome)) for n, outcome in outcomes(rewriting)]
-        out.print(table("Normalization nodes", ("operator", "node", "outcome"), nodes), new_line_start=True)
+        if nodes:
+            out.print(table("Normalization nodes", ("operator", "node", "outcome"), nodes), new_line_start=True)
+        if rewriting.composites:
+            out.print(composite_table(of_rewriting(rewriting)), new_line_start=True)
     print_warnings(out, rewriting.warnings)
     for path in written:
         out.print(f"wrote {path}")

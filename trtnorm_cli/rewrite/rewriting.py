@@ -23,6 +23,7 @@ from trtnorm_cli.rewrite.check import Judge
 from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
+from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
 from trtnorm_cli.rewrite.plugin_choice import Unmet, impossible, unmet_wishes
 from trtnorm_cli.rewrite.readings import CHECKPOINT
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule
@@ -39,7 +40,7 @@ class Rewriting:
     ``cleaned`` is the model between cleaning and the rules; tensors in external files are relative to ``folder``.
     ``meant`` is the model that comparisons are made with where the file itself cannot serve: it is invalid and was repaired,
     or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are;
-    ``unmet`` are those that should be a plugin and cannot.
+    ``unmet`` are those that should be a plugin and cannot. ``composites`` are those that were written in pieces.
     """
 
     model: onnx.ModelProto
@@ -52,6 +53,7 @@ class Rewriting:
     unmet: tuple[Unmet, ...] = ()
     meant: onnx.ModelProto | None = None
     notes: tuple[str, ...] = ()
+    composites: tuple[CompositeNorm, ...] = ()
 
     @property
     def cleaned(self) -> onnx.ModelProto:
@@ -151,6 +153,7 @@ class Workshop:
         settings = replace(self.settings, optimize=optimize or self.settings.optimize, left_out=left_out)
         meaning, folder, model = self.meaning, self.loaded.folder, self.settled
         surgery = open_model(model, folder)
+        composites = composite_norms(surgery, self.declared)
         with OrtRunner() as runner:
             judge = Judge(runner, self.pinned, proofs=self.proofs)
             outcome = driver.apply(surgery, self.rules, self.declared, judge, settings)
@@ -168,6 +171,7 @@ class Workshop:
             unmet=tuple(unmet),
             meant=model if meaning.differs_from_the_file or self.was_raised else None,
             notes=(*self.notes, *meaning.notes, *_unneeded(self.cleaning.model, settings, settled, meaning.changes)),
+            composites=composites,
         )
 
 

@@ -123,7 +123,7 @@ class Evaluation:
     axes: tuple[int, ...]
     values: dict[int, Value] = field(default_factory=dict)
     order: list[gs.Tensor] = field(default_factory=list)
-    _touched: set[int] = field(default_factory=set)
+    _fitting: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.shape = self.known.shape(self.data) or ()
@@ -147,8 +147,6 @@ class Evaluation:
         while waiting:
             node = heapq.heappop(waiting)[2]
             value = self._evaluate(node)
-            for tensor in node.outputs:
-                self._touched.add(id(tensor))
             if value is not None and node.outputs:
                 self._put(node.outputs[0], value)
                 push(node.outputs[0])
@@ -225,7 +223,16 @@ class Evaluation:
     def is_data_shaped(self, tensor: gs.Tensor) -> bool:
         """True when ``tensor`` has the shape of the data, as far as both are known."""
         shape = self.known.shape(tensor)
-        return shape is not None and _agree(shape, self.shape)
+        return id(tensor) in self._fitting if shape is None else _agree(shape, self.shape)
+
+    def broadcasts(self, node: gs.Node) -> bool:
+        """True when what an elementwise operator makes has the shape of the data: as stated, or as its inputs have it."""
+        output = node.outputs[0]
+        if self.known.shape(output) is None:
+            shapes = [self.shape if self.is_data_shaped(t) else self.known.shape(t) for t in node.inputs if t.name]
+            if all(shape is not None and self._spreads(shape) for shape in shapes):
+                self._fitting.add(id(output))
+        return self.is_data_shaped(output)
 
     def is_kept_shape(self, shape: Shape | None) -> bool:
         """True when ``shape`` is that of the data with size one on the reduced axes."""
@@ -276,7 +283,7 @@ def _joined(e: Evaluation, node: gs.Node, values: list[Value], polynomial: Polyn
         if not all(d or c for d, c in zip(dropped, constants, strict=True)):
             raise Opaque
         return Value(polynomial, is_kept=False)
-    if any(map(_with_data, values)) and not e.is_data_shaped(node.outputs[0]):
+    if any(map(_with_data, values)) and not e.broadcasts(node):
         raise Opaque
     return Value(polynomial)
 
@@ -390,13 +397,14 @@ def _pooling(e: Evaluation, node: gs.Node) -> Value:
 
 
 def _same(e: Evaluation, node: gs.Node) -> Value:
+    e.broadcasts(node)
     return e.operand(node.inputs[0])
 
 
 def _cast(e: Evaluation, node: gs.Node) -> Value:
     if node.attrs.get("to") not in FLOATING and onnx_type(node.attrs.get("to")) not in FLOATING:
         raise Opaque
-    return e.operand(node.inputs[0])
+    return _same(e, node)
 
 
 def onnx_type(to: object) -> int:

@@ -82,6 +82,6 @@ RULE = Rule(
     ),
     replacement=transposed,
     reach=reach,
-    optional=lambda m: True,
+    optional=lambda m: mine(m) is not None,
     because="a normalization over the last axis takes TensorRT fewer kernels",
 )

@@ -97,6 +97,6 @@ RULE = Rule(
     ),
     replacement=recomposed,
     reach=reach,
-    optional=lambda m: True,
+    optional=lambda m: mine(m) is not None,
     because="in this form it takes TensorRT fewer kernels",
 )
