@@ -18,6 +18,7 @@ from trtnorm_cli.errors import TrtnormError
 # One line for each command; the module is imported when the command runs, so that --help stays quick.
 COMMANDS = {
     "build": "Rewrite a model, prove each change, and build a TensorRT engine.",
+    "export": "Export a PyTorch model to ONNX, with dynamic sizes solved.",
     "rewrite": "Rewrite the normalization layers of a model and save it.",
     "inspect": "Show what is in a model or an engine.",
     "compare": "Compare a model with its rewriting or with another model.",

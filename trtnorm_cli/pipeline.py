@@ -71,14 +71,18 @@ class Stopwatch:
         self.seconds[name] = round(time.perf_counter() - start, 3)
 
 
-def rewrite_to(rewriting: Rewriting, source: LoadedModel, target: Path, profile: Path | None = None) -> list[Path]:
+def rewrite_to(
+    rewriting: Rewriting, source: LoadedModel, target: Path, profile: Path | None = None, origin: Path | None = None
+) -> list[Path]:
     """Save a rewriting under ``target`` after the ONNX checker has passed it; returns the files written.
 
-    ``source`` is the model it was made from, ``profile`` the build profile: neither may be overwritten.
+    ``source`` is the model it was made from, ``profile`` the build profile, ``origin`` the file of a PyTorch model: none of
+    them may be overwritten.
     """
-    require_free([target, data_file_of(target)], [source.path, *source.data_files, *([profile] if profile else [])])
+    sources = [source.path, *source.data_files, *(path for path in (profile, origin) if path is not None)]
+    require_free([target, data_file_of(target)], sources)
     rewriting.require_all_checks_passed()
-    with _scratch_beside(target) as folder:
+    with scratch_beside(target) as folder:
         written = save_model(rewriting.model, folder / target.name, rewriting.folder)
         require_valid(source.path, folder / target.name)
         for path in written:
@@ -97,7 +101,7 @@ def require_free(targets: Iterable[Path], sources: Iterable[Path]) -> None:
 
 
 @contextmanager
-def _scratch_beside(target: Path) -> Iterator[Path]:
+def scratch_beside(target: Path) -> Iterator[Path]:
     """A private folder on the same disk as ``target``, gone at the end."""
     try:
         folder = Path(tempfile.mkdtemp(prefix=".trtnorm-", dir=target.parent))
@@ -120,10 +124,11 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     loaded, profile = prepared.loaded, prepared.profile_path
     require_plugins_can_be(prepared.profile, options.backend)
     weights = [prepared.checkpoint.path] if prepared.checkpoint else []
-    require_free([engine, manifest_of(engine)], [loaded.path, *loaded.data_files, *([profile] if profile else []), *weights])
+    sources = [*loaded.data_files, *weights, *(path for path in (profile, prepared.source) if path is not None)]
+    require_free([engine, manifest_of(engine)], [loaded.path, *sources])
     require_settings(prepared.profile, options.backend, loaded.proto)
     clock = Stopwatch()
-    with _scratch_beside(engine) as beside, _work_folder() as work:
+    with scratch_beside(engine) as beside, _work_folder() as work:
         fixed = work / FIXED_NAME
         on_event({"event": "stage", "stage": "rewrite"})
         with clock.time("rewrite"):

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 
+from trtnorm_cli.export.opening import OpenedModel
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.shapes import model_inputs
@@ -36,6 +38,9 @@ class Prepared:
     profile_path: Path | None = None
     checkpoint: Checkpoint | None = None
     proof: Proof | None = None
+    # Of a PyTorch model: how it was exported, and the file that it came from.
+    export: dict[str, Any] | None = None
+    source: Path | None = None
 
     @property
     def plugin_libraries(self) -> tuple[str, ...]:
@@ -94,7 +99,18 @@ def prepare(model: Path, profile_path: Path | None, weights: Path | None = None,
     Every size of the profile is proved to fit the model; with ``snap`` those that do not are moved to ones that do.
     """
     profile = None if profile_path is None else load_profile(profile_path)
-    loaded = load_model(model)
+    return _prepared(load_model(model), profile, profile_path, weights, snap)
+
+
+def prepare_opened(opened: OpenedModel, profile_path: Path | None, snap: bool = False) -> Prepared:
+    """As ``prepare``, for a model that may have been exported a moment ago and the build profile that goes with it."""
+    prepared = _prepared(load_model(opened.path), opened.profile, profile_path, opened.weights, snap)
+    return replace(prepared, export=opened.manifest, source=opened.source)
+
+
+def _prepared(
+    loaded: LoadedModel, profile: BuildProfile | None, profile_path: Path | None, weights: Path | None, snap: bool
+) -> Prepared:
     if profile is not None:
         outputs = [value.name for value in loaded.proto.graph.output]
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
@@ -123,8 +139,17 @@ def rewrite_alone(
 
     ``on_proof`` is told what the proof of the profile found, before the rewriting begins.
     """
-    if profile_path is not None:
-        prepared = prepare(model, profile_path, weights, snap)
+    profile = None if profile_path is None else load_profile(profile_path)
+    return rewrite_opened(OpenedModel(model, profile, model, weights), snap, on_proof)
+
+
+def rewrite_opened(
+    opened: OpenedModel, snap: bool = False, on_proof: Callable[[Proof | None], None] = lambda proof: None
+) -> tuple[LoadedModel, Rewriting]:
+    """As ``rewrite_alone``, for a model that may have been exported a moment ago."""
+    model, weights = opened.path, opened.weights
+    if opened.profile is not None:
+        prepared = prepare_opened(opened, None, snap)
         on_proof(prepared.proof)
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from trtnorm_cli.commands.options import (
     backend_option,
+    export_options,
     json_option,
     memory_option,
-    model_argument,
     profile_option,
     snap_option,
+    spec_argument,
     weights_option,
 )
 
 
 @click.command("build")
-@model_argument
+@spec_argument
 @profile_option
 @snap_option
 @weights_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine", help="Default: MODEL's stem here.")
 @backend_option
+@export_options
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop the builder after.")
 @memory_option
 @click.option("--force", is_flag=True, help="Build although the engine is up to date.")
@@ -34,12 +37,13 @@ from trtnorm_cli.commands.options import (
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the comparison's inputs.")
 @json_option
 def command(
-    model: Path,
+    model: str,
     profile: Path | None,
     snap: bool,
     weights: Path | None,
     output: Path | None,
     backend: str | None,
+    exporting: dict[str, Any],
     timeout: float | None,
     memory: int | None,
     force: bool,
@@ -51,6 +55,8 @@ def command(
 ) -> None:
     """Rewrite MODEL, prove each change numerically, and build a TensorRT engine from it.
 
+    MODEL is an ONNX file, or a PyTorch model as `trtnorm export` takes it, which is exported first.
+
     Writes OUT.engine and its manifest OUT.engine.json, after what TensorRT made of the model was compared with the model.
     --profile may be left out when every input is static. An engine that was made from the same model, profile and programs
     is up to date and not built again.
@@ -58,28 +64,33 @@ def command(
     \b
     Example:
       trtnorm build resnet18.onnx --profile configs/resnet18.yaml -o resnet18.engine
+      trtnorm build model.py:resnet18 --profile cfg.yaml
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.build.backend import require_backend
     from trtnorm_cli.build.up_to_date import earlier_manifest
-    from trtnorm_cli.prepare import prepare
+    from trtnorm_cli.export.opening import opened_model, stem_of
+    from trtnorm_cli.export.options import ExportOptions
+    from trtnorm_cli.prepare import prepare_opened
     from trtnorm_cli.report.build import print_summary, print_up_to_date
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
 
-    prepared = prepare(model, profile, weights, snap)
     require_backend(backend)
-    engine = output or Path(model.stem + ".engine")
-    earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
+    engine = output or Path(stem_of(model) + ".engine")
+    export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
+    with BuildProgress() as progress, opened_model(model, profile, export, progress) as opened:
+        prepared = prepare_opened(opened, profile, snap)
+        earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
+        if earlier is None:
+            print_proof(prepared.proof)
+            options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, isolate, not no_compare, seed)
+            manifest = pipeline.build(prepared, engine, options, progress)
     if earlier is not None:
         if as_json:
             click.echo(json.dumps(earlier, indent=2))
         print_up_to_date(earlier, engine, stderr=as_json)
         return
-    print_proof(prepared.proof)
-    with BuildProgress() as progress:
-        options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, isolate, not no_compare, seed)
-        manifest = pipeline.build(prepared, engine, options, progress)
     if as_json:
         click.echo(json.dumps(manifest, indent=2))
     print_summary(manifest, engine, stderr=as_json)

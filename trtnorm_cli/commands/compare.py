@@ -67,12 +67,14 @@ def command(
     """Compare candidates with a reference on the same inputs; exit 1 when one is out of tolerance, 5 when none could be run.
 
     A participant is an ONNX file, network:MODEL.onnx (what TensorRT's parser makes of that file), or an engine, which needs a
-    GPU. Without a candidate, the model is compared with its rewriting and with the TensorRT network of that.
+    GPU; the reference may be a PyTorch model as `trtnorm export` takes it. Without a candidate, the model is compared with its
+    rewriting and with the TensorRT network of that.
 
     \b
     Example:
       trtnorm compare resnet18.onnx --profile configs/resnet18.yaml
       trtnorm compare model.onnx network:model.onnx --data inputs.npz
+      trtnorm compare model.py:resnet18 model.onnx
     """
     from trtnorm_cli.compare.participants import parse_spec
     from trtnorm_cli.compare.session import Settings, run_session
@@ -96,7 +98,13 @@ def command(
         find_blame=not no_blame,
         save_to=save or Path(f"{spec.path.stem}.difference"),
     )
-    comparison = run_session(spec, [parse_spec(text) for text in candidates], profile, settings)
+    others = [parse_spec(text) for text in candidates]
+    if spec.kind == "module":
+        from trtnorm_cli.compare.module_session import run_module_session
+
+        comparison = run_module_session(spec, others, profile, settings)
+    else:
+        comparison = run_session(spec, others, profile, settings)
     shown_seed = None if data else seed
     if as_json:
         click.echo(json.dumps(comparison_json(comparison, shown_seed), indent=2))

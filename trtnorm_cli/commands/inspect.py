@@ -7,26 +7,28 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option
+from trtnorm_cli.commands.options import backend_option, json_option, weights_option
 
 
 @click.command("inspect")
-@click.argument("target", metavar="MODEL.onnx|network:MODEL.onnx|OUT.engine")
+@click.argument("target", metavar="MODEL")
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="NETWORK.onnx", help="Save a network as ONNX.")
+@weights_option
 @backend_option
 @json_option
-def command(target: str, output: Path | None, backend: str | None, as_json: bool) -> None:
+def command(target: str, output: Path | None, weights: Path | None, backend: str | None, as_json: bool) -> None:
     """Show what is in a model, in the network that TensorRT's parser makes of it, or in an engine.
 
-    For a model: inputs, outputs and every normalization, one node or in pieces, with what `build` would do with it. For
-    network:MODEL.onnx: the layers, which -o saves as ONNX. For an engine, recognised by its manifest or its first bytes: what
-    it was made of.
+    For a PyTorch model as `trtnorm export` takes it: every normalization module. For an ONNX file: inputs, outputs and every
+    normalization, one node or in pieces, with what `build` would do with it. For network:MODEL.onnx: the layers, which -o saves
+    as ONNX. For an engine, recognised by its manifest or its first bytes: what it was made of.
 
     \b
     Example:
       trtnorm inspect resnet18.onnx
       trtnorm inspect network:resnet18.onnx -o network.onnx
       trtnorm inspect resnet18.engine
+      trtnorm inspect model.py:resnet18
     """
     from trtnorm_cli.compare.participants import parse_spec
     from trtnorm_cli.report.console import console
@@ -34,7 +36,12 @@ def command(target: str, output: Path | None, backend: str | None, as_json: bool
     spec = parse_spec(target)
     if output is not None and spec.kind != "network":
         raise click.UsageError("-o saves the network of network:MODEL.onnx; a model or an engine is a file already")
-    if spec.kind == "engine":
+    if spec.kind == "module":
+        from trtnorm_cli.export.inspecting import inspect_module, print_module
+
+        found = inspect_module(spec.text, weights)
+        click.echo(json.dumps(found, indent=2)) if as_json else print_module(console(), spec.text, found)
+    elif spec.kind == "engine":
         from trtnorm_cli.engine import inspect_engine
         from trtnorm_cli.report.engine import print_engine
 

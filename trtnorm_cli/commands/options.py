@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from trtnorm_cli.build.backend import NAMES
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
+spec_argument = click.argument("model")
 profile_option = click.option(
     "--profile", "-p", type=click.Path(path_type=Path), metavar="CFG.yaml", help="Build profile; see configs/."
 )
@@ -19,7 +23,7 @@ weights_option = click.option(
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A .safetensors or .pt file to take parameters from that do not fit.",
+    help="A .safetensors or .pt file: the weights of a PyTorch model; of an ONNX model, parameters that do not fit.",
 )
 
 
@@ -42,3 +46,36 @@ backend_option = click.option(
     type=click.Choice(NAMES),
     help="Which TensorRT; by default tensorrt if it can be imported, else tensorrt-rtx.",
 )
+
+
+def export_options(function: Callable[..., object]) -> Callable[..., object]:
+    """The options of an export, for every command that takes a PyTorch model; ``exporting`` collects them."""
+
+    @functools.wraps(function)
+    def collecting(**arguments: Any) -> object:
+        return function(exporting={name: arguments.pop(name) for name in _EXPORT_OPTIONS}, **arguments)
+
+    with_options: Callable[..., object] = collecting
+    for option in reversed(_EXPORT_OPTIONS.values()):
+        with_options = option(with_options)
+    return with_options
+
+
+_EXPORT_OPTIONS: dict[str, Callable[[Callable[..., object]], Callable[..., object]]] = {
+    "exporter": click.option(
+        "--exporter",
+        type=click.Choice(("auto", "dynamo", "torchscript")),
+        default="auto",
+        show_default=True,
+        help="Of a PyTorch model; auto falls back from dynamo to torchscript.",
+    ),
+    "opset": click.option("--opset", type=click.IntRange(min=7), help="ONNX opset of the export; default: the backend's best."),
+    "strict": click.option("--no-strict", "strict", flag_value=False, default=True, help="Load --weights as far as they fit."),
+    "keep_training": click.option("--keep-training", is_flag=True, help="Leave modules in training mode; no eval()."),
+    "accepted": click.option(
+        "--accept", "accepted", multiple=True, metavar="KIND", help="Export in spite of this; the refusal names its KIND."
+    ),
+    "verify": click.option(
+        "--no-verify", "verify", flag_value=False, default=True, help="Do not compare the export with the PyTorch model."
+    ),
+}

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import onnx
 
 from trtnorm_cli.compare.network import network_of
 from trtnorm_cli.engine import looks_like_engine
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.export.opening import stem_of
+from trtnorm_cli.export.spec import is_model_spec
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
 from trtnorm_cli.onnx_model.save import save_model
@@ -21,19 +25,36 @@ NETWORK_PREFIX = "network:"
 
 @dataclass(frozen=True)
 class Spec:
-    """A participant as the user names it: ``model.onnx``, ``network:model.onnx`` or ``model.engine``."""
+    """A participant as the user names it: ``model.onnx``, ``network:model.onnx``, ``model.engine`` or a PyTorch model.
+
+    ``text`` is the name of a PyTorch model, which need not be a file.
+    """
 
     kind: str
     path: Path
+    text: str = ""
 
     @property
     def label(self) -> str:
+        if self.kind == "module":
+            return self.text
         return f"{NETWORK_PREFIX}{self.path}" if self.kind == "network" else str(self.path)
+
+
+class Recorded(NamedTuple):
+    """Outputs of one run by name, and those in float64 or None."""
+
+    native: dict[str, np.ndarray]
+    exact: dict[str, np.ndarray] | None
 
 
 @dataclass(frozen=True)
 class Participant:
-    """Something that runs. ``model`` is the ONNX file that stands for it; an engine has none and is run by TensorRT."""
+    """Something that runs. ``model`` is the ONNX file that stands for it; an engine has none and is run by TensorRT.
+
+    A PyTorch module ran before, in a process of its own: ``recorded`` holds its outputs by trial, and those of its run in
+    float64 where there is one. Its ``model`` is an interface without nodes.
+    """
 
     label: str
     kind: str
@@ -41,6 +62,7 @@ class Participant:
     model: onnx.ModelProto | None
     model_path: Path | None
     notes: tuple[str, ...] = ()
+    recorded: Mapping[str, Recorded] | None = None
 
     def inputs(self) -> dict[str, TensorType]:
         return model_inputs(self.model) if self.model is not None else {}
@@ -54,6 +76,8 @@ def parse_spec(text: str) -> Spec:
     if text.startswith(NETWORK_PREFIX):
         return Spec("network", Path(text.removeprefix(NETWORK_PREFIX)))
     path = Path(text)
+    if is_model_spec(text):
+        return Spec("module", Path(stem_of(text)), text)
     return Spec("engine" if looks_like_engine(path) else "onnx", path)
 
 

@@ -90,7 +90,7 @@ def run_session(reference: Spec, candidates: Sequence[Spec], profile_path: Path 
         session = Session(first)
         if candidates:
             for spec in candidates:
-                _admit(session, spec, scratch, settings.backend)
+                admit(session, spec, scratch, settings.backend)
         else:
             _admit_rewriting(session, reference, profile_path, scratch, settings)
         return judge_session(session, profile, settings)
@@ -114,8 +114,8 @@ def compare_rewriting(
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
-    trials, notes = _trials(session.reference, profile, settings)
-    options = _options(profile, settings)
+    trials, notes = trials_of(session.reference, profile, settings)
+    options = comparison_options(profile, settings)
     comparison = compare(session.reference, session.candidates, trials, options)
     comparison.candidates += session.refused
     comparison.notes += notes
@@ -125,12 +125,14 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
 
 
 def _participant(spec: Spec, scratch: Path, backend: str | None) -> Participant:
+    if spec.kind == "module":
+        raise UsageProblem("a PyTorch model can only be the reference", spec.text, "name it first, or export it")
     if spec.kind == "network":
         return network_participant(spec.path, scratch, backend)
     return engine_participant(spec.path) if spec.kind == "engine" else onnx_participant(spec.path)
 
 
-def _admit(session: Session, spec: Spec, scratch: Path, backend: str | None) -> None:
+def admit(session: Session, spec: Spec, scratch: Path, backend: str | None) -> None:
     """Add a candidate; what TensorRT refuses, or what kills its parser, is reported with the others."""
     try:
         session.candidates.append(_participant(spec, scratch, backend))
@@ -177,7 +179,7 @@ def admit_file(session: Session, fixed: Path, label: str, backend: str | None, s
         session.refused.append(_refused(network_label, "network", error))
 
 
-def _trials(reference: Participant, profile: BuildProfile | None, settings: Settings) -> tuple[list[Trial], Sequence[str]]:
+def trials_of(reference: Participant, profile: BuildProfile | None, settings: Settings) -> tuple[list[Trial], Sequence[str]]:
     """What to run, and what there is to say about the profile's sizes."""
     inputs = reference.inputs()
     if settings.data is not None:
@@ -192,7 +194,7 @@ def _trials(reference: Participant, profile: BuildProfile | None, settings: Sett
     return [Trial(p.label, f, optional=" random " in f" {p.label} ") for p, f in zip(points, feeds, strict=True)], proof.notes
 
 
-def _options(profile: BuildProfile | None, settings: Settings) -> Options:
+def comparison_options(profile: BuildProfile | None, settings: Settings) -> Options:
     tolerances = {} if profile is None else {("" if n == "default" else n): t for n, t in profile.tolerances.items()}
     if settings.atol is not None or settings.rtol is not None:
         tolerances = {"": Tolerance(atol=settings.atol, rtol=settings.rtol)}

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from trtnorm_cli.profile.builder import BuilderSettings
+from trtnorm_cli.profile.export_settings import ExportSettings
 from trtnorm_cli.profile.implementations import NormImplementation, implementation_problems
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem, invalid
@@ -148,6 +149,7 @@ class BuildProfile(Settings):
     dims: dict[str, DimRange] = Field(
         default_factory=dict, description="Symbolic dimensions by name, for every input and optimization profile."
     )
+    export: ExportSettings = Field(default_factory=ExportSettings, description="Of PyTorch models alone.")
     values: dict[str, ValueRange] = Field(
         default_factory=dict,
         description="Elements of inputs that hold sizes (TensorRT's shape tensors), for every optimization profile.",

@@ -8,12 +8,15 @@ from typing import Any
 
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
+from trtnorm_cli.report.export import export_rows, print_export_details
 
 
 def print_summary(manifest: dict[str, Any], engine: Path, stderr: bool = False) -> None:
     """What was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
     out = console(stderr)
     out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
+    if manifest.get("export") is not None:
+        print_export_details(out, manifest["export"])
     print_warnings(out, manifest["rewrite_warnings"])
     for warning in manifest["warnings"]:
         out.print(f"note: {warning}")
@@ -34,6 +37,7 @@ def print_up_to_date(manifest: dict[str, Any], engine: Path, stderr: bool = Fals
 def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     network, versions = manifest["network"], manifest["versions"]
     rows = [
+        *([] if manifest.get("export") is None else export_rows(manifest["export"])),
         ("cleaned", ", ".join(f"{n} {what}" for what, n in manifest["cleaning"].items() if n) or "nothing to clean"),
         ("normalizations", counts_line(manifest["normalizations"])),
         ("rewritten", counts_text(dict(Counter(change["rule"] for change in manifest["changes"]).most_common()))),

@@ -15,6 +15,7 @@ def trial_text(event: dict[str, Any]) -> str:
 
 
 _STAGES = {
+    "export": "exporting the PyTorch model",
     "rewrite": "rewriting and checking",
     "load": "starting TensorRT",
     "parse": "parsing the model",

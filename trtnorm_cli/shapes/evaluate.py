@@ -54,6 +54,22 @@ def values_over(
     return np.broadcast_to(np.asarray(result), sizes.shape)
 
 
+def values_together(value: Size, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
+    """``value`` for each row of ``sizes``: int64 arrays of one length, an entry for every symbol.
+
+    Raises ``Undefined`` where it has no value for one of them.
+    """
+    length = len(next(iter(sizes.values()))) if sizes else 1
+    if isinstance(value, int):
+        return np.full(length, value)
+    largest = {name: int(np.max(np.abs(held), initial=0)) for name, held in sizes.items()}
+    safe = _magnitude(value, largest) < _SAFE
+    result = _value(value, {name: held if safe else held.astype(object) for name, held in sizes.items()}, {})
+    if result is None:
+        raise Undefined(f"{value} cannot be evaluated")
+    return np.broadcast_to(np.asarray(result), (length,))
+
+
 def _value(value: Size, sizes: Values, memory: dict[Atom, Any]) -> Any:
     if isinstance(value, int):
         return value

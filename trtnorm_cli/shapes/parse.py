@@ -80,6 +80,11 @@ _OPERATORS: dict[type[ast.operator], Callable[[Size, Size], Size]] = {
 }
 
 
+def is_function(name: str) -> bool:
+    """True for the name of a function, which is no symbol."""
+    return name in _FUNCTIONS or name in _ROUNDED_QUOTIENTS
+
+
 def parse_expression(text: str, symbols: Mapping[str, Size] | None = None) -> Size:
     """Read ``2*((H - 1)//16) + 2``, ``Eq(Mod((H - 1)//4 - 1, 2), 0)`` or ``H % 8 == 0``; a condition is 1 where it holds.
 

@@ -1,0 +1,56 @@
+"""``trtnorm export``: a PyTorch model to ONNX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trtnorm_cli.commands.options import backend_option, export_options, json_option, profile_option, weights_option
+
+
+@click.command("export")
+@click.argument("spec", metavar="SPEC")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), metavar="MODEL.onnx", help="Default: the callable's name here."
+)
+@profile_option
+@weights_option
+@export_options
+@click.option("--update-profile", is_flag=True, help="Write what was learnt about sizes into CFG.yaml.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs.")
+@backend_option
+@json_option
+def command(
+    spec: str,
+    output: Path | None,
+    profile: Path | None,
+    weights: Path | None,
+    exporting: dict[str, Any],
+    update_profile: bool,
+    seed: int,
+    backend: str | None,
+    as_json: bool,
+) -> None:
+    """Export the PyTorch model SPEC to ONNX, and compare what was written with it.
+
+    SPEC is path/to/file.py:callable, package.module:callable, or a saved program.pt2. The callable returns the module, or
+    (module, example inputs). Dynamic sizes come from the build profile; those that the model does not take are found out.
+
+    \b
+    Example:
+      trtnorm export model.py:flow_network -p cfg.yaml -o flow.onnx
+    """
+    from trtnorm_cli.export.command import run_export
+    from trtnorm_cli.export.options import ExportOptions
+    from trtnorm_cli.report.export import print_export
+
+    options = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
+    if update_profile and profile is None:
+        raise click.UsageError("--update-profile needs the build profile: --profile CFG.yaml")
+    done = run_export(spec, output, profile, options, update_profile)
+    if as_json:
+        click.echo(json.dumps(done.manifest, indent=2))
+    print_export(done, stderr=as_json)

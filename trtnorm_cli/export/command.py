@@ -1,0 +1,51 @@
+"""``trtnorm export`` as one function: export, then put the files in place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.export.export_model import ExportedModel, export_model
+from trtnorm_cli.export.options import ExportOptions
+from trtnorm_cli.export.profile_update import Edit, suggestion, update_file
+from trtnorm_cli.export.spec import parse_model_spec, require_torch
+from trtnorm_cli.onnx_model.save import data_file_of
+from trtnorm_cli.pipeline import require_free, scratch_beside
+from trtnorm_cli.profile.load import load_profile
+
+
+@dataclass(frozen=True)
+class Done:
+    """What an export wrote. ``suggested`` are changes to the build profile, ``updated`` those that were written into it."""
+
+    exported: ExportedModel
+    path: Path
+    manifest_path: Path
+    manifest: dict[str, Any]
+    suggested: list[str]
+    updated: list[Edit]
+
+
+def run_export(text: str, output: Path | None, profile_path: Path | None, options: ExportOptions, update: bool) -> Done:
+    """Export the model ``text`` to ``output`` with its manifest beside it; nothing is written unless everything succeeded."""
+    require_torch()
+    spec = parse_model_spec(text)
+    profile = None if profile_path is None else load_profile(profile_path)
+    target = output or Path(f"{spec.stem}.onnx")
+    manifest_path = target.with_name(target.name + ".json")
+    sources = [path for path in (Path(spec.target), profile_path, options.weights) if path is not None]
+    require_free([target, data_file_of(target), manifest_path], sources)
+    if target.suffix != ".onnx":
+        raise UsageProblem("the output is an ONNX file", str(target), f"call it {target.name}.onnx")
+    with scratch_beside(target) as folder:
+        exported = export_model(text, profile, options, folder, target.name)
+        manifest = exported.manifest()
+        (folder / manifest_path.name).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        suggested = [] if profile is None else suggestion(profile, exported.result.dimensions)
+        updated = update_file(profile_path, exported.result.dimensions) if update and profile_path is not None else []
+        for file in (*exported.files, folder / manifest_path.name):
+            file.replace(target.with_name(file.name))
+    return Done(exported, target, manifest_path, manifest, suggested, updated)

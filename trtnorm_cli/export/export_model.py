@@ -1,0 +1,140 @@
+"""From the name of a PyTorch model to an ONNX file that was compared with it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli import __version__
+from trtnorm_cli.compare.comparison import Comparison
+from trtnorm_cli.digest import sha256_of
+from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.export.launch import launch
+from trtnorm_cli.export.opset import default_opset
+from trtnorm_cli.export.options import ExportOptions
+from trtnorm_cli.export.profile_update import learnt_profile
+from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult
+from trtnorm_cli.export.spec import ModelSpec, parse_model_spec, require_torch
+from trtnorm_cli.export.verify import verified
+from trtnorm_cli.onnx_model.clean import Cleaning, clean
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.report.compare import comparison_json, verdict_lines
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """An ONNX file in a work folder. ``profile`` is the build profile narrowed to the sizes that the model takes."""
+
+    spec: ModelSpec
+    path: Path
+    files: tuple[Path, ...]
+    result: ExportResult
+    cleaning: Cleaning
+    profile: BuildProfile | None
+    comparison: Comparison | None
+    seed: int
+
+    def manifest(self) -> dict[str, Any]:
+        """How the file came about, as JSON values."""
+        result = self.result
+        return {
+            "format": FORMAT,
+            "versions": {"trtnorm": __version__, "torch": result.torch},
+            "spec": Path(self.spec.target).name + (f":{self.spec.attribute}" if self.spec.attribute else ""),
+            "weights": result.weights,
+            "model": {"file": self.path.name, "sha256": sha256_of(self.files)},
+            "exporter": result.exporter,
+            "because": result.because,
+            "opset": result.opset,
+            "inputs": list(result.inputs),
+            "outputs": list(result.outputs),
+            "dimensions": [asdict(dimension) for dimension in result.dimensions],
+            "cleaning": dict(sorted(self.cleaning.counts.items())),
+            "comparison": None if self.comparison is None else comparison_json(self.comparison, self.seed),
+            "skipped": list(result.skipped),
+            "accidents": list(result.accidents),
+            "normalizations": list(result.normalizations),
+            "notes": [*result.notes, *self.cleaning.notes],
+            "exporter_warnings": list(result.warnings),
+            "seconds": result.seconds,
+        }
+
+
+def export_model(
+    text: str, profile: BuildProfile | None, options: ExportOptions, folder: Path, name: str | None = None
+) -> ExportedModel:
+    """Export the model that ``text`` names into ``folder``, clean what was written, and compare it with the module.
+
+    Raises ``UsageProblem``, ``ProfileError`` or ``ModelError`` when it cannot be exported as asked, and ``OutOfTolerance`` when
+    the ONNX model does not compute what the module computes.
+    """
+    require_torch()
+    spec = parse_model_spec(text)
+    known = profile or BuildProfile()
+    request = ExportRequest(
+        "export",
+        asdict(spec),
+        known.model_dump(mode="json", exclude_unset=True),
+        known.positions.source,
+        tuple((list(path), line) for path, line in known.positions.lines.items()),
+        options.exporter,
+        options.opset,
+        default_opset(options.backend),
+        options.seed,
+        verify=options.verify,
+        weights=None if options.weights is None else str(options.weights),
+        strict=options.strict,
+        keep_training=options.keep_training,
+        accepted=options.accepted,
+    )
+    with work_folder("trtnorm-export-") as work:
+        result = launch(request, work)
+        path = folder / (name or f"{spec.stem}.onnx")
+        cleaning, files = _cleaned(work / MODEL_FILE, path)
+        learnt = None if profile is None else learnt_profile(profile, result.dimensions)
+        comparison = None
+        if options.verify and result.trials:
+            comparison = verified(text, path, profile, work, result.trials)
+    exported = ExportedModel(spec, path, tuple(files), result, cleaning, learnt, comparison, options.seed)
+    _require_equal(exported)
+    return exported
+
+
+def _cleaned(raw: Path, path: Path) -> tuple[Cleaning, list[Path]]:
+    """Put right what exporters write and TensorRT refuses. Large weights are copied tensor by tensor."""
+    loaded = load_model(raw)
+    cleaning = clean(loaded.proto, loaded.folder)
+    files = save_model(cleaning.model, path, loaded.folder)
+    return replace(cleaning, model=type(cleaning.model)()), files
+
+
+def _require_equal(exported: ExportedModel) -> None:
+    comparison = exported.comparison
+    if comparison is None or comparison.passed:
+        return
+    lines = ["the comparison says:", *verdict_lines(comparison)]
+    assumed = [note for note in exported.result.notes if note.startswith("the trace holds where")]
+    raise OutOfTolerance(
+        "the exported model does not compute what the module computes, so nothing was written",
+        where="\n".join([*lines, *assumed]),
+        hint="try the other exporter with --exporter; --no-verify writes the file all the same",
+    )
+
+
+@contextmanager
+def work_folder(prefix: str) -> Iterator[Path]:
+    """A private folder, gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

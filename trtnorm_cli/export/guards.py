@@ -1,0 +1,146 @@
+"""Guards that torch.export puts on sizes: read as text, and solved over the sizes that were asked for.
+
+A guard such as ``Eq(Mod(((H - 1)//4) - 1, 2), 0)`` holds for some sizes of a range. Which, is found by evaluating it for every
+size; an optimization profile can say a range and a multiple, so that is what is looked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from trtnorm_cli.shapes.evaluate import Undefined, value_at, values_together
+from trtnorm_cli.shapes.expression import Size
+from trtnorm_cli.shapes.parse import NotAnExpression, is_function, parse_expression
+
+# Beyond this many sizes the range is cut: guards of real models repeat with a period far below.
+_MOST_SIZES = 1 << 16
+# A multiple that loses less than this part of the range at its ends is preferred to a larger one that loses nothing.
+_KEPT = 0.9
+_LARGEST_MULTIPLE = 4096
+
+
+class UnreadableGuard(ValueError):
+    """The guard's text is not an expression of sizes."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition on sizes; ``names`` are the dimensions that it is about."""
+
+    text: str
+    names: tuple[str, ...]
+    condition: Size
+
+    def holds(self, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Whether it holds, for each row of ``sizes``; a guard without a value there, as after a division by zero, does not."""
+        try:
+            return values_together(self.condition, sizes).astype(bool)
+        except Undefined:
+            rows = ({name: int(held[i]) for name, held in sizes.items()} for i in range(len(next(iter(sizes.values())))))
+            return np.array([bool(value_at(self.condition, row)) for row in rows])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that an optimization profile can describe: multiples of ``multiple_of`` from ``low`` to ``high``."""
+
+    low: int
+    high: int
+    multiple_of: int = 1
+
+
+def read_guard(text: str) -> Guard:
+    """Parse a guard as PyTorch writes it.
+
+    Raises ``UnreadableGuard`` for anything but integer arithmetic, comparisons and the functions that SymPy prints.
+    """
+    plain = text.strip().rstrip(".")
+    try:
+        condition = parse_expression(plain)
+        names = [node.id for node in ast.walk(ast.parse(plain, mode="eval")) if isinstance(node, ast.Name)]
+    except NotAnExpression as error:
+        raise UnreadableGuard(text) from error
+    return Guard(plain, tuple(dict.fromkeys(name for name in names if not is_function(name))), condition)
+
+
+def legal_sizes(guards: Iterable[Guard], low: int, high: int, wanted: int) -> Sizes | None:
+    """The multiples within ``low`` … ``high`` that satisfy every one-dimensional guard, as many of the range as possible.
+
+    ``wanted`` is the size that must stay inside, up to a multiple. None when no size of the range is legal, or the legal ones
+    are no multiples of one number.
+    """
+    sizes = np.arange(low, min(high, low + _MOST_SIZES) + 1, dtype=np.int64)
+    legal = np.ones(sizes.shape, dtype=bool)
+    for guard in guards:
+        (name,) = guard.names
+        legal &= guard.holds({name: sizes})
+    if legal.all():
+        return Sizes(low, high)
+    runs = [(multiple, run) for multiple in _multiples(low, high) if (run := _run(sizes, legal, multiple, wanted)) is not None]
+    if not runs:
+        return None
+    widest = max(run[1] - run[0] for _, run in runs)
+    multiple, (first, last) = next((m, r) for m, r in runs if r[1] - r[0] >= _KEPT * widest)
+    if last + multiple > sizes[-1]:
+        last = high // multiple * multiple
+    return Sizes(first, last, multiple)
+
+
+def residues(guards: Iterable[Guard], multiple: int, low: int, high: int) -> tuple[int, ...]:
+    """Which remainders modulo ``multiple`` are legal for every size of the range with that remainder."""
+    sizes = np.arange(low, min(high, low + _MOST_SIZES) + 1, dtype=np.int64)
+    legal = reduce(operator.and_, (guard.holds({guard.names[0]: sizes}) for guard in guards), np.ones(sizes.shape, dtype=bool))
+    return tuple(r for r in range(multiple) if (sizes % multiple == r).any() and legal[sizes % multiple == r].all())
+
+
+def _multiples(low: int, high: int) -> range:
+    return range(1, min(high, max(high - low, 1), _LARGEST_MULTIPLE) + 1)
+
+
+def _run(sizes: np.ndarray, legal: np.ndarray, multiple: int, wanted: int) -> tuple[int, int] | None:
+    """First and last of the legal multiples in a row around the one nearest to ``wanted``; None if that one is illegal."""
+    start = int(-sizes[0] % multiple)
+    steps, fine = sizes[start::multiple], legal[start::multiple]
+    if not steps.size or not fine.any():
+        return None
+    at = int(np.argmin(np.abs(steps - wanted)))
+    if not fine[at]:
+        return None
+    wrong = np.flatnonzero(~fine)
+    before, after = wrong[wrong < at], wrong[wrong > at]
+    first = int(before[-1]) + 1 if before.size else 0
+    last = int(after[0]) - 1 if after.size else len(steps) - 1
+    return (int(steps[first]), int(steps[last])) if last > first else None
+
+
+def counterexample(guard: Guard, ranges: Mapping[str, Sizes], seed: int = 0, draws: int = 4096) -> dict[str, int] | None:
+    """Sizes within ``ranges`` for which ``guard`` does not hold, the smallest of those tried: corners and random sizes.
+
+    None if none is found.
+    """
+    rng = np.random.default_rng(seed)
+    tried = {}
+    for name in guard.names:
+        s = ranges[name]
+        first, last = -(-s.low // s.multiple_of), s.high // s.multiple_of
+        tried[name] = np.concatenate([[first, last, first, last], rng.integers(first, last + 1, draws)]) * s.multiple_of
+    if len(guard.names) > 1:  # the corner at which one is smallest and another largest
+        tried[guard.names[-1]][2:4] = tried[guard.names[-1]][[1, 0]]
+    wrong = np.flatnonzero(~guard.holds(tried))
+    if not wrong.size:
+        return None
+    volume = reduce(operator.mul, (values[wrong].astype(np.float64) for values in tried.values()))
+    return {name: int(values[wrong[np.argmin(volume)]]) for name, values in tried.items()}
+
+
+def only_size(guard: Guard, low: int, high: int) -> int | None:
+    """The one size of a range for which ``guard`` holds; None when there are none or several."""
+    sizes = np.arange(low, min(high, low + _MOST_SIZES) + 1, dtype=np.int64)
+    legal = sizes[guard.holds({guard.names[0]: sizes})]
+    return int(legal[0]) if legal.size == 1 else None

@@ -1,0 +1,42 @@
+"""``trtnorm inspect`` of a PyTorch model: its normalization modules, and what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from trtnorm_cli.export.export_model import work_folder
+from trtnorm_cli.export.launch import launch
+from trtnorm_cli.export.request import ExportRequest
+from trtnorm_cli.export.spec import parse_model_spec, require_torch
+from trtnorm_cli.report.accidents import print_accidents
+from trtnorm_cli.report.norm_modules import print_norm_modules
+
+_REMARK = "functional calls such as torch.nn.functional.layer_norm are no modules and not listed"
+
+
+def inspect_module(text: str, weights: Path | None) -> dict[str, Any]:
+    """The normalization modules of the model ``text`` with shapes, types and statistics, as they would be exported."""
+    require_torch()
+    request = ExportRequest("inspect", asdict(parse_model_spec(text)), weights=None if weights is None else str(weights))
+    with work_folder("trtnorm-inspect-") as work:
+        result = launch(request, work)
+    return {
+        "model": text,
+        "normalizations": list(result.normalizations),
+        "accidents": list(result.accidents),
+        "weights": result.weights,
+        "notes": list(result.notes),
+    }
+
+
+def print_module(out: Console, text: str, found: dict[str, Any]) -> None:
+    """The table of normalization modules, then what was put right and what is doubtful."""
+    out.print(text)
+    print_norm_modules(out, found["normalizations"], _REMARK)
+    print_accidents(out, found["accidents"])
+    for note in found["notes"]:
+        out.print(f"note: {note}")

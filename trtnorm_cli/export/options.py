@@ -1,0 +1,21 @@
+"""What the command line says about an export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """``weights`` are loaded into a PyTorch module; ``accepted`` are kinds of accidents that do not stop the export."""
+
+    exporter: str = "auto"
+    opset: int | None = None
+    backend: str | None = None
+    verify: bool = True
+    seed: int = 0
+    weights: Path | None = None
+    strict: bool = True
+    keep_training: bool = False
+    accepted: tuple[str, ...] = ()

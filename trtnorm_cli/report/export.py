@@ -1,0 +1,79 @@
+"""The table at the end of an export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.report.accidents import print_accidents
+from trtnorm_cli.report.console import console, print_warnings, table
+
+if TYPE_CHECKING:
+    from trtnorm_cli.export.command import Done
+
+
+def print_export(done: Done, stderr: bool = False) -> None:
+    """Which exporter ran and why, inputs and outputs, what was learnt about sizes, and how far the result is off."""
+    out = console(stderr)
+    out.print(table("", ("", ""), export_rows(done.manifest)), new_line_start=True)
+    print_export_details(out, done.manifest)
+    if done.updated:
+        out.print("\nbuild profile updated: " + "; ".join(map(str, done.updated)))
+    elif done.suggested:
+        out.print("\nto write this into the build profile, add --update-profile:")
+        for line in done.suggested:
+            out.print(f"  {line}")
+    out.print(f"\nmodel     {done.path}\nmanifest  {done.manifest_path}")
+
+
+def print_export_details(out: Console, manifest: dict[str, Any]) -> None:
+    """What was put right in the module, what must not be overlooked, and notes."""
+    print_accidents(out, manifest["accidents"])
+    print_warnings(out, dimension_warnings(manifest))
+    for note in [*manifest["skipped"], *manifest["notes"], *manifest["exporter_warnings"]]:
+        out.print(f"note: {note}")
+
+
+def export_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """What an export did, as rows of a table; also shown at the end of a build."""
+    inputs = [f"{held['name']}: {held['dtype']} {format_shape(held['shape'])}" for held in manifest["inputs"]]
+    return [
+        ("exporter", f"{manifest['exporter']}, opset {manifest['opset']} ({manifest['because']})"),
+        ("inputs", "; ".join(inputs)),
+        ("outputs", ", ".join(manifest["outputs"])),
+        *[(f"  {d['name']}", _dimension_text(d)) for d in manifest["dimensions"] if d["multiple_of"] > 1 or d["reasons"]],
+        ("against PyTorch", _comparison_text(manifest["comparison"])),
+    ]
+
+
+def dimension_warnings(manifest: dict[str, Any]) -> list[str]:
+    """A line for each dimension that takes fewer sizes than were asked for."""
+    warnings = []
+    for d in manifest["dimensions"]:
+        if tuple(d["asked"]) != tuple(d["taken"]):
+            asked, taken = (f"{values[0]} to {values[2]}" for values in (d["asked"], d["taken"]))
+            multiple = f", multiples of {d['multiple_of']}" if d["multiple_of"] > 1 else ""
+            warnings.append(f"{d['name']} was asked for from {asked}; the model takes {taken}{multiple}")
+    return warnings
+
+
+def _dimension_text(d: dict[str, Any]) -> str:
+    multiple = f"multiples of {d['multiple_of']} " if d["multiple_of"] > 1 else ""
+    lines = [f"{multiple}from {d['taken'][0]} to {d['taken'][2]}"]
+    if d["reasons"]:
+        more = len(d["reasons"]) - 1
+        lines.append(f"because {d['reasons'][0]}" + (f", and {more} more guards" if more else ""))
+    return ", ".join(lines)
+
+
+def _comparison_text(comparison: dict[str, Any] | None) -> str:
+    if comparison is None:
+        return "not compared"
+    worst = [
+        output["native_distance"] for candidate in comparison["candidates"] for output in candidate["outputs"]
+        if isinstance(output["native_distance"], float)
+    ]  # fmt: skip
+    state = "passed" if comparison["passed"] else "FAILED"
+    return f"{state} at {', '.join(comparison['at'])}" + (f", at most {max(worst):.1e} away" if worst else "")
