@@ -23,6 +23,8 @@ SECTIONS: dict[KeyPath, type[BaseModel]] = {
     ("optimization_profiles", ANY, "values", ANY): model.ValueRange,
     ("dims", ANY): model.DimRange,
     ("values", ANY): model.ValueRange,
+    ("export",): model.ExportSettings,
+    ("export", "inputs", ANY): model.ExportInput,
     ("builder",): model.BuilderSettings,
     ("data", ANY, "normal"): model.Normal,
     ("data", ANY, "uniform"): model.Uniform,

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from trtnorm_cli.profile.builder import BuilderSettings
+from trtnorm_cli.profile.export_settings import ExportInput as ExportInput
 from trtnorm_cli.profile.export_settings import ExportSettings
 from trtnorm_cli.profile.implementations import NormImplementation, implementation_problems
 from trtnorm_cli.profile.positions import Positions
@@ -149,7 +150,6 @@ class BuildProfile(Settings):
     dims: dict[str, DimRange] = Field(
         default_factory=dict, description="Symbolic dimensions by name, for every input and optimization profile."
     )
-    export: ExportSettings = Field(default_factory=ExportSettings, description="Of PyTorch models alone.")
     values: dict[str, ValueRange] = Field(
         default_factory=dict,
         description="Elements of inputs that hold sizes (TensorRT's shape tensors), for every optimization profile.",
@@ -186,6 +186,7 @@ class BuildProfile(Settings):
     plugins: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description="Libraries with TensorRT plugins, relative to the folder of this file."
     )
+    export: ExportSettings = Field(default_factory=ExportSettings, description="Of PyTorch models alone.")
 
     _positions: Positions = PrivateAttr(default_factory=Positions)
 
