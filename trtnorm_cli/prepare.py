@@ -14,6 +14,7 @@ from trtnorm_cli.export.opening import OpenedModel
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
 from trtnorm_cli.profile.implementations import library_paths
@@ -74,7 +75,8 @@ class Prepared:
         workshop = Workshop(self.loaded, self.pins(), settings)
         if self.profile is not None:
             operators = {norm.label: norm.operator for norm in normalizations(workshop.cleaning.model)}
-            refuse_unknown_names(self.profile, normalizations=list(operators), operators=operators)
+            others = {node.name: node.op_type for node in all_nodes(workshop.cleaning.model) if node.name}
+            refuse_unknown_names(self.profile, normalizations=list(operators), operators={**others, **operators})
         return workshop
 
 

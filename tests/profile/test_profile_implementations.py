@@ -109,6 +109,17 @@ def test_settings_that_ask_for_no_such_engine() -> None:
     parse_profile("builder: {version_compatible: true}\ninstance_norm: native")
 
 
+def test_a_node_in_the_place_of_a_named_one() -> None:
+    choice = Implementations("native", {"/a/Add": "plugin", "/a/Add/x": "native"})
+    nodes = ("/a/Add", "/a/Add/instance_norm", "/a/Add/x/y", "/a/Add_1", "/a")
+    assert [choice.of(node) for node in nodes] == ["plugin", "plugin", "native", "native", "native"]
+
+
+def test_a_normalization_in_pieces_has_the_name_of_its_last_node() -> None:
+    profile = parse_profile("instance_norm:\n  nodes:\n    last: plugin\n", "cfg.yaml")
+    refuse_unknown_names(profile, operators={"last": "Add"})
+
+
 def test_names_of_nodes() -> None:
     profile = parse_profile("instance_norm:\n  nodes:\n    /a/in0: plugin\n    bn0: plugin", "cfg.yaml")
     with pytest.raises(ProfileError) as caught:

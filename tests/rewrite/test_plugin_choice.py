@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
@@ -45,6 +46,27 @@ def test_the_way_out_works(tmp_path):
     assert operators(rewriting.model) == ["InstanceNormalization_TRT", "InstanceNormalization"]
 
 
+def in_pieces(last: str) -> onnx.ModelProto:
+    return parse(
+        "g (float[N, 3, H, W] x) => (float[N, 3, H, W] y) { m = ReduceMean <axes=[2, 3]> (x) d = Sub(x, m) q = Mul(d, d)"
+        " v = ReduceMean <axes=[2, 3]> (q) e = Add(v, eps) r = Sqrt(e) n = Div(d, r) k = Mul(n, s)"
+        f" [last] y = {last}(k, b) }}",
+        {"s": random(3, 1, 1), "b": random(3, 1, 1), "eps": np.array(1e-5, np.float32)},
+    )
+
+
+def test_a_normalization_in_pieces(tmp_path):
+    for choice in (ALL, Implementations("native", {"last": "plugin"})):
+        rewriting = rewritten(tmp_path, choice, in_pieces("Add"))
+        rewriting.require_all_checks_passed()
+        assert operators(rewriting.model) == ["InstanceNormalization_TRT"]
+
+
+def test_a_node_at_which_nothing_ends(tmp_path):
+    (unmet,) = rewritten(tmp_path, Implementations("native", {"last": "plugin"}), in_pieces("Max")).unmet
+    assert (unmet.node, unmet.reason) == ("last", "no InstanceNormalization was found to end there")
+
+
 def test_native_is_the_default(tmp_path):
     rewriting = rewritten(tmp_path, Implementations())
     rewriting.require_all_checks_passed()
@@ -74,6 +96,14 @@ def test_the_user_is_told_what_was_not_run(tmp_path):
         "image becomes the plugin InstanceNormalization_TRT: checks and comparisons run what it is defined to compute, "
         "not the plugin itself; NVIDIA's calls cuDNN, which TensorRT does not support on Blackwell and later GPUs",
     )
+
+
+def test_a_wish_that_has_no_effect_is_told(tmp_path):
+    rewriting = rewritten(tmp_path, Implementations("native", {"image": "plugin"}), group_norm=ALL)
+    assert rewriting.notes == (
+        "the build profile says group_norm: plugin, and the model has no GroupNormalization node to be one",
+    )
+    assert rewritten(tmp_path, Implementations()).notes == ()
 
 
 @pytest.mark.parametrize("skip", [(), (GROUP_NORM_TO_PLUGIN,)])

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_v
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from trtnorm_cli.onnx_model.normalization import PARAMETERS
 from trtnorm_cli.profile.dims import described
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.suggest import did_you_mean, listing
@@ -83,15 +84,19 @@ def _portable(builder: BuilderSettings) -> Iterator[str]:
 
 
 def unknown_nodes(profile: BuildProfile, operators: Mapping[str, str]) -> Iterator[Problem]:
-    """Nodes that are named and not there, or are another normalization; ``operators`` maps the model's nodes to operators."""
+    """Nodes that are named and not there, or are another normalization; ``operators`` maps the model's nodes to operators.
+
+    Any other node may be the last one of a normalization that is written in pieces.
+    """
     said = {"instance_norm": profile.instance_norm, "group_norm": profile.group_norm}
     for key, implementation in said.items():
         known = [node for node, operator in operators.items() if operator == _OPERATORS[key]]
         for node in implementation.nodes:
-            if node not in known:
-                is_other = f": {node!r} is a {operators[node]}" if node in operators else did_you_mean(node, known)
+            is_other = operators.get(node, "") in PARAMETERS and node not in known
+            if node not in operators or is_other:
+                instead = f": {node!r} is a {operators[node]}" if is_other else did_you_mean(node, known)
                 hint = f"{_OPERATORS[key]} nodes of the model: {listing(known) or 'none'}"
-                yield Problem((key, "nodes", node), f"the model has no {_OPERATORS[key]} {node!r}{is_other}", hint)
+                yield Problem((key, "nodes", node), f"the model has no {_OPERATORS[key]} {node!r}{instead}", hint)
 
 
 def library_paths(profile: BuildProfile | None, folder: Path) -> tuple[Path, ...]:

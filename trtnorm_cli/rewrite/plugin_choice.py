@@ -10,7 +10,7 @@ from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.profile.paste import yaml_key
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
 from trtnorm_cli.rewrite.rule import Change, Rejection
-from trtnorm_cli.rewrite.settings import GROUP_NORM_TO_PLUGIN, INSTANCE_NORM_TO_PLUGIN, Implementations, RewriteSettings
+from trtnorm_cli.rewrite.settings import GROUP_NORM_TO_PLUGIN, INSTANCE_NORM_TO_PLUGIN, Implementations, RewriteSettings, is_of
 
 _SHOWN = 8
 
@@ -45,13 +45,13 @@ def wishes(settings: RewriteSettings) -> tuple[Wish, ...]:
 def unmet_wishes(
     surgery: Surgery, settings: RewriteSettings, changes: Iterable[Change], rejections: Sequence[Rejection]
 ) -> list[Unmet]:
-    """The nodes that should be plugins and are not: those that are left, and named ones that another rule has taken."""
+    """The nodes that should be plugins and are not: those that are left, and named ones that are not there."""
     changes = list(changes)
     found: list[Unmet] = []
     for wish in wishes(settings):
         left = [describe(node) for graph in surgery.graphs() for node in graph.nodes if _is(wish.operator, node)]
         found += [Unmet(node, _reason(node, wish, rejections), wish) for node in left if wish.said.of(node) == "plugin"]
-        found += [unmet for unmet in _taken(wish, changes) if unmet.node not in left]
+        found += [unmet for unmet in _not_there(wish, changes) if unmet.node not in left]
     return found
 
 
@@ -64,13 +64,22 @@ def _reason(node: str, wish: Wish, rejections: Sequence[Rejection]) -> str:
     return "; ".join(dict.fromkeys(reasons)) or f"the rule {wish.rule} is left out by rules.skip"
 
 
-def _taken(wish: Wish, changes: Sequence[Change]) -> Iterator[Unmet]:
-    """Nodes that the build profile names and that are gone without having become a plugin."""
+def _not_there(wish: Wish, changes: Sequence[Change]) -> Iterator[Unmet]:
+    """Nodes that the build profile names and that did not become a plugin: another rule has taken them, or none knew them."""
     placed = {node for change in changes if change.rule == wish.rule for node in change.removed}
     for node, choice in wish.said.nodes.items():
-        taken = [change.rule for change in changes if node in change.removed]
-        if choice == "plugin" and taken and node not in placed:
-            yield Unmet(node, f"the rule {taken[-1]} has replaced it", wish)
+        if choice == "plugin" and not any(is_of(made, node) for made in placed):
+            taken = [change.rule for change in changes if node in change.removed]
+            reason = f"the rule {taken[-1]} has replaced it" if taken else f"no {wish.operator} was found to end there"
+            yield Unmet(node, reason, wish)
+
+
+def idle_wishes(settings: RewriteSettings, changes: Iterable[Change], unmet: Iterable[Unmet]) -> Iterator[str]:
+    """What the build profile says of plugins by default and had no effect, as notes."""
+    busy = {change.rule for change in changes} | {one.wish.rule for one in unmet}
+    for wish in wishes(settings):
+        if wish.said.default == "plugin" and wish.rule not in busy:
+            yield f"the build profile says {wish.key}: plugin, and the model has no {wish.operator} node to be one"
 
 
 def impossible(unmet: Sequence[Unmet]) -> RewriteError:

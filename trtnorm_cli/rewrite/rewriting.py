@@ -24,7 +24,7 @@ from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
-from trtnorm_cli.rewrite.plugin_choice import Unmet, impossible, unmet_wishes
+from trtnorm_cli.rewrite.plugin_choice import Unmet, idle_wishes, impossible, unmet_wishes
 from trtnorm_cli.rewrite.readings import CHECKPOINT
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
@@ -159,18 +159,20 @@ class Workshop:
             outcome = driver.apply(surgery, self.rules, self.declared, judge, settings)
         refusals = audit(surgery, self.tolerant, settings)
         settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
-        unmet = unmet_wishes(surgery, settings, (*meaning.changes, *outcome.changes), outcome.rejections)
+        changes = (*meaning.changes, *outcome.changes)
+        unmet = unmet_wishes(surgery, settings, changes, outcome.rejections)
+        unneeded = _unneeded(self.cleaning.model, settings, settled, meaning.changes)
         return Rewriting(
             model=surgery.close() if outcome.changes else model,
             folder=folder,
             cleaning=replace(meaning.cleaning, model=self.cleaning.model),
-            changes=(*meaning.changes, *outcome.changes),
+            changes=changes,
             failed=(*meaning.failed, *outcome.failed),
             rejections=outcome.rejections,
             refusals=tuple(refusals),
             unmet=tuple(unmet),
             meant=model if meaning.differs_from_the_file or self.was_raised else None,
-            notes=(*self.notes, *meaning.notes, *_unneeded(self.cleaning.model, settings, settled, meaning.changes)),
+            notes=(*self.notes, *meaning.notes, *unneeded, *idle_wishes(settings, changes, unmet)),
             composites=composites,
         )
 

@@ -40,7 +40,14 @@ class Implementations:
     nodes: Mapping[str, Implementation] = field(default_factory=dict)
 
     def of(self, node: str) -> Implementation:
-        return self.nodes.get(node, self.default)
+        """What computes ``node``; one that a rewriting has made is named after the node whose place it took, ``NODE/part``."""
+        named = [name for name in self.nodes if is_of(node, name)]
+        return self.nodes[max(named, key=len)] if named else self.default
+
+
+def is_of(node: str, name: str) -> bool:
+    """True when ``node`` is the node ``name``, or was made in its place."""
+    return node == name or node.startswith(f"{name}/")
 
 
 @dataclass(frozen=True)
