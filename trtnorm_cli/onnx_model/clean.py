@@ -82,6 +82,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
     from trtnorm_cli.onnx_model.ir_model import close_model, open_model
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
+    from trtnorm_cli.onnx_model.sequences import replace_sequence_elements
     from trtnorm_cli.onnx_model.tidy import (
         count_identities,
         inline_functions,
@@ -102,6 +103,9 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
         identities = count_identities(opened.model) - pins
         if folding:
             shapes = _fold(opened.model, counts, notes)
+            lift_constants(opened.model, counts)
+        if replace_sequence_elements(opened.model, counts) and folding:
+            shapes |= _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
         make_biases_vectors(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)

@@ -52,9 +52,9 @@ def _channels(node: ir.Node) -> int | None:
     shape = None if weight is None else weight.shape if weight.const_value is None else weight.const_value.shape
     if shape is None or len(shape) < 2:
         return None
-    group = node.attributes.get_int("group", 1)
-    size, factor = (shape[0], 1) if node.op_type == "Conv" else (shape[1], group)
-    return size * factor if isinstance(size, int) and group is not None else None
+    group = node.attributes.get("group")
+    size, factor = (shape[0], 1) if node.op_type == "Conv" else (shape[1], 1 if group is None else group.as_int())
+    return size * factor if isinstance(size, int) else None
 
 
 def _replace(node: ir.Node, vector: np.ndarray) -> None:
