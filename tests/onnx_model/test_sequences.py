@@ -54,8 +54,9 @@ def test_single_entries_with_and_without_their_axis(index):
 
 @pytest.mark.parametrize("index", ["0", "1"])
 def test_a_size_that_is_known_at_run_time(index):
-    make = """z = Constant<value_ints = [0]>() l = Shape<start = 1, end = 2>(x) q = Squeeze(l, z)
-    one = Constant<value_int = 1>() two = Constant<value_int = 2>() m = Add(q, one) n = Div(m, two) s = SplitToSequence<axis = 1>(x, n)"""
+    make = """z = Constant<value_ints = [0]>() one = Constant<value_int = 1>() two = Constant<value_int = 2>()
+    l = Shape<start = 1, end = 2>(x) q = Squeeze(l, z) m = Add(q, one) n = Div(m, two)
+    s = SplitToSequence<axis = 1>(x, n)"""
     assert "SequenceAt" not in same_at(element(make, index), (2, 5, 6), (2, 8, 6))
 
 
