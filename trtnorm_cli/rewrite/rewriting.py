@@ -150,7 +150,8 @@ class Workshop:
 
     def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
         """Apply the rules; ``optimize`` and ``left_out`` say which optional changes are wanted, as in ``RewriteSettings``."""
-        settings = replace(self.settings, optimize=optimize or self.settings.optimize, left_out=left_out)
+        wanted = self.settings.optimize
+        settings = replace(self.settings, optimize=optimize or wanted, left_out=left_out, measured=wanted == "kernels")
         meaning, folder, model = self.meaning, self.loaded.folder, self.settled
         surgery = open_model(model, folder)
         composites = composite_norms(surgery, self.declared)

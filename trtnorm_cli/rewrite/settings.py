@@ -57,8 +57,9 @@ class RewriteSettings:
     ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
     user gave beside the model. ``optimize`` says whether changes that only improve a model are made; ``left_out`` are the
     tensors whose computation stays as it is even so. ``instance_norm`` and ``group_norm`` say what computes these.
-    ``corners`` are input shapes, min, opt and max of every optimization profile: what is the same at all of them may be built
-    upon.
+    ``measured`` is set where builds decide which optional changes stay, so that such may be tried as are not always for the
+    better. ``corners`` are input shapes, min, opt and max of every optimization profile: what is the same at all of them may
+    be built upon.
     """
 
     skip: tuple[str, ...] = ()
@@ -69,4 +70,5 @@ class RewriteSettings:
     left_out: frozenset[str] = frozenset()
     instance_norm: Implementations = Implementations()
     group_norm: Implementations = Implementations()
+    measured: bool = False
     corners: tuple[Mapping[str, tuple[int, ...]], ...] = ()

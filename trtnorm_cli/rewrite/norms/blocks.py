@@ -60,7 +60,7 @@ def blocks_of(composition: Composition) -> Blocks | None:
 
 def _groups(composition: Composition) -> int | None:
     shape = composition.shape or ()
-    if composition.view is not None and composition.view.groups is not None:
+    if composition.groups is not None:
         return composition.groups
     channels = shape[1] if len(shape) > 1 else None
     if composition.axes == tuple(range(2, len(shape))):

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.norms.composition import Composition, compositions
+from trtnorm_cli.rewrite.norms.core import Core
+from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.polynomial import Parameter, Polynomial
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewTensors, Reach, Replacement
@@ -36,6 +39,17 @@ def composition_at(m: Match) -> Composition | None:
         m.memory[_MEMORY] = (m.borders, found)
     composition: Composition | None = found.get(id(m.site.outputs[0]))
     return composition
+
+
+def composition_of_node(m: Match, kind: str, groups: int) -> Composition:
+    """The node at the site of ``m``, which normalizes ``groups`` blocks of each sample, as if it were written in pieces."""
+    node, kinds = m.site, m.type_of(m.site.inputs[0])
+    assert kinds is not None, "type and rank are known"
+    epsilon = float(node.attrs.get("epsilon", DEFAULT_EPSILON))
+    formula = Formula(True, "variance", 1.0, epsilon, 1.0, (), Polynomial())
+    core = Core(node.inputs[0], node.outputs[0], (), formula, (node,), native=True)
+    data, output, dtype = node.inputs[0], node.outputs[0], kinds.dtype
+    return Composition(kind, data, output, (), groups, (node,), core, None, None, kinds.shape, dtype, dtype)
 
 
 def reach_of(m: Match, composition: Composition, plan: object) -> Reach | str:
@@ -74,13 +88,12 @@ def runtime_parameters(m: Match, composition: Composition) -> list[str]:
     names = {atom.tensor for polynomial in polynomials for atom in polynomial.atoms() if isinstance(atom, Parameter)}
     if composition.core.native:
         names |= {tensor.name for tensor in composition.core.nodes[0].inputs[1:3] if tensor.name}
-    return sorted(name for name in names if constant_named(m, name) is None)
+    return sorted(name for name in names if constant_named(m, composition, name) is None)
 
 
-def constant_named(m: Match, name: str) -> np.ndarray | None:
-    """The value of the constant ``name`` that a node of the composition at the site of ``m`` reads."""
-    composition = composition_at(m)
-    for node in composition.nodes if composition is not None else ():
+def constant_named(m: Match, composition: Composition, name: str) -> np.ndarray | None:
+    """The value of the constant ``name`` that a node of ``composition`` reads."""
+    for node in composition.nodes:
         for tensor in node.inputs:
             if tensor.name == name:
                 return m.surgery.constant(tensor)
@@ -99,19 +112,21 @@ def _core_part(composition: Composition) -> tuple[Polynomial, Polynomial]:
 def inner_parameters(m: Match, composition: Composition) -> tuple[np.ndarray, np.ndarray]:
     """Scale and shift of the core, constants, in float64, as they broadcast to the core's data.
 
-    Those of an InstanceNormalization count where its instances are the channels; other parameters of nodes do not.
+    Those of a node count where they are along the channels; other parameters of nodes do not.
     """
-    if composition.core.native and _instances_are_channels(composition):
+    if composition.core.native and _parameters_are_channels(composition):
         along = (-1, *[1] * (len(composition.shape or ()) - 2))
         values = [m.surgery.constant(tensor) for tensor in composition.core.nodes[0].inputs[1:3]]
         scale, shift = (value.astype(np.float64).reshape(along) for value in values if value is not None)
         return scale, shift
-    scale, shift = (value_of(m, part) for part in _core_part(composition))
+    scale, shift = (value_of(m, composition, part) for part in _core_part(composition))
     return scale, shift
 
 
-def _instances_are_channels(composition: Composition) -> bool:
+def _parameters_are_channels(composition: Composition) -> bool:
     node, shape = composition.core.nodes[0], composition.shape or (None, None)
+    if node.op == "GroupNormalization":
+        return composition.view is None
     return node.op == "InstanceNormalization" and (composition.groups is None or composition.groups == shape[1])
 
 
@@ -131,19 +146,19 @@ def scale_and_shift(m: Match, composition: Composition) -> tuple[np.ndarray, np.
     if composition.view is not None:
         scale, shift = composition.view.on_source(scale), composition.view.on_source(shift)
     if composition.affine is not None:
-        factor = value_of(m, composition.affine.scale)
-        scale, shift = scale * factor, shift * factor + value_of(m, composition.affine.shift)
+        factor = value_of(m, composition, composition.affine.scale)
+        scale, shift = scale * factor, shift * factor + value_of(m, composition, composition.affine.shift)
     return np.asarray(scale), np.asarray(shift)
 
 
-def value_of(m: Match, polynomial: Polynomial) -> np.ndarray:
+def value_of(m: Match, composition: Composition, polynomial: Polynomial) -> np.ndarray:
     """The value of a polynomial of constants in float64, with the broadcast shape of those."""
     total = np.zeros(())
     for monomial, coefficient in sorted(polynomial.terms, key=repr):
         product = np.asarray(coefficient)
         for atom, exponent in monomial:
             assert isinstance(atom, Parameter), "scale and shift are made of parameters"
-            value = constant_named(m, atom.tensor)
+            value = constant_named(m, composition, atom.tensor)
             assert value is not None, "parameters of run time were refused"
             product = product * value.astype(np.float64) ** exponent
         total = total + product

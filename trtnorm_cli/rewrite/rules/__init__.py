@@ -31,6 +31,7 @@ from trtnorm_cli.rewrite.rules import (
     merge_parallel_convolutions,
     merge_scale_shift,
     microsoft_groupnorm,
+    normalization_in_rows,
     normalization_of_one_element,
     normalization_parameter_types,
     normalization_parameters_to_vectors,
@@ -80,6 +81,7 @@ RULES: tuple[Rule, ...] = (
     layer_norm_channels_first.RULE,
     recompose_instance_norm.RULE,
     recompose_group_norm.RULE,
+    normalization_in_rows.RULE,
     # Right behind its convolution a BatchNormalization folds whatever the shapes are; weights further away have to be searched.
     fold_batchnorm_conv.RULE,
     fold_batchnorm_conv_transpose.RULE,

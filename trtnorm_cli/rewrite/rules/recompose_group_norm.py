@@ -63,15 +63,20 @@ def reach(m: Match) -> Reach | str | None:
         return None
     if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
         return "it is written along rows, which TensorRT compiles to the fewest kernels"
-    if blocks.is_native and not blocks.fits_one_kernel:
+    if blocks.is_native and not _goes_in_rows(m, blocks):
         return "an InstanceNormalization is in its middle, the form with the fewest kernels for groups of that size"
     return reach_of(m, composition, blocks)
+
+
+def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
+    """True where rows are known to be the best form, or may be and builds decide."""
+    return blocks.fits_one_kernel or (m.settings.measured and blocks.row is None)
 
 
 def recomposed(m: Match) -> Replacement:
     assert m.reach is not None, "the rule has a reach"
     blocks: Blocks = m.reach.plan
-    return in_place_of(m, blocks.composition, in_rows(m, blocks) if blocks.fits_one_kernel else native(m, blocks))
+    return in_place_of(m, blocks.composition, in_rows(m, blocks) if _goes_in_rows(m, blocks) else native(m, blocks))
 
 
 RULE = Rule(

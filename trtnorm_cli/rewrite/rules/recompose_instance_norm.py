@@ -70,16 +70,21 @@ def reach(m: Match) -> Reach | str | None:
         return "an InstanceNormalization does it already" if blocks.is_native else reach_of(m, composition, blocks)
     if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
         return "it is written along rows, which TensorRT compiles to the fewest kernels"
-    if blocks.is_native and not blocks.fits_one_kernel:
+    if blocks.is_native and not _goes_in_rows(m, blocks):
         return "an InstanceNormalization does it, the form with the fewest kernels for planes of that size"
     return reach_of(m, composition, blocks)
+
+
+def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
+    """True where rows are known to be the best form, or may be and builds decide."""
+    return blocks.fits_one_kernel or (m.settings.measured and blocks.row is None)
 
 
 def recomposed(m: Match) -> Replacement:
     assert m.reach is not None, "the rule has a reach"
     blocks: Blocks = m.reach.plan
     # A plugin takes the place of a node.
-    wants_node = m.settings.instance_norm.of(describe(m.site)) == "plugin" or not blocks.fits_one_kernel
+    wants_node = m.settings.instance_norm.of(describe(m.site)) == "plugin" or not _goes_in_rows(m, blocks)
     return in_place_of(m, blocks.composition, native(m, blocks) if wants_node else in_rows(m, blocks))
 
 
