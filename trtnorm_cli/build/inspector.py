@@ -15,6 +15,7 @@ from typing import Any
 
 from trtnorm_cli.build.backend import load_backend
 from trtnorm_cli.build.child_process import die_with_parent
+from trtnorm_cli.build.engine_plugins import register_plugins
 from trtnorm_cli.errors import TrtnormError
 
 NO_GPU = "an engine can only be loaded on a machine with an NVIDIA GPU and its driver"
@@ -36,7 +37,7 @@ def ask(engine: Path, backend: str) -> dict[str, Any]:
 
 def load_engine(trt: Any, engine: Path) -> tuple[Any, str]:
     """The deserialised engine and an empty reason, or None and why it cannot be loaded."""
-    messages: list[str] = []
+    messages = register_plugins(trt, engine)
     runtime = trt.Runtime(_quiet_logger(trt, messages))
     loaded = runtime.deserialize_cuda_engine(engine.read_bytes()) if runtime is not None else None
     if loaded is not None:

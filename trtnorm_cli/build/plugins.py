@@ -44,19 +44,26 @@ def make_ready(backend: Backend, logger: Any, parser: Any, request: BuildRequest
 
 
 def _load(registry: Any, path: str, logger: Any) -> TensorRTMessage | None:
-    """Load a plugin library, and warn when no plugin came of it.
+    """Load a plugin library, and warn when no plugin came of it."""
+    before = _addresses(registry)
+    if reason := load_library(registry, path):
+        return TensorRTMessage(reason)
+    if _addresses(registry) == before:
+        logger.warnings.append(f"the plugin library {path} was loaded, and registered no plugin that was not there before")
+    return None
+
+
+def load_library(registry: Any, path: str) -> str:
+    """Load a plugin library; returns why that was not possible.
 
     A library without entry points for the registry may register its plugins by itself as soon as it is loaded.
     """
-    before = _addresses(registry)
     try:
         if registry.load_library(path) is None:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     except (OSError, RuntimeError, ValueError) as error:
-        return TensorRTMessage(f"{NOT_LOADED}{path} cannot be loaded: {error}")
-    if _addresses(registry) == before:
-        logger.warnings.append(f"the plugin library {path} was loaded, and registered no plugin that was not there before")
-    return None
+        return f"{NOT_LOADED}{path} cannot be loaded: {error}"
+    return ""
 
 
 def _addresses(registry: Any) -> set[Address]:
