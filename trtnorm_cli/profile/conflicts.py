@@ -91,7 +91,8 @@ def notes_between(
         if legal[name].conditions and not _all_legal(legal[name], corners, step or 1):
             rule = legal[name].rule()
             advice = f"; multiple_of: {rule.multiple_of} says so" if rule is not None and rule.multiple_of else ""
-            yield f"profile {profile.name}: between {corners[0]} and {corners[2]}, {legal[name].text()}{advice}"
+            text = legal[name].text() or f"{name} must satisfy {text_of(legal[name].conditions[0])}"
+            yield f"profile {profile.name}: between {corners[0]} and {corners[2]}, {text}{advice}"
     for constraint in constraints:
         if len(constraint.symbols) > 1 and constraint.symbols <= set(sizes) and not _holds_between(constraint, sizes, legal):
             names = " and ".join(sorted(constraint.symbols))

@@ -19,6 +19,7 @@ from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, value_symbo
 from trtnorm_cli.profile.problems import Problem, refusal
 from trtnorm_cli.profile.shape_inputs import missing_values
 from trtnorm_cli.shapes.constraint import Constraint
+from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import legal_sizes, repaired
@@ -124,10 +125,11 @@ def _conflicts(
     edits: list[Edit] | None = []
     for index, one in enumerate(fitted.profiles):
         sizes = sizes_of(one, inputs)
-        broken = [c for c in found.constraints if any(not c.holds(_at(sizes, corner)) for corner in range(3))]
+        conditions = [c.condition for c in found.constraints]
+        corners = [values_at(conditions, _at(sizes, corner)) for corner in range(3)]
+        broken = [c for c, values in zip(found.constraints, zip(*corners, strict=True), strict=True) if 0 in values]
         if not broken:
             continue
-        conditions = [c.condition for c in found.constraints]
         legal = legal_sizes(conditions, sizes)
         better = repaired([*conditions, *_multiples(one)], sizes)
         own_edits = None if better is None else edits_for(profile, index, inputs, better, _new_multiples(legal, better, one))

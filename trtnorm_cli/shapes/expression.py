@@ -22,6 +22,7 @@ Monomial = tuple["Atom", ...]
 _COUNTER = itertools.count()
 # Polynomials with more terms are kept as products: expanding them costs more than it could simplify.
 _MOST_TERMS = 64
+_LONGEST_TEXT = 400
 COMPARISONS = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 # Operators that are written between their arguments: those that bind like a product, and those that bind less than a sum.
 _TIGHT = frozenset({"floordiv", "mod"})
@@ -34,15 +35,24 @@ class Atom:
     ``serial`` grows with creation: the arguments of an atom have smaller ones. ``low`` is a lower bound, None if unknown.
     """
 
-    __slots__ = ("__weakref__", "args", "low", "op", "serial", "symbols")
+    __slots__ = ("__weakref__", "_text", "args", "low", "op", "serial", "symbols")
     _known: ClassVar[WeakValueDictionary[tuple[object, ...], Atom]] = WeakValueDictionary()
     symbols: frozenset[str]
 
     def __init__(self, op: str, args: tuple[Argument, ...], low: int | None) -> None:
         self.op, self.args, self.low = op, args, low
         self.serial = next(_COUNTER)
+        self._text: str | None = None
         own = {str(args[0])} if op == "symbol" else set()
         self.symbols = frozenset(own.union(*(a.symbols for a in args if isinstance(a, Expr))))
+
+    @property
+    def text(self) -> str:
+        """The function as one reads it. What would be very long, because parts of it occur again and again, is cut."""
+        if self._text is None:
+            text = _atom_text(self)
+            self._text = text if len(text) <= _LONGEST_TEXT else f"{self.op}(…)"
+        return self._text
 
     @classmethod
     def of(cls, op: str, args: tuple[Argument, ...], low: int | None = None) -> Atom:
@@ -286,7 +296,7 @@ def _extreme(op: str, values: Iterable[Size]) -> Size:
     lows = [lower_bound(value) for value in kept]
     known = [low for low in lows if low is not None]
     low = max(known, default=None) if op == "max" else (min(known) if len(known) == len(lows) else None)
-    return apply(op, *sorted(kept, key=str), low=low)
+    return apply(op, *sorted(kept, key=_place), low=low)
 
 
 def _keep_extreme(op: str, kept: list[Size], value: Size) -> None:
@@ -328,7 +338,14 @@ def _sides(a: Size, b: Size) -> tuple[Size, Size]:
     """Both in an order of their own, so that ``a == b`` and ``b == a`` are one condition; numbers come last."""
     if isinstance(a, int) or isinstance(b, int):
         return (b, a) if isinstance(a, int) else (a, b)
-    return (a, b) if str(a) <= str(b) else (b, a)
+    return (a, b) if _place(a) <= _place(b) else (b, a)
+
+
+def _place(value: Size) -> tuple[object, ...]:
+    """Numbers first, then expressions by what was made first; an order that costs nothing."""
+    if isinstance(value, int):
+        return (0, value)
+    return (1, tuple((tuple(atom.serial for atom in atoms), coefficient) for atoms, coefficient in value.terms))
 
 
 def at_most(a: Size, b: Size) -> Size:
@@ -437,7 +454,7 @@ def text_of(value: Argument) -> str:
     """``value`` as one reads it: ``2*((H - 1)//16) + 2``, which ``shapes.parse`` reads back."""
     if not isinstance(value, Expr):
         return str(value)
-    ordered = sorted(value.terms, key=lambda term: (-len(term[0]), [_atom_text(atom) for atom in term[0]]))
+    ordered = sorted(value.terms, key=lambda term: (-len(term[0]), [atom.text for atom in term[0]]))
     alone = len(ordered) == 1
     text = ""
     for atoms, coefficient in ordered:
@@ -449,9 +466,9 @@ def text_of(value: Argument) -> str:
 
 def _term_text(atoms: Monomial, coefficient: int, alone: bool, binds: bool) -> str:
     if coefficient == 1 and len(atoms) == 1:
-        text = _atom_text(atoms[0])
+        text = atoms[0].text
         return text if alone or (atoms[0].op not in _LOOSE and binds) else f"({text})"
-    factors = [f"({_atom_text(atom)})" if atom.op in _TIGHT | _LOOSE else _atom_text(atom) for atom in atoms]
+    factors = [f"({atom.text})" if atom.op in _TIGHT | _LOOSE else atom.text for atom in atoms]
     return "*".join(factors if coefficient == 1 and factors else [str(coefficient), *factors])
 
 

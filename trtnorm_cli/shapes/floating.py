@@ -26,8 +26,8 @@ def to_size(value: Value) -> Size:
     """The number without its fraction."""
     if isinstance(value, float):
         return int(value)
-    whole = _whole(value)
-    return apply("to_int", value) if whole is None else whole
+    exact = whole(value)
+    return apply("to_int", value) if exact is None else exact
 
 
 def add(a: Value, b: Value, kind: str) -> Value:
@@ -62,7 +62,7 @@ def ceil(value: Value) -> Value:
 def round_half_even(value: Value) -> Value:
     if isinstance(value, float):
         return float(np.rint(value))
-    return value if _whole(value) is not None else apply("float_round", value)
+    return value if whole(value) is not None else apply("float_round", value)
 
 
 def plain(op: str, value: Value) -> Value:
@@ -73,11 +73,11 @@ def plain(op: str, value: Value) -> Value:
 def _rounded_to_whole(op: str, value: Value, quotient: Callable[[Size, Size], Size], exact: Callable[[float], int]) -> Value:
     if isinstance(value, float):
         return float(exact(value)) if math.isfinite(value) else value
-    if _whole(value) is not None:
+    if whole(value) is not None:
         return value
     atom = _atom(value, "float_div")
     if atom is not None and atom[2] in _EXACT:
-        numerator, divisor = _whole(atom[0]), _whole(atom[1])
+        numerator, divisor = whole(atom[0]), whole(atom[1])
         if numerator is not None and divisor is not None:
             return from_size(quotient(numerator, divisor), str(atom[2]))
     return apply(op, value)
@@ -86,7 +86,7 @@ def _rounded_to_whole(op: str, value: Value, quotient: Callable[[Size, Size], Si
 def _combined(op: str, a: Value, b: Value, kind: str, exact: Callable[[Size, Size], Size]) -> Value:
     if isinstance(a, float) and isinstance(b, float):
         return _rounded(op, a, b, kind)
-    left, right = _whole(a), _whole(b)
+    left, right = whole(a), whole(b)
     if left is not None and right is not None and kind in _EXACT:
         return from_size(exact(left, right), kind)
     return apply(op, a, b, kind)
@@ -99,7 +99,7 @@ def _rounded(op: str, a: float, b: float, kind: str) -> float:
         return float(functions[op](number(a), number(b)))
 
 
-def _whole(value: object) -> Size | None:
+def whole(value: object) -> Size | None:
     """The size that ``value`` is, where it certainly is a whole number."""
     if isinstance(value, float):
         return int(value) if math.isfinite(value) and value == int(value) else None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from trtnorm_cli.shapes import floating
 from trtnorm_cli.shapes.expression import (
     Expr,
     Size,
@@ -66,9 +67,11 @@ def constant_of_shape(node: Node) -> list[SymbolicTensor]:
 def range_(node: Node) -> list[SymbolicTensor]:
     dtype = node.input(0).dtype
     ends = [node.input(i).vector() for i in range(3)]
-    if any(end is None or len(end) != 1 or end[0] is None for end in ends) or node.input(0).floating:
+    if any(end is None or len(end) != 1 or end[0] is None for end in ends):
         return [SymbolicTensor(dtype, (None,))]
     start, limit, step = (end[0] for end in ends if end is not None)
+    if node.input(0).floating:
+        return [SymbolicTensor(dtype, (_float_range(start, limit, step),))]
     if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
         values = range(start, limit, step)
         return [vector_of(list(values), dtype) if len(values) <= MOST_ELEMENTS else SymbolicTensor(dtype, (len(values),))]
@@ -76,6 +79,14 @@ def range_(node: Node) -> list[SymbolicTensor]:
         return [SymbolicTensor(dtype, (None,))]
     count = ceil_divide(limit - start, step) if step > 0 else ceil_divide(start - limit, -step)
     return [SymbolicTensor(dtype, (maximum(count, 0),))]
+
+
+def _float_range(start: object, limit: object, step: object) -> Size | None:
+    """How many numbers a Range of floating-point numbers has, where all three are whole."""
+    first, last, by = floating.whole(start), floating.whole(limit), floating.whole(step)
+    if first is None or last is None or not isinstance(by, int) or by <= 0:
+        return None
+    return maximum(ceil_divide(last - first, by), 0)
 
 
 def reshape(node: Node) -> list[SymbolicTensor]:
