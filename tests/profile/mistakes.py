@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 import yaml
 
@@ -45,6 +46,10 @@ def _elements() -> onnx.ModelProto:
     return parse("g (float[N, 6] x, int64[2] shape) => (float[?, ?] y) { y = Reshape(x, shape) }")
 
 
+def _flat() -> onnx.ModelProto:
+    return parse("g (float[N, 4, 6] x) => (float[N, ?] y) { y = Reshape(x, t) }", {"t": np.array([0, -1])})
+
+
 DIMS = "dims:\n  N: {min: 1, opt: 1, max: 2}\n"
 FIXED = "  H: 9\n  W: 9\n"
 ONE = image("1x3x9x9", "1x3x9x9", "2x3x9x9")
@@ -82,6 +87,7 @@ MISTAKES = (
     Mistake("a broadcast that fails at max", _broadcast(), DIMS + ranges(H="4 8 8", K="4 8 16"), 3, "at node -> y (Add)"),
     Mistake("min smaller than the kernel", _kernel(), DIMS + ranges(H="5 16 32", W="9 9 9"), 3, "at node wide (Conv)"),
     Mistake("sizes that must be multiples", raft(), DIMS + ranges(H="135 540 2156", W="135 960 3840"), 3, RAFT_RULE),
+    Mistake("a min of zero", _flat(), "dims:\n" + ranges(N="0 1 4"), 2, "must not be 0, or what -1 stands for"),
     Mistake("no multiples of what they should be", parse(IMAGE),
             "dims:\n  N: 1\n  H: {min: 60, opt: 64, max: 100, multiple_of: 8}\n  W: 9\n", 3, "60 is not a multiple of 8"),
     Mistake("no elements of a shape tensor", _elements(), DIMS, None, "the elements of the input shape decide sizes"),

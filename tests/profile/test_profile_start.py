@@ -51,6 +51,13 @@ def test_elements_that_decide_sizes():
     assert [int(np.prod(corner)) for corner in values] == [6, 48, 192]
 
 
+def test_the_start_is_not_larger_than_what_is_allowed():
+    model = parse("g (float[N, 512, H, W] x) => (float[?, ?, ?, ?] y) { y = Conv(x, w) }", {"w": random(8192, 512, 1, 1)})
+    _, proof = started(model)
+    assert proof.fitted.profiles[0].at("max")["x"] == (8, 512, 224, 224)
+    assert proof.memory[0].total < 80 << 30
+
+
 def test_what_is_known_stays():
     model = parse("g (float[N, 4] a, float[M, 4] b) => (float[N, 4] y) { y = Add(a, b) }")
     known = parse_profile("dims: {N: {min: 3, opt: 5, max: 9}}").dims

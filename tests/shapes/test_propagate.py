@@ -231,3 +231,28 @@ def test_a_large_weight_is_not_read(monkeypatch):
     model = parse("g (float[N, 4, 8, 8] x) => (float[N, 4, 6, 6] y) { y = Conv(x, w) }", {"w": random(64, 4, 3, 3)})
     model.graph.initializer[0].ClearField("raw_data")
     assert [str(size) for size in propagate(model).tensors["y"].shape] == ["N", "64", "6", "6"]
+
+
+def test_operators_without_a_rule_are_inferred_by_onnx():
+    """DFT has none here; its sizes come out as the expressions that went in."""
+    body = "p = MaxPool<kernel_shape=[2, 1], strides=[2, 1]>(x) d = DFT<axis=2>(p) y = Add(d, t)"
+    model = parse(f"g (float[N, 4, H, 1] x) => (float[?, ?, ?, ?] y) {{ {body} }}", {"t": random(1, 4, 6, 2)})
+    assert str(propagate(model).tensors["d"].shape) == "(N, 4, H//2, 2)"
+    assert agree(model, {"N": 3, "H": 12}, {"N": 1, "H": 13}, {"N": 2, "H": 16}) == [True, True, False]
+
+
+def test_a_node_of_another_domain_is_unknown_and_demands_nothing():
+    text = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
+        g (float[N, 4] x) => (float[?, ?] y) { a = my.thing(x) y = Add(a, x) }"""
+    found = propagate(onnx.parser.parse_model(text))
+    assert found.unread == ["-> a (thing)", "-> y (Add)"]
+    assert found.constraints == []
+
+
+def test_sizes_that_occur_again_and_again_stay_short():
+    """Each of 60 levels is made of the two before it: written out, the last would have more parts than there is memory."""
+    pools = [f"a{i} = Add(c{i - 1}, c{i - 2}) c{i} = MaxPool<kernel_shape=[2], pads=[0, 1]>(a{i})" for i in range(2, 60)]
+    first = "c0 = MaxPool<kernel_shape=[2], strides=[2]>(x) c1 = MaxPool<kernel_shape=[3], strides=[2]>(x)"
+    found = propagate(parse(f"g (float[N, 3, H] x) => (float[?, ?, ?] y) {{ {first} {' '.join(pools)} y = Relu(c59) }}"))
+    assert len(str(found.tensors["y"].shape[2])) < 1000
+    assert [all(c.holds({"N": 1, "H": h}) for c in found.constraints) for h in (11, 16)] == [True, False]

@@ -81,9 +81,9 @@ def command(
     export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
     with BuildProgress() as progress, opened_model(model, profile, export, progress) as opened:
         prepared = prepare_opened(opened, profile, snap)
+        print_proof(prepared.proof)
         earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
         if earlier is None:
-            print_proof(prepared.proof)
             options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, isolate, not no_compare, seed)
             manifest = pipeline.build(prepared, engine, options, progress)
     if earlier is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 
 from trtnorm_cli.profile.edits import Corners
+from trtnorm_cli.profile.memory import MOST_BYTES, estimate_memory
 from trtnorm_cli.profile.model import DimRange
 from trtnorm_cli.profile.model_input import ModelInput, value_symbol
 from trtnorm_cli.profile.paste import Start, default_ranges
@@ -29,12 +30,20 @@ def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mappi
     conditions = [constraint.condition for constraint in found.constraints]
     free = [name for name in sizes if name not in (known or {})]
     fitting = repaired(conditions, sizes, values or free) or repaired(conditions, sizes, free) or sizes
+    fitting = next((s for s in _smaller(fitting) if estimate_memory(model, found, "", s).total <= MOST_BYTES), fitting)
     legal = legal_sizes(conditions, fitting)
     return Start(
         {name: _range(fitting[name], legal[name], dim) for name, dim in usual.items()},
         {name: value_range([fitting[value_symbol(name, i)] for i in range(count)]) for name, count in elements.items()},
         _rules(usual, legal),
     )
+
+
+def _smaller(sizes: dict[str, Corners]) -> Iterator[dict[str, Corners]]:
+    """The sizes, and smaller ones that fit as well: up to opt, and only min."""
+    yield sizes
+    yield {name: (low, opt, opt) for name, (low, opt, _) in sizes.items()}
+    yield {name: (low, low, low) for name, (low, _, _) in sizes.items()}
 
 
 def _range(corners: Corners, legal: LegalSizes, usual: DimRange) -> DimRange:

@@ -18,6 +18,7 @@ from trtnorm_cli.shapes.expression import (
     both,
     ceil_divide,
     choice,
+    different,
     equal,
     floor_divide,
     is_choice,
@@ -118,6 +119,9 @@ def _reshaped(node: Node, source: SymbolicTensor, wanted: list[Any]) -> Shape:
         return tuple(wanted)
     if others == 0:
         return tuple(None if axis in guesses else size for axis, size in enumerate(wanted))
+    for axis, size in enumerate(wanted):
+        text = f"dimension {axis} must not be 0, or what -1 stands for cannot be told"
+        node.require(different(size, 0), text, ("it", size))
     node.require(
         equal(modulo(have, others), 0), "the number of elements must be divisible by what -1 leaves", *_elements_sides(*sides)
     )
