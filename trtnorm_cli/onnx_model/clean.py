@@ -82,6 +82,8 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
     from trtnorm_cli.onnx_model.ir_model import close_model, open_model
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
+    from trtnorm_cli.onnx_model.operand_types import give_constants_the_type_of_the_data
+    from trtnorm_cli.onnx_model.sequence_lists import replace_joined_sequences
     from trtnorm_cli.onnx_model.sequences import replace_sequence_elements
     from trtnorm_cli.onnx_model.tidy import (
         count_identities,
@@ -104,10 +106,12 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
         if folding:
             shapes = _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
-        if replace_sequence_elements(opened.model, counts) and folding:
+        replaced = replace_sequence_elements(opened.model, counts) + replace_joined_sequences(opened.model, counts)
+        if replaced and folding:
             shapes |= _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
         make_biases_vectors(opened.model, counts)
+        give_constants_the_type_of_the_data(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)
     remove_dead_nodes(opened.model, counts)
     result = close_model(opened, shapes)

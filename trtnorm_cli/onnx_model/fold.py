@@ -159,6 +159,8 @@ def _split_is_expressible(node: ir.Node, opset: int) -> bool:
     split = node.inputs[1] if len(node.inputs) > 1 else None
     if split is None:
         return True  # left alone by the library
+    if split.dtype != ir.DataType.INT64:
+        return False  # it would pass int32 on to Split, which takes int64 alone
     constant = split.const_value
     if constant is not None:
         return opset >= (18 if len(constant.shape) == 0 else 13)

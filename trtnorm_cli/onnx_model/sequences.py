@@ -26,7 +26,7 @@ def replace_sequence_elements(model: ir.Model, counts: Counter[str]) -> int:
     replaced = 0
     for node in list(model.graph.all_nodes()):
         if node.op_type == "SequenceAt" and node.domain == "" and isinstance(node.graph, ir.Graph):
-            made = _Made(node.graph, node)
+            made = Made(node.graph, node)
             element = _element(node, made)
             if element is not None:
                 made.replace(element)
@@ -36,7 +36,7 @@ def replace_sequence_elements(model: ir.Model, counts: Counter[str]) -> int:
 
 
 @dataclass
-class _Made:
+class Made:
     """New nodes that stand in for one node of ``graph``; they enter the graph when it is replaced."""
 
     graph: ir.Graph
@@ -79,29 +79,31 @@ def _dtype(node: ir.Node) -> ir.DataType:
     return ir.DataType.UNDEFINED if data is None or data.dtype is None else data.dtype
 
 
-def _element(node: ir.Node, made: _Made) -> ir.Value | None:
+def _element(node: ir.Node, made: Made) -> ir.Value | None:
     """The tensor that ``node`` takes from its sequence; None when that is not known."""
-    sequence, index = node.inputs[0], _integer(node.inputs[1])
+    sequence, index = node.inputs[0], integer(node.inputs[1])
     producer = None if sequence is None else sequence.producer()
     if producer is None or producer.domain != "" or index is None:
         return None
-    if producer.op_type == "SequenceConstruct":
-        return producer.inputs[index] if -len(producer.inputs) <= index < len(producer.inputs) else None
-    return _part(producer, index, made) if producer.op_type == "SplitToSequence" else None
+    listed = elements_behind(sequence)
+    if listed is not None:
+        return listed[index] if -len(listed) <= index < len(listed) else None
+    return part_of_split(producer, index, made) if producer.op_type == "SplitToSequence" else None
 
 
-def _part(split: ir.Node, index: int, made: _Made) -> ir.Value | None:
-    data, axis = split.inputs[0], _attribute(split, "axis", 0)
+def part_of_split(split: ir.Node, index: int, made: Made) -> ir.Value | None:
+    """Element ``index`` of what SplitToSequence gives; None when it cannot be told."""
+    data, axis = split.inputs[0], attribute(split, "axis", 0)
     lengths = split.inputs[1] if len(split.inputs) > 1 else None
     if data is None:
         return None
     if lengths is None:
-        if not _attribute(split, "keepdims", 1):
+        if not attribute(split, "keepdims", 1):
             return made.call("Gather", data, made.constant(np.array(index)), axis=axis)
         return _slice(data, (index, index + 1 if index != -1 else _END), axis, made)
     if lengths.const_value is None:
         return _part_at_run_time(data, axis, lengths, index, made)
-    bounds = _bounds(lengths.const_value.numpy(), index, _size(data, axis))
+    bounds = _bounds(lengths.const_value.numpy(), index, size_of_axis(data, axis))
     return None if bounds is None else _slice(data, bounds, axis, made)
 
 
@@ -117,9 +119,13 @@ def _bounds(lengths: np.ndarray, index: int, size: int | None) -> tuple[int, int
     return end - int(lengths[index]), end
 
 
-def _part_at_run_time(data: ir.Value, axis: int, length: ir.Value, index: int, made: _Made) -> ir.Value | None:
-    """A part of a size that all share and that is known at run time, as ``chunk`` of a dynamic dimension has them."""
-    if length.shape is None or len(length.shape) != 0 or length.dtype not in _INTEGERS or index < 0:
+def _part_at_run_time(data: ir.Value, axis: int, length: ir.Value, index: int, made: Made) -> ir.Value | None:
+    """A part whose size is known at run time: one that all share, as ``chunk`` of a dynamic dimension has them, or its own."""
+    if length.shape is None or length.dtype not in _INTEGERS or index < 0:
+        return None
+    if len(length.shape) == 1:
+        return _part_of_own_size(data, axis, length, index, made)
+    if len(length.shape) != 0:
         return None
     kind = length.dtype.numpy()
     step = made.call("Reshape", length, made.constant(np.array([1])))
@@ -127,21 +133,58 @@ def _part_at_run_time(data: ir.Value, axis: int, length: ir.Value, index: int, m
     return made.call("Slice", data, start, end, made.constant(np.array([axis], kind)))
 
 
-def _slice(data: ir.Value, bounds: tuple[int, int], axis: int, made: _Made) -> ir.Value:
+def _part_of_own_size(data: ir.Value, axis: int, lengths: ir.Value, index: int, made: Made) -> ir.Value:
+    """It begins where those before it end: at the last entry of a running sum that has a zero in front."""
+    sizes = lengths if lengths.dtype == ir.DataType.INT64 else made.call("Cast", lengths, to=int(ir.DataType.INT64))
+    padded = made.call("Concat", made.constant(np.array([0])), _slice(sizes, (0, index + 1), 0, made), axis=0)
+    ends = made.call("CumSum", padded, made.constant(np.array(0)))
+    start, end = (_slice(ends, (at, at + 1), 0, made) for at in (index, index + 1))
+    return made.call("Slice", data, start, end, made.constant(np.array([axis])))
+
+
+def _slice(data: ir.Value, bounds: tuple[int, int], axis: int, made: Made) -> ir.Value:
     return made.call("Slice", data, *(made.constant(np.array([value])) for value in (*bounds, axis)))
 
 
-def _attribute(node: ir.Node, name: str, default: int) -> int:
+def elements_behind(value: ir.Value | None) -> list[ir.Value] | None:
+    """The elements of a sequence that is put together one by one; None for any other."""
+    node = None if value is None else value.producer()
+    if node is None or node.domain != "":
+        return None
+    if node.op_type == "Identity":
+        return elements_behind(node.inputs[0])
+    if node.op_type in ("SequenceConstruct", "SequenceEmpty"):
+        return [item for item in node.inputs if item is not None]
+    held = elements_behind(node.inputs[0]) if node.op_type in ("SequenceInsert", "SequenceErase") else None
+    return None if held is None else _edited(node, held)
+
+
+def _edited(node: ir.Node, held: list[ir.Value]) -> list[ir.Value] | None:
+    """The elements after one was put in or taken out; by default at the end."""
+    inserts = node.op_type == "SequenceInsert"
+    at = node.inputs[2 if inserts else 1 :]
+    place = len(held) - (not inserts) if not at or at[0] is None else integer(at[0])
+    if place is None or not -len(held) <= place <= len(held) - (not inserts):
+        return None
+    place += len(held) if place < 0 else 0
+    item = node.inputs[1] if inserts else None
+    if inserts:
+        return None if item is None else [*held[:place], item, *held[place:]]
+    return [*held[:place], *held[place + 1 :]]
+
+
+def attribute(node: ir.Node, name: str, default: int) -> int:
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_int()
 
 
-def _integer(value: ir.Value | None) -> int | None:
+def integer(value: ir.Value | None) -> int | None:
+    """The value of a constant of one element."""
     constant = None if value is None else value.const_value
     return None if constant is None or constant.size != 1 else int(constant.numpy().reshape(()))
 
 
-def _size(value: ir.Value, axis: int) -> int | None:
+def size_of_axis(value: ir.Value, axis: int) -> int | None:
     if value.shape is None or not -len(value.shape) <= axis < len(value.shape):
         return None
     size = value.shape[axis]
