@@ -78,3 +78,16 @@ def test_what_launches_nothing_is_not_counted():
     kinds = ["signal", "wait", "shape_call", "kgen", "correlation", "runtime_fusion"]
     layers = read_layer_table(table(*(line(f"l{i}", kind, "", "") for i, kind in enumerate(kinds)), "Name: odd"))
     assert [layer.get("type") for layer in launched(layers)] == ["kgen", "correlation", "runtime_fusion", None]
+
+
+def test_the_form_of_older_releases():
+    """Before 1.7, type and layout are one entry, and constants are not listed."""
+    (layer,) = read_layer_table(
+        "Layers:\nName: c_U0, LayerType: correlation, Inputs: [ { Name: x, Dimensions: [-1,2], Format/Datatype: Float }, { "
+        "Name: z, Dimensions: [2], Format/Datatype: Half }], Outputs: [ { Name: y, Dimensions: [], Format/Datatype: Float }], "
+        "TacticName: t, StreamId: 0, Metadata: [ONNX Layer: c]\x1f[ONNX Layer: d]"
+    )
+    assert [(t["name"], t["shape"], t["dtype"], t["format"]) for t in layer["inputs"]] == [
+        ("x", [-1, 2], "Float", ""), ("z", [2], "Half", "")
+    ]  # fmt: skip
+    assert (layer["outputs"][0]["shape"], layer["onnx_nodes"]) == ([], ["c", "d"])

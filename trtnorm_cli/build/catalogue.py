@@ -1,6 +1,6 @@
 """What TensorRT's messages mean, as data: one entry for each family of messages.
 
-The texts were read from TensorRT for RTX 1.7; TensorRT 10 and 11 use the same parser.
+The texts were read from TensorRT for RTX 1.4 and 1.7; TensorRT 10 and 11 use the same parser.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NO_DRIVER = re.compile(r"cudaError 35|CUDA initialization failure with error: 35")
+_NO_DRIVER = re.compile(r"cudaError 35|checkMacros\.cpp::catchCudaError|CUDA initialization failure with error: 35")
 
 # What to run next. {model} is the user's model, {profile} the option that names the build profile.
 INSPECT = "trtnorm inspect {model}"
@@ -87,13 +87,13 @@ CATALOGUE: tuple[Entry, ...] = (
         ISOLATE,
     ),
     Entry(
-        r"must resolve to a build-time constant",
+        r"must resolve to a build-time constant|must be an initializer",
         "axes, shapes or weights are computed at run time where TensorRT needs constants",
         "export with static values here; `trtnorm rewrite` has folded what could be folded",
         EXPLAIN,
     ),
     Entry(
-        r"Plugin not found",
+        r"Plugin not found|Op type \S+ is not supported",
         "TensorRT knows no operator and no plugin of this name",
         "check the operator's name and domain; decompose it into standard ONNX operators when exporting",
     ),

@@ -13,12 +13,15 @@ from typing import Any
 NOT_LAUNCHED = frozenset({"signal", "wait", "shape_call"})
 
 _LAYER = re.compile(
-    r"^Name: (?P<name>.*?), LayerType: (?P<type>\w+), Inputs: \[(?P<inputs>.*?)\], Constants: \[(?P<constants>.*?)\], "
-    r"Outputs: \[(?P<outputs>.*?)\], TacticName: (?P<tactic>.*?), StreamId: (?P<stream>\d+)(?:, EventId: \d+)?"
+    r"^Name: (?P<name>.*?), LayerType: (?P<type>\w+), Inputs: \[(?P<inputs>.*?)\], "
+    r"(?:Constants: \[(?P<constants>.*?)\], )?Outputs: \[(?P<outputs>.*?)\], "
+    r"TacticName: (?P<tactic>.*?), StreamId: (?P<stream>\d+)(?:, EventId: \d+)?"
     r"(?:, Metadata: (?P<metadata>.*))?$"
 )
+# Before release 1.7 type and layout are one entry, and constants are not listed.
 _TENSOR = re.compile(
-    r"\{ Name: (?P<name>.*?), Dimensions: \[(?P<shape>[-\d,]*)\].*?Datatype: (?P<dtype>\w+), Format: (?P<format>.*?) \}"
+    r"\{ Name: (?P<name>.*?), Dimensions: \[(?P<shape>[-\d,]*)\]"
+    r"(?:, Format/Datatype: (?P<both>.*?)|.*?Datatype: (?P<dtype>\w+), Format: (?P<format>.*?)) \}"
 )
 # The entries are separated by a control character; a node's name may itself end in a bracket.
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1f|$)")
@@ -63,10 +66,10 @@ def _read_tensors(text: str) -> list[dict[str, Any]]:
 
 
 def _read_tensor(found: re.Match[str]) -> dict[str, Any]:
-    layout = _FORMAT.match(found["format"])
+    layout = _FORMAT.match(found["format"] or "")
     return {
         "name": found["name"],
         "shape": [int(size) for size in found["shape"].split(",") if size],
-        "dtype": found["dtype"],
-        "format": layout[1] if layout else found["format"],
+        "dtype": found["dtype"] or found["both"],
+        "format": layout[1] if layout else found["format"] or "",
     }

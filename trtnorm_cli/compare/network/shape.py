@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx import TensorProto
 
 from .context import LayerContext
+from .reading import dims_of
 
 
 def shuffle(layer: LayerContext) -> str:
@@ -30,8 +31,8 @@ def _transposed(layer: LayerContext, x: str, permutation: tuple[int, ...], rank:
 def _reshaped(layer: LayerContext, x: str) -> str:
     if layer.has(1):
         target = layer.int64(1)
-    elif layer.handle.reshape_dims is not None:
-        target = layer.ints(*layer.handle.reshape_dims)
+    elif (dims := dims_of(layer.handle.reshape_dims)) is not None:
+        target = layer.ints(*dims)
     else:
         return x
     allow_zero = int(not layer.handle.zero_is_placeholder)

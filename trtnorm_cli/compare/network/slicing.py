@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto
 
 from .context import LayerContext
+from .reading import dims_of
 
 _BEYOND = np.iinfo(np.int64)
 
@@ -44,8 +45,7 @@ def _axes(layer: LayerContext) -> list[int] | None:
     if layer.has(5):
         known = layer.constant(5)
         return None if known is None else [int(axis) % rank for axis in known.reshape(-1)]
-    static = layer.handle.axes
-    return [axis % rank for axis in static] if static is not None and len(static) > 0 else list(range(rank))
+    return [axis % rank for axis in dims_of(layer.handle.axes) or range(rank)]
 
 
 def _over_all_axes(layer: LayerContext, *extents: _Extent) -> tuple[_Extent, ...]:
