@@ -149,6 +149,9 @@ CASES = {
         ({"x": ((4, 4), (3, 4), (8, 4))},)),
     "an input without profile": Case(
         model(TWO.format(a="N", b="N", rest="y = Add(x, z)")), "a dynamic input has no shapes", "", ({"x": POINT},)),
+    "a shape input without values": Case(
+        model("(float[?, 4] x, int64[2] s) => (float[] y) { y = Reshape(x, s) }"), "the optimization profile gives none", "",
+        ({"x": ((2, 4), (2, 4), (4, 4))},)),
     "one name, two sizes": Case(
         model(TWO.format(a="N", b="N", rest="y = Concat <axis=0>(x, z)")),
         "dimensions with one symbolic name must be equal", "",

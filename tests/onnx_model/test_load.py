@@ -217,6 +217,7 @@ EXTERNAL = {
     "negative length": ({"location": "w.bin", "length": "-1"}, "the external data is -1 bytes"),
     "too short a length": ({"location": "w.bin", "length": "100"}, "the external data is 100 bytes from 0 on, the tensor"),
     "truncated": ({"location": "short.bin"}, "the external data file short.bin is truncated: 288 bytes are needed, it has 100"),
+    "a hard link": ({"location": "hard"}, "the external data file hard is a hard link"),
     "past the end": (
         {"location": "w.bin", "offset": "8"}, "the external data file w.bin is truncated: 296 bytes are needed, it has 288"
     ),
@@ -233,6 +234,8 @@ def test_external_data_that_cannot_be_used(tmp_path, entries, summary):
     (folder / "folder").mkdir()
     (folder / "link").symlink_to(tmp_path / "w.bin")
     os.mkfifo(folder / "pipe")
+    (tmp_path / "secret").write_bytes(bytes(WEIGHT_BYTES))
+    os.link(tmp_path / "secret", folder / "hard")
     error = refusal(saved(with_external(entries), folder / "m.onnx"))
     assert error.summary.startswith(summary)
     assert error.where == f"{folder / 'm.onnx'}, tensor w"

@@ -30,9 +30,6 @@ from trtnorm_cli.build.request import CANNOT_WRITE, LOG_FILE, BuildRequest, Buil
 from trtnorm_cli.build.settings import apply_settings, faults_of, notes_of
 from trtnorm_cli.errors import TrtnormError
 
-# A warning only, while the engine that is built fails at that end of the profile when it runs.
-_FAILS_AT_EXTREMES = "not self-consistent"
-
 
 class Refused(Exception):
     """TensorRT said no at ``stage``; the reasons are in ``messages``."""
@@ -208,8 +205,6 @@ class Build:
         plan = self.builder.build_serialized_network(network, config)
         if plan is None:
             raise Refused("build", self._logged_errors())
-        if extremes := [text for text in unique(self.logger.warnings) if _FAILS_AT_EXTREMES in text]:
-            raise Refused("profile", [TensorRTMessage(text) for text in extremes])
         if (cache := self._timing_cache()) is not None:
             timing_cache.store(config, cache)
         return plan

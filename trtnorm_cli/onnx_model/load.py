@@ -137,6 +137,12 @@ def _external_file(path: Path, tensor: onnx.TensorProto) -> Path:
             where,
             f"copy {location} into {path.parent}; a model with external data is two files",
         )
+    if file.stat().st_nlink > 1:  # any file of the disk can be given such a name; ONNX does not read it either
+        raise ModelError(
+            f"the external data file {location} is a hard link: the same file has another name elsewhere",
+            where,
+            f"make it a file of its own: cp {location} copy && mv copy {location}",
+        )
     _require_size(file, entries, tensor, where)
     return file
 
