@@ -6,10 +6,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.models import operators, parse, random
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.compare.float64 import evaluate_float64
+from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, for_builder
 from trtnorm_cli.rewrite.rules import instance_norm_to_plugin as rule
 from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
@@ -190,6 +193,31 @@ def test_the_builder_gets_the_inputs_of_the_plugin(rewrite, opset):
     assert [list(node.input) for node in for_builder(result.model).graph.node] == [["x"]]
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    opset=st.integers(7, 22),
+    kind=st.sampled_from(["float", "float16"]),
+    sizes=st.lists(st.integers(1, 4), min_size=3, max_size=4),
+    epsilon=st.floats(1e-8, 1.0),
+    slope=st.none() | st.floats(-2.0, 2.0),
+    scale=st.floats(-100, 100),
+    seed=st.integers(0, 1000),
+)
+def test_no_plugin_changes_what_the_model_computes(rewrite, opset, kind, sizes, epsilon, slope, scale, seed):
+    """In exact arithmetic, of whatever the plugin is made from, and read back as well."""
+    shape = (sizes[0], 3, *sizes[1:])
+    behind = "" if slope is None else f"[a] y = LeakyRelu <alpha={slope:.9f}> (n)"
+    values = {"s": np.array([scale, 0, -1.5], DTYPES[kind]), "b": random(3, seed=seed, dtype=DTYPES[kind])}
+    model = norm(kind, ", ".join(map(str, shape)), f"<epsilon={epsilon:.12f}>", behind, opset, **values)
+    result = rewrite(model, (rule.RULE,), settings=PLUGIN)
+    assert result.rules == [NAME]
+    x = 10 * random(*shape, seed=seed, dtype=DTYPES[kind])
+    wanted = evaluate_float64(model, {"x": x}).outputs["y"]
+    for candidate in (result.model, clean(result.model).model):
+        got = evaluate_float64(candidate, {"x": x}).outputs["y"]
+        assert np.max(np.abs(got - wanted)) <= 1e-12 * max(1.0, np.max(np.abs(wanted)))
+
+
 def test_several_nodes_share_one_function(rewrite):
     model = parse(
         "g (float[N, 3, H, W] x) => (float[] y) { a = InstanceNormalization(x, s, b) r = Relu(a)"
@@ -210,8 +238,8 @@ def test_only_the_nodes_that_are_named(rewrite):
         " [two] y = InstanceNormalization(a, s, b) }",
         {"s": random(3), "b": random(3)},
     )
-    for settings in (Implementations("native", {"two": "plugin"}), Implementations("plugin", {"one": "native"})):
-        result = rewrite(model, (rule.RULE,), settings=RewriteSettings(instance_norm=settings))
+    for choice in (Implementations("native", {"two": "plugin"}), Implementations("plugin", {"one": "native"})):
+        result = rewrite(model, (rule.RULE,), settings=RewriteSettings(instance_norm=choice))
         assert operators(result.model) == ["InstanceNormalization", "InstanceNormalization_TRT"]
 
 
