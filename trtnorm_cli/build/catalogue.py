@@ -95,7 +95,8 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         r"Plugin not found|Op type \S+ is not supported",
         "TensorRT knows no operator and no plugin of this name",
-        "check the operator's name and domain; decompose it into standard ONNX operators when exporting",
+        "check the operator's name and domain; decompose it into standard ONNX operators when exporting, or name the library "
+        "that has a plugin for it under plugins: in the build profile",
     ),
     Entry(
         r"Size mismatch when importing initializer",
