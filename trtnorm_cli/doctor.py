@@ -12,16 +12,17 @@ from typing import Any
 
 from trtnorm_cli import __version__
 from trtnorm_cli.build.backend import SPECS, BackendSpec
+from trtnorm_cli.build.gpu import driver_cuda
+from trtnorm_cli.build.installation import incompatibilities, wheels_of
+from trtnorm_cli.build.settings import SETTINGS
 
 _PACKAGES = ("onnx", "onnx-graphsurgeon", "onnxruntime", "onnxscript", "polygraphy", "numpy", "torch", "safetensors")
 _PROBE_TIMEOUT_S = 120
-# Compute capabilities that TensorRT for RTX compiles for (measured on 1.7): Turing to Blackwell without Hopper.
-RTX_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
 
 
 def examine() -> dict[str, Any]:
     """Everything that ``trtnorm doctor`` reports, as JSON values."""
-    gpus = _gpus()
+    gpus, driver = _gpus(), driver_cuda()
     backends = [_backend(spec) for spec in SPECS]
     return {
         "trtnorm": __version__,
@@ -29,8 +30,9 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "gpus": gpus,
+        "driver_cuda": None if driver is None else f"{driver[0]}.{driver[1]}",
         "backends": backends,
-        "problems": _problems(gpus, backends),
+        "problems": [*_problems(backends), *incompatibilities(backends, gpus, driver)],
     }
 
 
@@ -67,23 +69,22 @@ def _backend(spec: BackendSpec) -> dict[str, Any]:
         answer = {"installed": True, "can_build": False, "reason": f"no answer within {_PROBE_TIMEOUT_S} s"}
     except json.JSONDecodeError:
         answer = {"installed": True, "can_build": False, "reason": f"its process ended with exit code {done.returncode}"}
-    return {"name": spec.name, "install": spec.install, "needs": spec.needs, **answer}
+    wheels = wheels_of(spec)
+    lacks = _settings_that_it_lacks(answer) if answer.get("capabilities") is not None else []
+    return {"name": spec.name, "install": spec.install, "needs": spec.needs, "wheels": wheels, "lacks": lacks, **answer}
 
 
-def _problems(gpus: list[dict[str, str]], backends: list[dict[str, Any]]) -> list[str]:
-    """What will go wrong on this machine, and what to do about it."""
+def _settings_that_it_lacks(answer: dict[str, Any]) -> list[str]:
+    """The keys of ``builder:`` that are an error, or have no effect, with this backend."""
+    return [row.key for row in SETTINGS if row.needs and row.needs not in answer["capabilities"]]
+
+
+def _problems(backends: list[dict[str, Any]]) -> list[str]:
+    """Backends that are missing, or there and of no use."""
     found = []
     if not any(backend["installed"] for backend in backends):
         found.append("no TensorRT is installed: " + " or ".join(backend["install"] for backend in backends))
     for backend in backends:
         if backend["installed"] and not backend["can_build"]:
             found.append(f"{backend['name']} is installed but cannot build: {backend['reason']}")
-    if not gpus:
-        found.append("there is no NVIDIA GPU (or no driver): engines can be built with tensorrt-rtx, but not loaded or run")
-    for gpu in gpus:
-        if gpu["compute_cap"] not in RTX_CAPABILITIES:
-            found.append(
-                f"{gpu['name']} has compute capability {gpu['compute_cap']}, for which tensorrt-rtx does not compile; "
-                "use the backend tensorrt there"
-            )
     return found

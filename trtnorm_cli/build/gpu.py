@@ -20,6 +20,18 @@ def device_names() -> tuple[str, ...]:
     return tuple(_described(driver, index) for index in range(count.value))
 
 
+def driver_cuda() -> tuple[int, int] | None:
+    """The newest CUDA version that the driver runs, as major and minor; None without a driver."""
+    version = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    if driver.cuDriverGetVersion(ctypes.byref(version)) != 0 or version.value == 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
 def _described(driver: ctypes.CDLL, index: int) -> str:
     device, name = ctypes.c_int(0), ctypes.create_string_buffer(_NAME_BYTES)
     driver.cuDeviceGet(ctypes.byref(device), index)

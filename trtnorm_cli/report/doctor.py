@@ -14,6 +14,8 @@ def print_findings(out: Console, found: dict[str, Any]) -> None:
     out.print(f"trtnorm {found['trtnorm']}, Python {found['python']}, {found['platform']}")
     packages = [f"{name} {version or '-'}" for name, version in found["packages"].items()]
     out.print(f"packages: {', '.join(packages)}")
+    if found["driver_cuda"] is not None:
+        out.print(f"the driver runs CUDA {found['driver_cuda']}")
     for gpu in found["gpus"]:
         out.print(f"GPU: {gpu['name']}, compute capability {gpu['compute_cap']}, driver {gpu['driver_version']}")
     rows = [(b["name"], b.get("version", "-"), "yes" if b["can_build"] else "no", _remark(b)) for b in found["backends"]]
@@ -27,4 +29,7 @@ def _remark(backend: dict[str, Any]) -> str:
         return f"{backend['install']} (needs {backend['needs']})"
     if not backend["can_build"]:
         return str(backend["reason"])
-    return "types follow the model; there are no precision flags" if backend["strongly_typed_only"] else "weak or strong typing"
+    targets = ", ".join(backend["targets"])
+    builds_for = f"compiles for {targets}" if targets else "builds for the GPU of this machine"
+    lacks = f"; not here: builder.{', '.join(backend['lacks'])}" if backend["lacks"] else ""
+    return f"{builds_for}; types follow the model{lacks}"
