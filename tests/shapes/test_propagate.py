@@ -256,3 +256,17 @@ def test_sizes_that_occur_again_and_again_stay_short():
     found = propagate(parse(f"g (float[N, 3, H] x) => (float[?, ?, ?] y) {{ {first} {' '.join(pools)} y = Relu(c59) }}"))
     assert len(str(found.tensors["y"].shape[2])) < 1000
     assert [all(c.holds({"N": 1, "H": h}) for c in found.constraints) for h in (11, 16)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("node", "opset", "length", "text"),
+    [
+        ("InstanceNormalization(x, s, b)", 17, 8, "C must be 8"),
+        ("GroupNormalization<num_groups=4>(x, s, b)", 21, 8, "C must be 8"),
+        ("GroupNormalization<num_groups=4>(x, s, b)", 18, 4, ""),
+    ],
+    ids=["instance", "group", "one value per group"],
+)
+def test_parameters_pin_channels_that_the_file_leaves_open(node, opset, length, text):
+    weights = {"s": random(length), "b": random(length, seed=1)}
+    assert rule(parse(f"g (float[N, C, 5, 6] x) => (float[N, C, 5, 6] y) {{ y = {node} }}", weights, opset=opset), "C") == text

@@ -46,7 +46,7 @@ def test_every_opset(rewrite, opset, groups):
 def test_parameters_of_run_time(rewrite, opset):
     count = 4 if opset < 21 else 8
     model = gn(opset=opset, shape="2, 8", inputs=f", float[{count}] s, float[{count}] b")
-    result = rewrite(model)
+    result = rewrite(model, rules=(rule.RULE,))
     assert result.rules == [NAME]
     feeds = {"x": random(2, 8), **affine(count)}
     assert relative(by_definition(feeds["x"], 4, feeds["s"], feeds["b"]), evaluate(result.model, feeds)["y"]) < 1e-12

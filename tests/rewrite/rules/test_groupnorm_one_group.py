@@ -50,7 +50,7 @@ def test_every_opset_and_rank(rewrite, opset, shape):
 
 
 def test_one_unknown_size_needs_no_shape(rewrite):
-    assert operators(rewrite(gn(shape="N, 4, 5, W"), pins={"x": (2, 4, 5, 6)}).model) == AS_IT_IS
+    assert operators(rewrite(gn(shape="N, 4, 5, W"), rules=(rule.RULE,), pins={"x": (2, 4, 5, 6)}).model) == AS_IT_IS
 
 
 def test_a_channel_count_that_is_not_known(rewrite):
@@ -62,7 +62,7 @@ def test_a_channel_count_that_is_not_known(rewrite):
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-12, 1e-3, 2.0])
 def test_epsilon_is_kept(rewrite, epsilon):
-    result = rewrite(gn(attributes=f", epsilon={epsilon:.12f}", shape="2, 4, 5, 6"))
+    result = rewrite(gn(attributes=f", epsilon={epsilon:.12f}", shape="2, 4, 5, 6"), rules=(rule.RULE,))
     x, weights = random(2, 4, 5, 6), affine(4)
     wanted = by_definition(x, weights["s"], weights["b"], float(np.float32(epsilon)))
     assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-12

@@ -248,3 +248,21 @@ def test_kernels(tmp_path):
     )
     rewritten = rewrite_model(loaded(before, tmp_path)).model
     assert (kernels(before, tmp_path), kernels(rewritten, tmp_path)) == (6, 5)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_parameters_before_a_cast_keep_their_type(rewrite, kind):
+    """Half-precision data between casts, scaled and shifted in float32: the type of the result would round the parameters."""
+    model = parse(
+        f"g ({kind}[2, 4, 5, 6] a) => ({kind}[2, 4, 5, 6] y) {{ x = Cast <to=1> (a) r = Reshape(x, flat)"
+        " n = InstanceNormalization(r, one, zero) q = Reshape(n, whole) s = Mul(q, scale) t = Add(s, shift)"
+        f" y = Cast <to={10 if kind == 'float16' else 16}> (t) }}",
+        {
+            "flat": np.array([0, 1, -1]), "whole": np.array([0, 4, 5, 6]), "one": np.ones(1, np.float32),
+            "zero": np.zeros(1, np.float32), "scale": random(4, 1, 1), "shift": random(4, 1, 1, seed=1),
+        },
+        opset=21,
+    )  # fmt: skip
+    result = rewrite(model)
+    assert result.rules == ["recompose-group-norm"]
+    assert operators(result.model)[-3:] == ["Mul", "Add", "Cast"]

@@ -75,7 +75,7 @@ def in_rows(m: Match, blocks: Blocks) -> NewNode:
     """
     e = Emission.of(m, blocks.composition, in_float32=True)
     rows = NewNode("Reshape", (blocks.composition.data, _rows_shape(blocks)), role="rows")
-    normalized = e.cast(e.standardized(_raised(e, rows), (2,)), e.result_type)
+    normalized = e.cast(e.standardized(_raised(e, rows), (2,)), e.scaled_in)
     return _scaled(m, e, e.restored(normalized))
 
 
@@ -88,7 +88,7 @@ def native(m: Match, blocks: Blocks) -> NewNode:
         return e.cast(_instance(e, data, scale, shift), e.result_type)
     rows = e.reshaped(data, (0, blocks.groups, -1), "groups")
     ones, zeros = np.ones(blocks.groups), np.zeros(blocks.groups)
-    normalized = e.cast(_instance(e, rows, ones, zeros), e.result_type)
+    normalized = e.cast(_instance(e, rows, ones, zeros), e.scaled_in)
     return _scaled(m, e, e.restored(normalized))
 
 
@@ -109,8 +109,6 @@ def _instance(e: Emission, data: Operand, scale: np.ndarray, shift: np.ndarray) 
 
 
 def _scaled(m: Match, e: Emission, data: NewNode) -> NewNode:
-    """Scale and shift in the type of the result, behind everything else."""
-    a = Emission(m, e.composition, e.result_type).arithmetic
-    result = e.affine(a, data, *e.scale_and_shift())
-    assert isinstance(result, NewNode), "a node goes in"
-    return result
+    """Scale and shift behind everything else."""
+    scaling = Emission(m, e.composition, e.scaled_in)
+    return scaling.cast(e.affine(scaling.arithmetic, data, *e.scale_and_shift()), e.result_type)

@@ -42,6 +42,11 @@ class Emission:
     def result_type(self) -> int:
         return dtype_of(self.match, self.composition.output)
 
+    @property
+    def scaled_in(self) -> int:
+        """The type for scale and shift: the result's, unless they stand before a cast to it, which would round them."""
+        return self.result_type if self.composition.dtype == self.result_type else self.computed_in
+
     def data(self) -> Operand:
         """The data in the type of the computation."""
         return self.arithmetic.raised(self.composition.data, "to_float32")

@@ -33,7 +33,7 @@ _NUMPY_BROADCASTING = 7
 # fmt: off
 SAME_SHAPE = (
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Cosh", "CumSum", "Elu", "Erf", "Exp",
-    "Gelu", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "IsInf", "IsNaN", "LRN", "LeakyRelu", "Log",
+    "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "IsInf", "IsNaN", "LRN", "LeakyRelu", "Log",
     "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "PRelu", "Reciprocal", "ReverseSequence", "Scatter",
     "ScatterElements", "ScatterND", "Selu", "Shrink", "Sigmoid", "Sign", "SimplifiedLayerNormalization", "Sin", "Sinh",
     "Softmax", "Softplus", "Softsign", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu",

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from trtnorm_cli.shapes.node import Node, like
 from trtnorm_cli.shapes.tensor import SymbolicTensor
 
+_PER_GROUP_UNTIL = 20
+
 
 def per_channel(node: Node) -> list[SymbolicTensor]:
     """Every parameter has one value for each channel. A single value is read as one for all of them elsewhere."""
@@ -21,6 +23,11 @@ def per_channel(node: Node) -> list[SymbolicTensor]:
     return [like(data)]
 
 
+def in_groups(node: Node) -> list[SymbolicTensor]:
+    """Up to opset 20 the parameters have one value for each group, which does not depend on the data."""
+    return per_channel(node) if node.opset > _PER_GROUP_UNTIL else [like(node.input(0))]
+
+
 def last_axes(node: Node) -> list[SymbolicTensor]:
     """Scale and bias are broadcast to the normalized axes."""
     data = node.input(0)
@@ -32,6 +39,7 @@ def last_axes(node: Node) -> list[SymbolicTensor]:
 
 RULES: dict[str, Callable[[Node], list[SymbolicTensor]]] = {
     "BatchNormalization": per_channel,
+    "GroupNormalization": in_groups,
     "InstanceNormalization": per_channel,
     "LayerNormalization": last_axes,
     "RMSNormalization": last_axes,
