@@ -158,7 +158,7 @@ def test_an_image_of_one_size_for_a_vision_transformer():
 def test_sizes_in_between_are_noted_with_the_multiple_to_write():
     text = "dims:\n  N: 1\n  H: {min: 64, opt: 64, max: 128}\n  W: 64\n"
     (note,) = proved(raft(), text).notes
-    assert note == "profile default: between 64 and 128, H must be ≡ 0 (mod 8) and at least 16; multiple_of: 8 says so"
+    assert note == "profile default: between 64 and 128, H must be ≡ 0 (mod 8) and at least 16; multiple_of: 8 keeps to them"
     assert proved(raft(), text.replace("max: 128", "max: 128, multiple_of: 8")).notes == ()
 
 

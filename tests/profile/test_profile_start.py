@@ -51,6 +51,16 @@ def test_elements_that_decide_sizes():
     assert [int(np.prod(corner)) for corner in values] == [6, 48, 192]
 
 
+def test_of_several_residues_multiples_are_chosen():
+    """Half the size, a quarter, and the quarter brought back to the half: H mod 4 is 0 or 3."""
+    body = "a = Conv<strides=[2, 2], pads=[1, 1, 1, 1]>(x, w) b = Conv<strides=[2, 2], pads=[1, 1, 1, 1]>(a, w)"
+    weights = {"w": random(3, 3, 3, 3), "s": np.array([1, 1, 2, 2], np.float32)}
+    text = f"g (float[N, 3, H, 8] x) => (float[?, ?, ?, ?] y) {{ {body} u = Resize(b, , s) y = Concat<axis=1>(a, u) }}"
+    start, proof = started(parse(text, weights))
+    assert "  H: {min: 224, opt: 224, max: 448, multiple_of: 4}  # H mod 4 must be in {0, 3}" in start.splitlines()
+    assert proof.notes == ()
+
+
 def test_the_start_is_not_larger_than_what_is_allowed():
     model = parse("g (float[N, 512, H, W] x) => (float[?, ?, ?, ?] y) { y = Conv(x, w) }", {"w": random(8192, 512, 1, 1)})
     _, proof = started(model)

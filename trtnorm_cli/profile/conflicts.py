@@ -12,12 +12,14 @@ from trtnorm_cli.profile.fit import FittedProfile
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem
 from trtnorm_cli.shapes.constraint import Constraint
+from trtnorm_cli.shapes.evaluate import broken_somewhere
 from trtnorm_cli.shapes.expression import text_of
-from trtnorm_cli.shapes.solve import LegalSizes
+from trtnorm_cli.shapes.solve import LegalSizes, Rule
 
 # Between min and max this many values are tried one by one.
 _MOST_TRIED = 1 << 17
 _SAMPLES = 64
+_LONGEST_CONDITION = 160
 
 
 def conflict_problems(
@@ -58,11 +60,16 @@ def _does(symbols: frozenset[str]) -> str:
 
 def _rule(symbols: frozenset[str], first: Constraint, sizes: Mapping[str, Corners], legal: Mapping[str, LegalSizes]) -> str:
     if len(symbols) > 1:
-        return f"{' and '.join(sorted(symbols))} must satisfy {text_of(first.condition)}"
+        return _relation(first)
     (name,) = symbols
     moves = [_move(corner, value, legal[name]) for corner, value in zip(CORNERS, sizes[name], strict=True)]
     shown = ", ".join(dict.fromkeys(move for move in moves if move))
     return (legal[name].text() or f"{name} must satisfy {text_of(first.condition)}") + (f": {shown}" if shown else "")
+
+
+def _relation(constraint: Constraint) -> str:
+    names, text = " and ".join(sorted(constraint.symbols)), text_of(constraint.condition)
+    return f"{names} must " + (f"satisfy {text}" if len(text) <= _LONGEST_CONDITION else f"go together at {constraint.place}")
 
 
 def _move(corner: str, value: int, legal: LegalSizes) -> str:
@@ -90,13 +97,21 @@ def notes_between(
         step = profile.dims[name].multiple_of if name in profile.dims else None
         if legal[name].conditions and not _all_legal(legal[name], corners, step or 1):
             rule = legal[name].rule()
-            advice = f"; multiple_of: {rule.multiple_of} says so" if rule is not None and rule.multiple_of else ""
+            advice = f"; multiple_of: {rule.modulus} keeps to them" if rule is not None and _has_multiples(rule) else ""
             text = legal[name].text() or f"{name} must satisfy {text_of(legal[name].conditions[0])}"
             yield f"profile {profile.name}: between {corners[0]} and {corners[2]}, {text}{advice}"
-    for constraint in constraints:
-        if len(constraint.symbols) > 1 and constraint.symbols <= set(sizes) and not _holds_between(constraint, sizes, legal):
-            names = " and ".join(sorted(constraint.symbols))
-            yield f"profile {profile.name}: between min and max, {names} must satisfy {text_of(constraint.condition)}"
+    related = [c for c in constraints if len(c.symbols) > 1 and c.symbols <= set(sizes)]
+    broken = broken_somewhere([c.condition for c in related], _samples(sizes, legal))
+    first: dict[frozenset[str], Constraint] = {}
+    for constraint, is_broken in zip(related, broken, strict=True):
+        if is_broken:
+            first.setdefault(constraint.symbols, constraint)
+    for constraint in first.values():
+        yield f"profile {profile.name}: between min and max, {_relation(constraint)}"
+
+
+def _has_multiples(rule: Rule) -> bool:
+    return rule.modulus > 1 and 0 in rule.residues
 
 
 def _all_legal(legal: LegalSizes, corners: Corners, step: int) -> bool:
@@ -105,16 +120,12 @@ def _all_legal(legal: LegalSizes, corners: Corners, step: int) -> bool:
     return legal.allow_all(values)
 
 
-def _holds_between(constraint: Constraint, sizes: Mapping[str, Corners], legal: Mapping[str, LegalSizes]) -> bool:
-    """True where random sizes that are legal one by one do not break it together."""
+def _samples(sizes: Mapping[str, Corners], legal: Mapping[str, LegalSizes]) -> dict[str, np.ndarray]:
+    """Random sizes between min and max that are legal one by one."""
     rng = np.random.default_rng(0)
-    for _ in range(_SAMPLES):
-        at = {}
-        for name in constraint.symbols:
-            low, _, high = sizes[name]
-            drawn = int(rng.integers(low, high + 1))
-            near = legal[name].at_least(drawn, high)
-            at[name] = low if near is None else near
-        if not constraint.holds(at):
-            return False
-    return True
+    found = {}
+    for name, (low, _, high) in sizes.items():
+        drawn = rng.integers(low, high + 1, _SAMPLES)
+        near = [legal[name].at_least(int(size), high) for size in drawn] if legal[name].conditions else list(drawn)
+        found[name] = np.array([low if size is None else size for size in near], dtype=np.int64)
+    return found

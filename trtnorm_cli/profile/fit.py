@@ -57,17 +57,19 @@ class FittedProfiles:
     dynamic_inputs: tuple[str, ...]
 
     def to_json(self) -> list[dict[str, object]]:
-        """Return name and shapes of each profile as plain lists and dictionaries."""
+        """Return name and shapes of each profile, and elements where it gives any, as plain lists and dictionaries."""
         return [
             {
                 "name": profile.name,
-                "inputs": {
-                    name: {corner: list(getattr(shapes, corner)) for corner in CORNERS}
-                    for name, shapes in profile.shapes.items()
-                },
+                "inputs": _plain(profile.shapes),
+                **({"values": _plain(profile.values)} if profile.values else {}),
             }
             for profile in self.profiles
         ]
+
+
+def _plain(ranges: Mapping[str, MinOptMax]) -> dict[str, dict[str, list[int]]]:
+    return {name: {corner: list(getattr(range_, corner)) for corner in CORNERS} for name, range_ in ranges.items()}
 
 
 def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Suggest | None = None) -> FittedProfiles:

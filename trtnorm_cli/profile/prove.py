@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import onnx
 
@@ -47,7 +48,7 @@ class Proof:
 
     def nearest_legal(self, name: str, size: int, least: int, most: int) -> int:
         """A size of the symbol ``name`` from ``least`` to ``most`` that fits by itself; ``size`` where there is none."""
-        legal = solve([c.condition for c in self.constraints if c.symbols == {name}], name, most)
+        legal = _legal(tuple(c.condition for c in self.constraints if c.symbols == {name}), name, most)
         above = legal.at_least(size, most)
         below = legal.at_most(size, least) if above is None else above
         return size if below is None else below
@@ -60,6 +61,11 @@ class Proof:
                 if not isinstance(dim, int):
                     sizes[dim or axis_symbol(model_input.name, axis)] = int(shapes[model_input.name][axis])
         return all(constraint.holds(sizes) for constraint in self.constraints)
+
+
+@lru_cache(maxsize=64)
+def _legal(conditions: tuple[Size, ...], name: str, most: int) -> LegalSizes:
+    return solve(conditions, name, most)
 
 
 def prove(

@@ -12,9 +12,13 @@ from trtnorm_cli.profile.model import DimRange
 from trtnorm_cli.profile.model_input import ModelInput, value_symbol
 from trtnorm_cli.profile.paste import Start, default_ranges
 from trtnorm_cli.profile.shape_inputs import shape_inputs, value_range
+from trtnorm_cli.shapes.evaluate import values_at
+from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import propagate
 from trtnorm_cli.shapes.repair import legal_sizes, repaired
 from trtnorm_cli.shapes.solve import LegalSizes
+
+_STEPS = (64, 32, 16, 8, 4)
 
 
 def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mapping[str, DimRange] | None = None) -> Start:
@@ -27,16 +31,39 @@ def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mappi
     elements = shape_inputs(found)
     values: dict[str, Corners] = {value_symbol(name, i): (1, 1, 1) for name, count in elements.items() for i in range(count)}
     sizes = {**{name: dim.corners() for name, dim in usual.items()}, **values}
-    conditions = [constraint.condition for constraint in found.constraints]
+    conditions: list[Size] = [constraint.condition for constraint in found.constraints]
+    conditions += _rounder(conditions, sizes)
     free = [name for name in sizes if name not in (known or {})]
     fitting = repaired(conditions, sizes, values or free) or repaired(conditions, sizes, free) or sizes
+    fitting = _rounded(conditions, fitting)
     fitting = next((s for s in _smaller(fitting) if estimate_memory(model, found, "", s).total <= MOST_BYTES), fitting)
-    legal = legal_sizes(conditions, fitting)
+    legal = legal_sizes([constraint.condition for constraint in found.constraints], fitting)
     return Start(
         {name: _range(fitting[name], legal[name], dim) for name, dim in usual.items()},
         {name: value_range([fitting[value_symbol(name, i)] for i in range(count)]) for name, count in elements.items()},
         _rules(usual, legal),
     )
+
+
+def _rounder(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> list[Size]:
+    """Of several residues that are legal, 0 is what one would choose: multiples, which then can be stated as such."""
+    found: list[Size] = []
+    for name, legal in legal_sizes(conditions, sizes).items():
+        rule = legal.rule()
+        if rule is not None and rule.modulus > 1 and 0 in rule.residues:
+            found.append(equal(modulo(symbol(name), rule.modulus), 0))
+    return found
+
+
+def _rounded(conditions: Sequence[Size], sizes: dict[str, Corners]) -> dict[str, Corners]:
+    """Sizes that cannot vary, brought down to a multiple of a power of two where that fits: 64 rather than 79."""
+    fixed = [name for name, corners in sizes.items() if corners[0] == corners[2]]
+    for step in _STEPS:
+        candidate = {**sizes, **{name: (sizes[name][0] // step * step,) * 3 for name in fixed}}
+        corners = [{name: values[corner] for name, values in candidate.items()} for corner in range(3)]
+        if all(0 not in values_at(conditions, at) and min(at.values()) > 0 for at in corners):
+            return candidate
+    return sizes
 
 
 def _smaller(sizes: dict[str, Corners]) -> Iterator[dict[str, Corners]]:
@@ -49,9 +76,9 @@ def _smaller(sizes: dict[str, Corners]) -> Iterator[dict[str, Corners]]:
 def _range(corners: Corners, legal: LegalSizes, usual: DimRange) -> DimRange:
     low, opt, high = corners
     rule = legal.rule()
-    multiple = (rule.multiple_of if rule is not None else None) or usual.multiple_of
-    multiple = None if multiple is not None and any(value % multiple for value in corners) else multiple
-    return DimRange(min=low, opt=opt, max=high, multiple_of=multiple)
+    multiple = rule.modulus if rule is not None and rule.modulus > 1 and 0 in rule.residues else usual.multiple_of
+    stated = None if multiple is None or low == high or any(value % multiple for value in corners) else multiple
+    return DimRange(min=low, opt=opt, max=high, multiple_of=stated)
 
 
 def _rules(names: Mapping[str, DimRange], legal: Mapping[str, LegalSizes]) -> dict[str, str]:

@@ -105,4 +105,4 @@ def _profile_text(profile: dict[str, Any]) -> str:
     return "; ".join(
         f"{name} {shape_text(s['min'])} / {shape_text(s['opt'])} / {shape_text(s['max'])}"
         for name, s in profile["inputs"].items()
-    )
+    ) + "".join(f"; elements of {name} {v['min']} / {v['opt']} / {v['max']}" for name, v in profile.get("values", {}).items())

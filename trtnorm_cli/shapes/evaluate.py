@@ -70,6 +70,20 @@ def values_together(value: Size, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.broadcast_to(np.asarray(result), (length,))
 
 
+def broken_somewhere(conditions: Sequence[Size], points: Mapping[str, np.ndarray]) -> list[bool]:
+    """For each condition whether it is 0 at one of the points; ``points`` has the same number of sizes for each symbol."""
+    largest = {name: int(np.max(np.abs(sizes), initial=0)) for name, sizes in points.items()}
+    memory: dict[Atom, Any] = {}
+    exact: dict[Atom, Any] = {}
+    found = []
+    for condition in conditions:
+        small = isinstance(condition, int) or _magnitude(condition, largest) < _SAFE
+        sizes = points if small else {name: values.astype(object) for name, values in points.items()}
+        result = _value(condition, sizes, memory if small else exact)
+        found.append(result is not None and bool(np.any(np.equal(result, 0))))
+    return found
+
+
 def _value(value: Size, sizes: Values, memory: dict[Atom, Any]) -> Any:
     if isinstance(value, int):
         return value

@@ -46,7 +46,8 @@ def repaired(
     corners_found = [_corner(conditions, shared, found, chosen, corner) for corner in (_MIN, _OPT, _MAX)]
     if any(corner is None for corner in corners_found):
         return None
-    return _ordered(conditions, [corner for corner in corners_found if corner is not None])
+    together = frozenset().union(*(c.symbols for c in shared if not isinstance(c, int)))
+    return _ordered(conditions, [corner for corner in corners_found if corner is not None], together)
 
 
 def _snapped(legal: LegalSizes, corners: Corners) -> Corners | None:
@@ -74,13 +75,15 @@ def _corner(
         possible = [move for move in moves if move is not None]
         if not possible:
             return None
-        distances = [_distance(move, at) for move in possible]
+        distances = [_distance(move, at, sizes) for move in possible]
         at = {**at, **possible[distances.index(min(distances))]}
     return None
 
 
-def _distance(move: Mapping[str, int], at: Mapping[str, int]) -> float:
-    return sum(abs(value - at[name]) / max(at[name], 1) for name, value in move.items())
+def _distance(move: Mapping[str, int], at: Mapping[str, int], sizes: Mapping[str, Corners]) -> tuple[bool, float]:
+    """How far a move goes; one that leaves the range from min to max is farther than any other."""
+    leaves = any(not sizes[name][_MIN] <= value <= sizes[name][_MAX] for name, value in move.items())
+    return leaves, sum(abs(value - at[name]) / max(at[name], 1) for name, value in move.items())
 
 
 def _along_one(conditions: Sequence[Size], name: str, at: Mapping[str, int], corner: int) -> dict[str, int] | None:
@@ -118,13 +121,18 @@ def _along_all(conditions: Sequence[Size], names: Sequence[str], at: Mapping[str
     return dict.fromkeys(names, nearest)
 
 
-def _ordered(conditions: Sequence[Size], corners: list[dict[str, int]]) -> dict[str, Corners] | None:
-    """The three corners as one range for each symbol, where min <= opt <= max; opt gives way, then min."""
+def _ordered(conditions: Sequence[Size], corners: list[dict[str, int]], together: frozenset[str]) -> dict[str, Corners] | None:
+    """The three corners as one range for each symbol, where min <= opt <= max; opt gives way, then min.
+
+    Symbols that have to do with each other give way ``together``.
+    """
     low, opt, high = corners
     if any(low[name] > high[name] for name in low):
-        low = opt = high
+        low, opt = ({**corner, **{name: high[name] for name in together}} for corner in (low, opt))
     if any(not low[name] <= opt[name] <= high[name] for name in low):
-        opt = high
+        opt = {**opt, **{name: high[name] for name in together}}
+    if any(not low[name] <= opt[name] <= high[name] for name in low):
+        return None
     for corner in (low, opt, high):
         if any(value_at(condition, corner) == 0 for condition in conditions):
             return None
