@@ -15,7 +15,7 @@ from trtnorm_cli.report.composite_norms import counts_line, norm_counts, of_rewr
 from trtnorm_cli.rewrite.rewriting import rewrite
 from trtnorm_cli.rewrite.settings import RewriteSettings
 
-CHANNELS_FIRST = layer_norm(shape=("N", 8, "H", "W"), axes=(1,), parameter_shape=(8, 1, 1))
+CHANNELS_FIRST = layer_norm(shape=("N", 8, "H", "W"), axes=(1,), parameter_shape=(8, 1, 1), read_by_conv=True)
 LOOK_ALIKE = model(f"{statements('Mul', (2,), 17)} s = Sqrt(v) e = Add(s, eps) y = Div(c, e)", (2, 3, 8), (2,), (8,))
 GROUPS = model(
     "r = Reshape(x, rows) z0 = InstanceNormalization(r, ones, zeros) z = Reshape(z0, back) a = Mul(z, g) y = Add(a, b)",

@@ -79,9 +79,13 @@ def model(
     dtype: str = "float",
     before: str = "",
     after: str = "",
+    read_by_conv: bool = False,
     **further: np.ndarray,
 ) -> onnx.ModelProto:
-    """A model whose ``body`` makes y from x of ``shape``; ``before`` makes x from i, ``after`` makes o from y."""
+    """A model whose ``body`` makes y from x of ``shape``; ``before`` makes x from i, ``after`` makes o from y.
+
+    With ``read_by_conv``, a convolution with a kernel of one element reads the result.
+    """
     kind = {"float": np.float32, "float16": np.float16, "double": np.float64}[dtype]
     sizes = [shape[axis] for axis in axes if axis < len(shape)]
     count = math.prod(size for size in sizes if isinstance(size, int))
@@ -93,6 +97,10 @@ def model(
     scale, shift = random(*parameter_shape, dtype=kind, seed=1), random(*parameter_shape, dtype=kind, seed=2)
     weights |= {"eps1": np.array([EPSILON], kind), "g": scale, "b": shift, "minus_b": -shift, "axes": np.array(axes), **further}
     source, result = ("i" if before else "x"), ("o" if after else "y")
+    if read_by_conv:
+        channels = int(shape[1]) if isinstance(shape[1], int) else 4
+        weights["reader"] = random(channels, channels, *[1] * (len(shape) - 2), dtype=kind, seed=3)
+        after, result = f"{after} read = Conv({result}, reader)", "read"
     dims = ", ".join(map(str, shape))
     graph = f"g ({dtype}[{dims}] {source}) => ({dtype}[] {result}) {{ {before} {body} {after} }}"
     made = parse(graph, {}, opset=opset)

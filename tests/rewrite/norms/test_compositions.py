@@ -193,7 +193,9 @@ def grouped(
 @pytest.mark.parametrize("spelling", GROUPED)
 def test_groups_are_reshaped_before_and_after(spelling, groups):
     composition = the_one(grouped(spelling, groups))
-    assert (composition.kind, composition.groups) == ("InstanceNorm" if groups == 4 else "GroupNorm", groups)
+    # PyTorch's exporters write every GroupNorm around an InstanceNormalization without parameters of its own.
+    instances = groups == 4 and spelling not in ("InstanceNormalization", "Shape")
+    assert (composition.kind, composition.groups) == ("InstanceNorm" if instances else "GroupNorm", groups)
     assert (composition.data.name, composition.output.name, composition.misgiving) == ("x", "y", "")
 
 

@@ -36,6 +36,13 @@ SPELLINGS = {
 }
 
 
+def pieces(made: onnx.ModelProto) -> list[str]:
+    """The operators but the convolution that reads the result."""
+    names = operators(made)
+    assert names[-1] == "Conv"
+    return names[:-1]
+
+
 def group_norm(
     spelling: str = "exporter", affine: str = AFFINE, shape=("N", 4, 5, 6), groups: int = 2, opset: int = 17, **rest
 ) -> onnx.ModelProto:
@@ -53,7 +60,7 @@ def group_norm(
         "long": np.ones((4 // groups, int(np.prod(plane))), kind),
     }
     body = SPELLINGS.get(spelling, spelling)
-    rest = {"parameter_shape": (4,) + (1,) * (len(shape) - 2), **known, **rest}
+    rest = {"parameter_shape": (4,) + (1,) * (len(shape) - 2), "read_by_conv": True, **known, **rest}
     axes = (2, 3, 4) if "five" in body else ()
     return model(f"{body} {affine}", shape, axes, opset=opset, **rest)
 
@@ -64,7 +71,7 @@ def test_small_groups_become_rows(rewrite, spelling, groups):
     before = group_norm(spelling, groups=groups)
     result = rewrite(before, (rule.RULE,), PINS)
     assert result.rules == [NAME]
-    assert operators(result.model) == ROWS
+    assert pieces(result.model) == ROWS
     assert worst_relative_error(before, result.model, PINS) < 2e-6
 
 
@@ -72,14 +79,14 @@ def test_small_groups_become_rows(rewrite, spelling, groups):
 def test_every_opset(rewrite, opset):
     spelling = f"r = Reshape(x, five) {reduced((2, 3, 4), opset)}"
     result = rewrite(group_norm(spelling, opset=opset), (rule.RULE,), PINS)
-    assert operators(result.model) == ROWS
+    assert pieces(result.model) == ROWS
 
 
 def test_large_groups_become_instances(rewrite):
-    shape = (1, 4, 96, 96)
+    shape = (1, 4, 128, 128)
     before = group_norm("rows of rank 5", shape=shape)
     result = rewrite(before, (rule.RULE,))
-    assert operators(result.model) == NODE
+    assert pieces(result.model) == NODE
     assert worst_relative_error(before, result.model, {"x": shape}) < 2e-6
 
 
@@ -98,7 +105,7 @@ def test_sizes_known_at_run_time(tmp_path):
     before.graph.initializer.extend(kept)
     result = rewrite_model(loaded(before, tmp_path))
     assert [change.rule for change in result.changes] == [NAME]
-    assert operators(result.model) == ["Reshape", "InstanceNormalization", "Shape", "Reshape", "Mul", "Add"]
+    assert pieces(result.model) == [*ROWS[:8], "Shape", *ROWS[8:]]
     assert worst_relative_error(before, result.model, PINS) < 2e-6
 
 
@@ -111,9 +118,9 @@ def test_scale_and_shift(rewrite, affine):
 
 
 def test_one_group_by_reductions_with_a_scale_per_channel(rewrite):
-    before = layer_norm(shape=("N", 4, 5, 6), axes=(1, 2, 3), parameter_shape=(4, 1, 1))
+    before = layer_norm(shape=("N", 4, 5, 6), axes=(1, 2, 3), parameter_shape=(4, 1, 1), read_by_conv=True)
     result = rewrite(before, (rule.RULE,), PINS)
-    assert operators(result.model) == ROWS
+    assert pieces(result.model) == ROWS
     assert worst_relative_error(before, result.model, PINS) < 2e-6
 
 
@@ -122,13 +129,13 @@ def test_other_ranks(rewrite, shape):
     sizes = {"x": (2, *shape[1:])}
     before = group_norm(shape=shape)
     result = rewrite(before, (rule.RULE,), sizes)
-    assert operators(result.model) == ROWS
+    assert pieces(result.model) == ROWS
     assert worst_relative_error(before, result.model, sizes) < 2e-6
 
 
 def test_half_precision_is_computed_in_float32(rewrite):
     result = rewrite(group_norm(dtype="float16"), (rule.RULE,), PINS)
-    assert operators(result.model) == ["Reshape", "Cast", *ROWS[1:8], "Cast", *ROWS[8:]]
+    assert pieces(result.model) == ["Reshape", "Cast", *ROWS[1:8], "Cast", *ROWS[8:]]
 
 
 def test_large_groups_around_a_node_are_left_alone(rewrite):
@@ -190,6 +197,7 @@ REFUSALS = [
         group_norm("r = Reshape(x, rows) z0 = MeanVarianceNormalization <axes=[2]> (r) z = Reshape(z0, back)"),
         "epsilon (1e-09) is added to the root",
     ),
+    Refusal(rule.a_convolution_is_near, group_norm("rows of rank 5", read_by_conv=False), "no convolution is next to it"),
     Refusal(
         rule.scale_and_shift_are_constants,
         parse(
@@ -223,7 +231,7 @@ def test_can_be_left_out(rewrite):
     assert result.outcome.changes == []
 
 
-@pytest.mark.parametrize("shape", [("N", 4, 5, 6), (1, 4, 96, 96)])
+@pytest.mark.parametrize("shape", [("N", 4, 5, 6), (1, 4, 128, 128)])
 def test_a_second_pass_changes_nothing(rewrite, shape):
     once = rewrite(group_norm("rows of rank 5", shape=shape))
     assert once.rules == [NAME]

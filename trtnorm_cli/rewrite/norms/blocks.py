@@ -16,6 +16,8 @@ from trtnorm_cli.rewrite.rules.arithmetic import Operand
 # Rows of up to this many values TensorRT for RTX 1.7 reduces in one kernel: docs/normalization_kernels.md says how it was
 # measured.
 LONGEST_ROW = 12288
+# Up to this many, reductions along rows take it as few kernels as an InstanceNormalization does, or fewer.
+LONGEST_REDUCTION = 24576
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Blocks:
     def fits_one_kernel(self) -> bool:
         """True where a block is a row that one kernel reduces. One value alone is no matter of reductions."""
         return self.row is not None and 1 < self.row <= LONGEST_ROW
+
+    @property
+    def suits_reductions(self) -> bool:
+        """True where an InstanceNormalization would take no fewer kernels than reductions along rows, as far as is known."""
+        return self.row is None or 1 < self.row <= LONGEST_REDUCTION
 
     @property
     def is_in_rows(self) -> bool:
@@ -83,7 +90,7 @@ def native(m: Match, blocks: Blocks) -> NewNode:
     """One InstanceNormalization: of the data, or of the data reshaped so that each block is an instance."""
     e = Emission.of(m, blocks.composition)
     shape, data = blocks.composition.shape or (), e.data()
-    if blocks.groups == shape[1]:
+    if blocks.composition.kind == INSTANCE and blocks.groups == shape[1]:
         scale, shift = e.per_channel(blocks.groups)
         return e.cast(_instance(e, data, scale, shift), e.result_type)
     rows = e.reshaped(data, (0, blocks.groups, -1), "groups")

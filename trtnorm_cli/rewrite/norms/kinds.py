@@ -28,7 +28,7 @@ def kind_of(core: Core, view: View | None, affine: AffinePart | None, shape: Sha
     if formula.spread == "square":
         return LP if formula.floor or not _is_mean(core) or _is_one_over_root(core, known) else RMS
     if view is not None and view.groups is not None:
-        return _in_blocks(view, affine, shape, known)
+        return _in_blocks(core, view, shape, known)
     axes = core.axes if view is None else view.axes
     output = core.output if affine is None else affine.output
     if _is_weight(output, rank, axes):
@@ -45,11 +45,18 @@ def kind_of(core: Core, view: View | None, affine: AffinePart | None, shape: Sha
     return LAYER
 
 
-def _in_blocks(view: View, affine: AffinePart | None, shape: Shape | None, known: Known) -> str:
+def _in_blocks(core: Core, view: View, shape: Shape | None, known: Known) -> str:
+    """Groups of one channel are instances, unless they are written as PyTorch's exporters write every GroupNorm."""
     channels = None if shape is None or len(shape) < 2 else shape[1]
-    if view.groups == channels:
-        return INSTANCE
-    return GROUP
+    return INSTANCE if view.groups == channels and not _has_neutral_instances(core, known) else GROUP
+
+
+def _has_neutral_instances(core: Core, known: Known) -> bool:
+    """True of an InstanceNormalization with a scale of one and a bias of zero."""
+    if not core.native or core.nodes[0].op != "InstanceNormalization":
+        return False
+    values = [known.surgery.constant(tensor) for tensor in core.nodes[0].inputs[1:3]]
+    return all(value is not None and bool((value == v).all()) for value, v in zip(values, (1, 0), strict=True))
 
 
 def _is_mean(core: Core) -> bool:

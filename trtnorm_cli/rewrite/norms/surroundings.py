@@ -1,10 +1,13 @@
-"""What stands next to a normalization: whether it decides how the data are laid out in memory."""
+"""What stands next to a normalization: whether it decides how the data are laid out in memory.
+
+TensorRT's convolutions leave the channels last. Where none is near, its compiler fuses a normalization with the elementwise
+operators around it as it is; docs/normalization_kernels.md has the measurements.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trtnorm_cli.rewrite.borders import Borders
 from trtnorm_cli.rewrite.norms.composition import Composition
 
 if TYPE_CHECKING:
@@ -15,33 +18,55 @@ _ELEMENTWISE = frozenset((
     "Log", "Max", "Min", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Softplus", "Sqrt", "Sub",
     "Sum", "Tanh",
 ))  # fmt: skip
-_PLANE = frozenset(("GlobalAveragePool", "GlobalMaxPool"))
+_AROUND_CONVOLUTIONS = frozenset(("Pad", "Dropout", "MaxPool", "AveragePool", "Resize"))
+CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
+INPUT = "input"
 _FARTHEST = 6
 
 
-def is_between_elementwise_operators(composition: Composition, borders: Borders) -> bool:
-    """True when elementwise operators make the data, and only they and reductions of the plane read the result.
-
-    An input of the graph, and what leaves it unchanged, do not count as elementwise: their layout is settled.
-    """
-    producer = _producer(composition.data)
-    while producer is not None and producer.op == "Cast":
-        producer = _producer(producer.inputs[0])
-    if producer is None or producer.op not in _ELEMENTWISE:
-        return False
-    return _is_read_elementwise(composition.output, borders, _FARTHEST)
+def makers_of(tensor: gs.Tensor, depth: int = _FARTHEST) -> set[str]:
+    """The operators that make ``tensor``, looked for through elementwise ones; ``INPUT`` for an input of the graph."""
+    if not tensor.inputs:
+        return {INPUT}
+    node = tensor.inputs[0]
+    if node.op not in _ELEMENTWISE | _AROUND_CONVOLUTIONS or depth == 0:
+        return {str(node.op)}
+    data = node.inputs if node.op in _ELEMENTWISE else node.inputs[:1]
+    return set().union(*(makers_of(t, depth - 1) for t in data if t.inputs or (not t.is_empty() and not _is_constant(t))))
 
 
-def _producer(tensor: gs.Tensor) -> gs.Node | None:
-    return tensor.inputs[0] if tensor.inputs else None
-
-
-def _is_read_elementwise(tensor: gs.Tensor, borders: Borders, depth: int) -> bool:
-    if depth == 0:
-        return False
+def readers_of(tensor: gs.Tensor, depth: int = _FARTHEST) -> set[str]:
+    """The operators that read ``tensor``, looked for through elementwise ones."""
+    found: set[str] = set()
     for node in tensor.outputs:
-        if node.op in _PLANE or node.op.startswith("Reduce"):
-            continue
-        if node.op not in _ELEMENTWISE or not _is_read_elementwise(node.outputs[0], borders, depth - 1):
-            return False
-    return bool(tensor.outputs) or borders.leaves(tensor)
+        through = node.op in _ELEMENTWISE | _AROUND_CONVOLUTIONS and depth > 0 and node.outputs
+        found |= readers_of(node.outputs[0], depth - 1) if through else {str(node.op)}
+    return found
+
+
+def is_next_to_a_convolution(composition: Composition) -> bool:
+    """True when a convolution makes the data or reads the result, elementwise operators and padding aside."""
+    return bool(CONVOLUTIONS & (makers_of(composition.data) | readers_of(composition.output)))
+
+
+def is_transposed_behind(composition: Composition) -> bool:
+    """True when a transposition reads the result itself."""
+    return any(node.op == "Transpose" for node in composition.output.outputs)
+
+
+def is_made_by_a_convolution(composition: Composition) -> bool:
+    """True when a convolution alone makes the data, a Relu or Cast aside."""
+    tensor = composition.data
+    while tensor.inputs and tensor.inputs[0].op in ("Cast", "Relu"):
+        tensor = tensor.inputs[0].inputs[0]
+    return bool(tensor.inputs) and tensor.inputs[0].op in CONVOLUTIONS
+
+
+def is_made_of_inputs(composition: Composition) -> bool:
+    """True when elementwise operators make the data from inputs of the graph."""
+    data = composition.data
+    return bool(data.inputs) and data.inputs[0].op != "Cast" and makers_of(data) == {INPUT}
+
+
+def _is_constant(tensor: gs.Tensor) -> bool:
+    return type(tensor).__name__ == "Constant"

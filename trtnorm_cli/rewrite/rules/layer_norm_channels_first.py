@@ -10,8 +10,6 @@ Source: Ba et al. 2016, "Layer Normalization"; Liu et al. 2022, "A ConvNet for t
 
 from __future__ import annotations
 
-import onnx
-
 from trtnorm_cli.rewrite.norms.composition import Composition
 from trtnorm_cli.rewrite.norms.conditions import (
     about,
@@ -23,7 +21,13 @@ from trtnorm_cli.rewrite.norms.conditions import (
 from trtnorm_cli.rewrite.norms.emission import Emission
 from trtnorm_cli.rewrite.norms.kinds import LAYER
 from trtnorm_cli.rewrite.norms.matching import LAST_NODE, composition_at, in_place_of, reach_of
-from trtnorm_cli.rewrite.norms.surroundings import is_between_elementwise_operators
+from trtnorm_cli.rewrite.norms.surroundings import (
+    CONVOLUTIONS,
+    is_made_by_a_convolution,
+    is_made_of_inputs,
+    is_transposed_behind,
+    readers_of,
+)
 from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
 
 
@@ -39,17 +43,19 @@ scale_and_shift_are_constants = parameters_are_constant(mine)
 scale_and_shift_are_per_channel = parameters_are_per_channel(mine)
 
 
-def the_layout_is_open(m: Match) -> str | None:
-    """a convolution, a matrix product or a change of layout is next to it, so that the layout of the data is open.
+def another_layout_is_wanted(m: Match) -> str | None:
+    """a transposition reads the result, or a convolution does and none makes the data alone.
 
-    Between elementwise operators in float32 alone, TensorRT compiles it to fewer kernels as it is.
+    TensorRT's convolutions leave the channels last as it is, and elementwise operators are fused with it as it is.
     """
     composition = mine(m)
-    if composition is None or composition.computed_in != onnx.TensorProto.FLOAT:
+    if composition is None or is_transposed_behind(composition):
         return None
-    if not is_between_elementwise_operators(composition, m.borders):
-        return None
-    return "only elementwise operators are around it, where TensorRT needs fewer kernels for it as it is"
+    if is_made_by_a_convolution(composition):
+        return "a convolution makes the data, and TensorRT's leave the channels last as it is"
+    if not CONVOLUTIONS & readers_of(composition.output) or is_made_of_inputs(composition):
+        return "only elementwise operators are around it, with which TensorRT fuses it as it is"
+    return None
 
 
 def reach(m: Match) -> Reach | str | None:
@@ -78,7 +84,7 @@ RULE = Rule(
         type_is_known,
         scale_and_shift_are_constants,
         scale_and_shift_are_per_channel,
-        the_layout_is_open,
+        another_layout_is_wanted,
     ),
     replacement=transposed,
     reach=reach,

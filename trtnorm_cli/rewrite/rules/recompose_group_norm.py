@@ -2,8 +2,9 @@
 
     (x − mean_g(x)) / √(var_g(x) + ε) · γ + β = R⁻¹((r − mean(r)) / √(var(r) + ε)) · γ + β      r = R(x): [N, G, C/G·H·W]
 
-Groups that are small enough for one kernel are normalized along the rows of r by reductions; for larger ones an
-InstanceNormalization of r stands in the middle. Statistics of half-precision data along rows are computed in float32.
+Groups that are small enough for one kernel are normalized along the rows of r by reductions; for large ones an
+InstanceNormalization of r stands in the middle. Reductions next to no convolution stay as they are. Statistics of
+half-precision data along rows are computed in float32.
 Source: Wu & He 2018, "Group Normalization"; GroupNormalization-21 in the ONNX operator specification.
 """
 
@@ -20,6 +21,7 @@ from trtnorm_cli.rewrite.norms.matching import (
     reach_of,
     runtime_parameters,
 )
+from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
 from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
 
 mine = about(lambda composition: composition.kind == GROUP)
@@ -55,13 +57,21 @@ def groups_have_no_parameters(m: Match) -> str | None:
     return None
 
 
+def a_convolution_is_near(m: Match) -> str | None:
+    """what is spelled out in reductions is next to a convolution, which leaves the channels last."""
+    composition = mine(m)
+    if composition is None or composition.core.native or is_next_to_a_convolution(composition):
+        return None
+    return "no convolution is next to it, and TensorRT fuses it with other operators as it is"
+
+
 def reach(m: Match) -> Reach | str | None:
     """a GroupNorm is written in pieces, and in others than those that TensorRT compiles best."""
     composition = mine(m)
     blocks = None if composition is None else blocks_of(composition)
     if composition is None or blocks is None:
         return None
-    if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
+    if blocks.is_in_rows and blocks.suits_reductions:
         return "it is written along rows, which TensorRT compiles to the fewest kernels"
     if blocks.is_native and not _goes_in_rows(m, blocks):
         return "an InstanceNormalization is in its middle, the form with the fewest kernels for groups of that size"
@@ -69,8 +79,10 @@ def reach(m: Match) -> Reach | str | None:
 
 
 def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
-    """True where rows are known to be the best form, or may be and builds decide."""
-    return blocks.fits_one_kernel or (m.settings.measured and blocks.row is None)
+    """True where rows are known to be the best form, or may be and builds decide. Reductions stay reductions if they may."""
+    if blocks.fits_one_kernel or (m.settings.measured and blocks.row is None):
+        return True
+    return blocks.suits_reductions and not blocks.is_native
 
 
 def recomposed(m: Match) -> Replacement:
@@ -88,6 +100,7 @@ RULE = Rule(
         groups_are_whole,
         groups_have_no_parameters,
         scale_and_shift_are_constants,
+        a_convolution_is_near,
     ),
     replacement=recomposed,
     reach=reach,

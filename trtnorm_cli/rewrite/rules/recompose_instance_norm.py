@@ -21,6 +21,7 @@ from trtnorm_cli.rewrite.norms.conditions import (
 )
 from trtnorm_cli.rewrite.norms.kinds import INSTANCE
 from trtnorm_cli.rewrite.norms.matching import LAST_NODE, in_place_of, parameters_of_node, reach_of
+from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
 
@@ -58,6 +59,16 @@ def inner_parameters_are_along_channels(m: Match) -> str | None:
     if composition is None or not composition.core.native or composition.core.nodes[0].op == "InstanceNormalization":
         return None
     return parameters_of_node(m, composition)
+
+
+def a_convolution_is_near(m: Match) -> str | None:
+    """it is next to a convolution, which leaves the channels last, unless a plugin is to take its place."""
+    composition = mine(m)
+    if composition is None or composition.core.native or is_next_to_a_convolution(composition):
+        return None
+    if m.settings.instance_norm.of(describe(m.site)) == "plugin":
+        return None
+    return "no convolution is next to it, and TensorRT fuses it with other operators as it is"
 
 
 def reach(m: Match) -> Reach | str | None:
@@ -99,6 +110,7 @@ RULE = Rule(
         inner_parameters_are_along_channels,
         scale_and_shift_are_constants,
         scale_and_shift_are_per_channel,
+        a_convolution_is_near,
     ),
     replacement=recomposed,
     reach=reach,
