@@ -17,6 +17,7 @@ from trtnorm_cli.compare.tensor_files import read_tensor, write_tensor
 from trtnorm_cli.export.arguments import Call, named_results
 from trtnorm_cli.export.dimensions import Requested, nearest_size
 from trtnorm_cli.export.examples import drawn, dtype_name, to_array, to_tensor
+from trtnorm_cli.export.guards import Sizes
 from trtnorm_cli.export.request import TrialRecord
 from trtnorm_cli.export.solver import Assumption
 from trtnorm_cli.profile.dims import CORNERS
@@ -36,8 +37,11 @@ class Point:
     optional: bool = False
 
 
-def points(requested: Requested, assumptions: Sequence[Assumption]) -> list[Point]:
-    """min, opt and max of every dimension together, each once, and the sizes at which an assumption of the trace fails."""
+def points(requested: Requested, assumptions: Sequence[Assumption], in_between: int, seed: int) -> list[Point]:
+    """min, opt and max of every dimension together, each once, and the sizes at which an assumption of the trace fails.
+
+    ``in_between`` random sizes follow; the module may refuse them.
+    """
     found: dict[tuple[int, ...], Point] = {}
     for corner, label in enumerate(CORNERS):
         sizes = {name: nearest_size(d.asked[corner], d.sizes) for name, d in requested.dimensions.items()}
@@ -46,7 +50,16 @@ def points(requested: Requested, assumptions: Sequence[Assumption]) -> list[Poin
         opt = {name: dimension.opt for name, dimension in requested.dimensions.items()}
         sizes = {**opt, **assumption.sizes}
         found.setdefault(tuple(sizes.values()), Point(f"assumption {number}", sizes, optional=True))
+    rng = np.random.default_rng(seed)
+    for number in range(in_between if requested.dimensions else 0):
+        sizes = {name: _random_size(dimension.sizes, rng) for name, dimension in requested.dimensions.items()}
+        found.setdefault(tuple(sizes.values()), Point(f"random {number + 1}", sizes, optional=True))
     return list(found.values())
+
+
+def _random_size(sizes: Sizes, rng: np.random.Generator) -> int:
+    m = sizes.multiple_of
+    return int(rng.integers(-(-sizes.low // m), sizes.high // m + 1)) * m
 
 
 class ModuleRunner:

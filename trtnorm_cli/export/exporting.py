@@ -29,6 +29,7 @@ from trtnorm_cli.profile.suggest import listing
 # TorchScript's exporter knows no newer opset.
 _TORCHSCRIPT_OPSET = 20
 _BFLOAT16_OPSET = 22
+_UNGUARDED_POINTS = 3
 # Strides of networks that check their input's size.
 _ROUND_SIZES = (8, 16, 32, 64, 128)
 
@@ -51,7 +52,9 @@ class Exported:
     ) -> tuple[TrialRecord, ...]:
         """Runs of the module at min, opt and max, and where the trace may not hold."""
         evaluation = Evaluation(self.runner, folder, request.trial_budget_s, skipped)
-        where = points(self.requested, self.assumptions)
+        # TorchScript records no guards: what it took for a constant shows at sizes that it has not seen.
+        in_between = _UNGUARDED_POINTS if self.exporter == "torchscript" else 0
+        where = points(self.requested, self.assumptions, in_between, request.seed)
         return tuple(evaluation.at_points(self.requested, where, self.given, profile, request.seed))
 
 

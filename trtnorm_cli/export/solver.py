@@ -128,11 +128,10 @@ class Solver:
     def _read(self, log: GuardLog) -> Iterator[tuple[Guard, Location | None]]:
         """The guards of ``log`` that are about dynamic dimensions alone and can be read, each once."""
         names = self._expressions(log)
-        seen = set()
-        for recorded in log.guards:
+        first = {recorded.text: recorded for recorded in reversed(log.guards) if not recorded.internal}
+        for recorded in reversed(first.values()):
             guard = self._guard(recorded.text, names)
-            if guard is not None and not recorded.internal and guard.text not in seen:
-                seen.add(guard.text)
+            if guard is not None:
                 yield guard, recorded.location
 
     def _guard(self, text: str, names: Mapping[str, str]) -> Guard | None:
