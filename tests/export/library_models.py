@@ -71,7 +71,6 @@ ARCHITECTURES: dict[str, tuple[Callable[[], Any], str]] = {
         )
     },
     "timm_vit_tiny": (partial(from_timm, "vit_tiny_patch16_224", img_size=64), BATCH),
-    "timm_vit_tiny_dynamic": (partial(from_timm, "vit_tiny_patch16_224", img_size=64, dynamic_img_size=True), IMAGE),
     "timm_swin_tiny": (
         partial(from_timm, "swin_tiny_patch4_window7_224", img_size=64, window_size=4, depths=(1, 1, 1, 1)), BATCH
     ),

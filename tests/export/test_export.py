@@ -99,6 +99,7 @@ def test_a_multiple_that_is_too_small_is_raised(export):
     assert (height["taken"], height["multiple_of"]) == ([40, 64, 96], 8)
 
 
+@pytest.mark.slow
 def test_without_example_inputs_the_profile_gives_them(export):
     profile = "export: {inputs: {image: [N, 3, H, 64]}}\n" + FLOW.replace(", W: {min: 35, opt: 96, max: 120}", "")
     model, manifest = export("flow", profile)
@@ -145,6 +146,7 @@ def test_a_model_is_exported_in_its_own_type(export, name, kind, bound):
     assert worst(manifest) < bound
 
 
+@pytest.mark.slow
 def test_keywords_integers_and_constants(export, capsys):
     profile = "dims: {B: {min: 1, opt: 2, max: 4}, T: {min: 2, opt: 5, max: 9}}"
     model, manifest = export("tokens", profile)
@@ -173,6 +175,7 @@ def test_nested_inputs_and_a_dataclass(export):
     assert worst(manifest) < 6e-5
 
 
+@pytest.mark.slow
 def test_unnamed_sizes_that_must_be_equal_become_one(export):
     shapes = "{min: [1, 4], opt: [2, 4], max: [8, 4]}"
     model, manifest = export("two_inputs", f"optimization_profiles: [{{inputs: {{left: {shapes}, right: {shapes}}}}}]")

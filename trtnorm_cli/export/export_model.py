@@ -13,7 +13,7 @@ from typing import Any
 from trtnorm_cli import __version__
 from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.digest import sha256_of
-from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.errors import BuilderDied, OutOfTolerance, TensorRTRefusal
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.opset import default_opset
 from trtnorm_cli.export.options import ExportOptions
@@ -132,9 +132,13 @@ def _require_equal(exported: ExportedModel) -> None:
 
 @contextmanager
 def work_folder(prefix: str) -> Iterator[Path]:
-    """A private folder, gone at the end."""
+    """A private folder. It stays when TensorRT refused the model or died, because the message tells how to repeat the build."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield folder
-    finally:
+    except (BuilderDied, TensorRTRefusal):
+        raise
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)

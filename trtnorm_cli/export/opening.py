@@ -34,7 +34,10 @@ class OpenedModel:
 def opened_model(
     text: str, profile_path: Path | None, options: ExportOptions, on_event: EventHandler | None = None
 ) -> Iterator[OpenedModel]:
-    """The ONNX file that ``text`` names. One that was exported is gone at the end; raises as ``export_model`` does."""
+    """The ONNX file that ``text`` names. One that was exported is gone at the end, unless TensorRT failed on it.
+
+    Raises as ``export_model`` does.
+    """
     profile = None if profile_path is None else load_profile(profile_path)
     if not is_model_spec(text):
         yield OpenedModel(Path(text), profile, Path(text), options.weights)
