@@ -112,29 +112,35 @@ def _instance() -> list[Named]:
     ]
 
 
+def _groups(count: int) -> str:
+    return "1 group" if count == 1 else f"{count} groups"
+
+
 def _group() -> list[Named]:
     eight, four = scales(8), scales(4)
     new, old = 21, 18
-    wide = {**eight}
     return [
-        *((f"{g} groups of 8 channels, opset {new}", model(GN.format(g), eight, opset=new)) for g in (1, 2, 4, 8)),
-        *((f"{g} groups of 8 channels, opset {old}", model(GN.format(g), scales(g), opset=old)) for g in (1, 2, 4, 8)),
-        *((f"{g} groups, opset 20", model(GN.format(g), scales(g), opset=20)) for g in (1, 4)),
-        *((f"{g} groups, opset 23", model(GN.format(g), eight, opset=23)) for g in (1, 4)),
-        *((f"{g} groups, rank 3", model(GN.format(g), wide, "2, 8, 7", opset=new)) for g in (1, 4)),
-        *((f"{g} groups, rank 5", model(GN.format(g), wide, "2, 8, 3, 4, 5", opset=new)) for g in (1, 4)),
-        *((f"{g} groups, rank 6", model(GN.format(g), wide, "2, 8, 3, 2, 2, 3", opset=new)) for g in (1, 4)),
-        *((f"{g} groups, rank 2", model(GN.format(g), wide, "2, 8", opset=new)) for g in (1, 4, 8)),
-        *((f"{g} groups, rank 2, opset {old}", model(GN.format(g), scales(g), "2, 8", opset=old)) for g in (1, 4, 8)),
-        *((f"{g} groups between convolutions", behind_convolution(GN.format(g), eight, opset=new)) for g in (1, 4)),
-        *((f"{g} groups, dynamic N, H, W", model(GN.format(g), eight, "N, 8, H, W", opset=new), DYNAMIC) for g in (1, 4)),
+        *((f"{_groups(g)} of 8 channels, opset {new}", model(GN.format(g), eight, opset=new)) for g in (1, 2, 4, 8)),
+        *((f"{_groups(g)} of 8 channels, opset {old}", model(GN.format(g), scales(g), opset=old)) for g in (1, 2, 4, 8)),
+        *((f"{_groups(g)}, opset 20", model(GN.format(g), scales(g), opset=20)) for g in (1, 4)),
+        *((f"{_groups(g)}, opset 23", model(GN.format(g), eight, opset=23)) for g in (1, 4)),
+        *((f"{_groups(g)}, rank 3", model(GN.format(g), eight, "2, 8, 7", opset=new)) for g in (1, 4)),
+        *((f"{_groups(g)}, rank 5", model(GN.format(g), eight, "2, 8, 3, 4, 5", opset=new)) for g in (1, 4)),
+        *((f"{_groups(g)}, rank 6", model(GN.format(g), eight, "2, 8, 3, 2, 2, 3", opset=new)) for g in (1, 4)),
+        *((f"{_groups(g)}, rank 2", model(GN.format(g), eight, "2, 8", opset=new)) for g in (1, 4, 8)),
+        *((f"{_groups(g)}, rank 2, opset {old}", model(GN.format(g), scales(g), "2, 8", opset=old)) for g in (1, 4, 8)),
+        *((f"{_groups(g)} between convolutions", behind_convolution(GN.format(g), eight, opset=new)) for g in (1, 4)),
+        *((f"{_groups(g)}, dynamic N, H, W", model(GN.format(g), eight, "N, 8, H, W", opset=new), DYNAMIC) for g in (1, 4)),
         *(
-            (f"{g} groups, dynamic N, H, W, opset {old}", model(GN.format(g), scales(g), "N, 8, H, W", opset=old), DYNAMIC)
+            (f"{_groups(g)}, dynamic N, H, W, opset {old}", model(GN.format(g), scales(g), "N, 8, H, W", opset=old), DYNAMIC)
             for g in (1, 4)
         ),
-        *((f"{g} groups, dynamic from 1×1", model(GN.format(g), eight, "N, 8, H, W", opset=new), FROM_ONE) for g in (1, 4, 8)),
         *(
-            (f"{g} groups, dynamic C", model(GN.format(g), eight, "2, C, 6, 5", opset=new), {"x": tensor(2, 8, 6, 5)})
+            (f"{_groups(g)}, dynamic from 1×1", model(GN.format(g), eight, "N, 8, H, W", opset=new), FROM_ONE)
+            for g in (1, 4, 8)
+        ),
+        *(
+            (f"{_groups(g)}, dynamic C", model(GN.format(g), eight, "2, C, 6, 5", opset=new), {"x": tensor(2, 8, 6, 5)})
             for g in (1, 4)
         ),
         (
@@ -142,22 +148,25 @@ def _group() -> list[Named]:
             model(GN.format(4), four, "2, C, 6, 5", opset=old),
             {"x": tensor(2, 8, 6, 5)},
         ),
-        *((f"{g} groups, 1×1", model(GN.format(g), eight, ONE, opset=new)) for g in (1, 4, 8)),
-        *((f"{g} groups, 1×1, opset {old}", model(GN.format(g), scales(g), ONE, opset=old)) for g in (1, 4, 8)),
+        *((f"{_groups(g)}, 1×1", model(GN.format(g), eight, ONE, opset=new)) for g in (1, 4, 8)),
+        *((f"{_groups(g)}, 1×1, opset {old}", model(GN.format(g), scales(g), ONE, opset=old)) for g in (1, 4, 8)),
         ("one group, one channel", model(GN.format(1), scales(1), "2, 1, 6, 5", opset=new)),
         ("one group, one channel, 1×1", model(GN.format(1), scales(1), "2, 1, 1, 1", opset=new)),
-        *((f"{g} groups, parameters of run time", model(GN.format(g), {}, inputs=runtime(), opset=new)) for g in (1, 4)),
+        *((f"{_groups(g)}, parameters of run time", model(GN.format(g), {}, inputs=runtime(), opset=new)) for g in (1, 4)),
         *(
-            (f"{g} groups, parameters of run time, opset {old}", model(GN.format(g), {}, inputs=runtime(str(g)), opset=old))
+            (f"{_groups(g)}, parameters of run time, opset {old}", model(GN.format(g), {}, inputs=runtime(str(g)), opset=old))
             for g in (1, 4)
         ),
-        *((f"{g} groups, float16", model(GN.format(g), scales(8, dtype=HALF), kind="float16", opset=new)) for g in (1, 4)),
+        *((f"{_groups(g)}, float16", model(GN.format(g), scales(8, dtype=HALF), kind="float16", opset=new)) for g in (1, 4)),
         *(
-            (f"{g} groups, float16 data, float32 parameters", model(GN.format(g), eight, kind="float16", opset=new))
+            (f"{_groups(g)}, float16 data, float32 parameters", model(GN.format(g), eight, kind="float16", opset=new))
             for g in (1, 4)
         ),
-        *((f"{g} groups, bfloat16", model(GN.format(g), scales(8, dtype=BF16), kind="bfloat16", opset=new)) for g in (1, 4)),
-        *((f"{g} groups, float64", model(GN.format(g), scales(8, dtype=np.float64), kind="double", opset=new)) for g in (1, 4)),
+        *((f"{_groups(g)}, bfloat16", model(GN.format(g), scales(8, dtype=BF16), kind="bfloat16", opset=new)) for g in (1, 4)),
+        *(
+            (f"{_groups(g)}, float64", model(GN.format(g), scales(8, dtype=np.float64), kind="double", opset=new))
+            for g in (1, 4)
+        ),
         (
             "one group, `stash_type` float16",
             model("n = GroupNormalization <num_groups=1, stash_type=10> (c, s, b)", eight, opset=new),

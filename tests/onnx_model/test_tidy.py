@@ -168,3 +168,19 @@ def test_recursive_functions_are_refused():
     )
     with pytest.raises(ModelError, match="the function F calls itself"):
         clean(model)
+
+
+@pytest.mark.parametrize(
+    ("node", "left"),
+    [
+        ('LayerNormalization(x, s, "")', ["x", "s"]),
+        ('Clip(x, "", "")', ["x"]),
+        ('Clip(x, "", m)', ["x", "", "m"]),
+    ],
+)
+def test_empty_inputs_at_the_end_are_left_out(node, left):
+    graph = f"g (float[N, 3] x) => (float[N, 3] y) <float[3] s = {{1, 2, 3}}, float m = {{0.5}}> {{ y = {node} }}"
+    result = same_values(parse(graph))
+    (made,) = result.model.graph.node
+    assert list(made.input) == left
+    assert result.counts.get("empty inputs left out", 0) == node.count('""') - left.count("")

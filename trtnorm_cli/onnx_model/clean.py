@@ -87,6 +87,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     from trtnorm_cli.onnx_model.sequences import replace_sequence_elements
     from trtnorm_cli.onnx_model.tidy import (
         count_identities,
+        drop_empty_inputs,
         inline_functions,
         lift_constants,
         pinned_outputs,
@@ -101,6 +102,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
         read_plugins_natively(opened.model, {f.name for f in model.functions if is_own(f)}, counts)
         inline_functions(opened.model, counts, notes)
         lift_constants(opened.model, counts)
+        drop_empty_inputs(opened.model, counts)
         remove_dead_nodes(opened.model, counts)
         identities = count_identities(opened.model) - pins
         if folding:

@@ -34,14 +34,12 @@ def _fused(site: Site) -> Refusal | None:
 def _too_new(site: Site) -> Refusal | None:
     """ONNX Runtime has LayerNormalization in every opset."""
     operator, opset = site.node.op, site.surgery.opset
-    if operator == _LAYER or not onnx.defs.has(operator):
+    if operator == _LAYER or not onnx.defs.has(operator) or onnx.defs.has(operator, max_inclusive_version=opset):
         return None
-    versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.name == operator and not s.domain]
-    if min(versions) <= opset:
-        return None
+    first = min(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.name == operator and not s.domain)
     return site.refusal(
-        f"the operator exists since opset {min(versions)}, and the model is of opset {opset}: it is not valid ONNX",
-        f"export the model with opset {min(versions)}, or in operators that it has",
+        f"the operator exists since opset {first}, and the model is of opset {opset}: it is not valid ONNX",
+        f"export the model with opset {first}, or in operators that it has",
     )
 
 
