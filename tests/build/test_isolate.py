@@ -115,6 +115,15 @@ def test_what_enters_a_part_has_the_shapes_of_each_profile():
     assert [dim.dim_value for dim in given.type.tensor_type.shape.dim] == [0, 4]
 
 
+def test_elements_that_decide_sizes_come_along():
+    graph = f"g (float[N, 4] x, int64[2] s) => (float[] y) {{ {chain('a', 4, 'x', 'd')} [odd] e = Reshape(d, s) y = Relu(e) }}"
+    profiles = ({"x": ((2, 4), (4, 4), (8, 4)), "s": ((2, 4), (4, 4), (8, 4))},)
+    found = search(parse(graph), Builder("Reshape"), ["odd"], profiles=profiles)
+    assert found.profiles == ({"d": ((2, 4), (4, 4), (8, 4)), "s": ((2, 4), (4, 4), (8, 4))},)
+    shapes = {v.name: [dim.dim_value for dim in v.type.tensor_type.shape.dim] for v in found.model.graph.input}
+    assert shapes == {"d": [0, 4], "s": [2]}
+
+
 def test_the_same_message_about_other_names_and_numbers_is_the_same_failure():
     made = model()
     texts = ("odd: 3 is wrong at d", "odd: 17 is wrong at a3")

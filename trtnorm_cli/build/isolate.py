@@ -18,7 +18,7 @@ from trtnorm_cli.build.explain import explain, informative, node_of, words
 from trtnorm_cli.build.request import BuildResult, ShapeTriple
 from trtnorm_cli.errors import BuilderDied, UsageProblem
 from trtnorm_cli.onnx_model.extract import CannotBeCut, extract, reads
-from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, pinned_types
+from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs, pinned_types
 
 MAX_TRIALS = 60
 # Stages at which a build fails whatever the part of the model.
@@ -159,20 +159,34 @@ class Shapes:
     """The shapes of all tensors at min, opt and max of each optimization profile."""
 
     def __init__(self, model: onnx.ModelProto, profiles: Profiles) -> None:
+        # Of an input with a fixed shape, a profile gives the elements.
+        fixed = {name for name, kind in model_inputs(model).items() if kind.is_static}
+        self._elements = [{name: given for name, given in profile.items() if name in fixed} for profile in profiles]
         self._at = [
-            [_types(model, {name: tuple(shapes[corner]) for name, shapes in profile.items()}) for corner in range(3)]
+            [
+                _types(model, {n: tuple(shapes[corner]) for n, shapes in profile.items() if n not in fixed})
+                for corner in range(3)
+            ]
             for profile in profiles
         ]
-        self._given = {name for profile in profiles for name in profile}
+        self._given = {name for profile in profiles for name in profile if name not in fixed}
         corners = [types for profile in self._at for types in profile] or [_types(model, {})]
         self.types = {name: _covering(name, corners) for name in corners[0]}
 
     def profiles_of(self, inputs: Sequence[str]) -> Profiles:
-        """Min, opt and max of those of ``inputs`` that vary, for each profile. Raises ``CannotBeCut`` where one is unknown."""
+        """Min, opt and max of those of ``inputs`` that vary or whose elements count, for each profile.
+
+        Raises ``CannotBeCut`` where one is unknown.
+        """
         varying = [name for name in inputs if name in self._given or self._varies(name)]
-        if not self._at or not varying:
-            return ()
-        return tuple({name: self._triple(name, corners) for name in varying} for corners in self._at)
+        found = [
+            {
+                **{name: self._triple(name, corners) for name in varying},
+                **{name: given for name, given in elements.items() if name in inputs},
+            }
+            for corners, elements in zip(self._at, self._elements, strict=True)
+        ]
+        return tuple(found) if any(found) else ()
 
     def _varies(self, name: str) -> bool:
         kind = self.types.get(name)

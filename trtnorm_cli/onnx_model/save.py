@@ -33,7 +33,8 @@ def save_model(
         with tempfile.TemporaryDirectory(prefix=".trtnorm-", dir=path.parent) as scratch:
             return _write(model, path, Path(scratch), source_folder, large)
     except OSError as error:
-        raise UsageProblem(f"the model cannot be written: {error.strerror or error}", str(path)) from error
+        hint = "make room there, or choose another folder with -o or TMPDIR"
+        raise UsageProblem(f"the model cannot be written: {error.strerror or error}", str(path), hint) from error
 
 
 def data_file_of(path: Path) -> Path:
