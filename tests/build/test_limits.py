@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -65,6 +66,33 @@ def test_the_real_builder_within_and_above_its_memory(tmp_path):
         launch(request, tmp_path, lambda event: None, 100, memory_bytes=150 << 20)
     assert not (tmp_path / "out.engine").exists()
     assert launch(request, tmp_path, lambda event: None, 100, memory_bytes=2 << 30).ok
+
+
+def children() -> list[int]:
+    """The processes that this one has started."""
+    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+
+
+@pytest.mark.rtx
+def test_the_real_builder_is_killed(tmp_path):
+    """As the kernel does it for want of memory, while TensorRT is at work."""
+    nodes = " ".join(f"t{i + 1} = {('Relu', 'Tanh')[i % 2]}(t{i})" for i in range(1500))
+    (tmp_path / "fixed.onnx").write_bytes(parse(f"g (float[2, 4] t0) => (float[2, 4] t1500) {{ {nodes} }}").SerializeToString())
+    killed = []
+
+    def kill(event: dict) -> None:
+        if event.get("stage") == "build":
+            killed.extend(children())
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(BuilderDied) as caught:
+        launch(BuildRequest("fixed.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx"), tmp_path, kill, 60)
+    assert len(killed) == 1
+    assert caught.value.exit_code == 6
+    assert caught.value.summary == "the build process was ended by SIGKILL"
+    assert "it was killed from outside" in caught.value.hint
+    assert not (tmp_path / "out.engine").exists()
 
 
 @pytest.mark.rtx
