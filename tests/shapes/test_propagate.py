@@ -187,6 +187,17 @@ def test_elements_of_an_input_that_decide_sizes():
     assert agree(model, *points) == [True, True, False]
 
 
+def test_positions_that_are_looked_up():
+    """GPT-2's table of positions: TensorRT reads past its end without a word."""
+    body = "s = Shape(x) t = Gather(s, at1) r = Range(at0, t, at1) u = Unsqueeze(r, z) p = Gather(table, u) y = Add(p, x3)"
+    model = parse(
+        f"g (int64[N, T] x, float[1, 1, 3] x3) => (float[?, ?, ?] y) {{ {body} }}",
+        {"at0": np.array(0), "at1": np.array(1), "z": ints(0), "table": random(12, 3)},
+    )
+    assert agree(model, *({"N": 1, "T": t} for t in (1, 12, 13))) == [True, True, False]
+    assert rule(model, "T") == "T must be at most 12"
+
+
 def test_loops_and_what_is_not_known():
     body = """
         s = Shape(x) n = Gather(s, at0)

@@ -26,6 +26,7 @@ DEFAULT_DOMAINS = ("", "ai.onnx")
 # A shape tensor that an input can be has few elements: at most as many as a tensor has axes, or a few bounds.
 _MOST_INPUT_VALUES = 64
 _INTEGER_INPUTS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_KEEP_ELEMENTS = frozenset({"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Transpose", "Tile"})
 _SIZES_TYPES = frozenset({1, 6, 7, 9, 10, 11})
 
 
@@ -112,7 +113,8 @@ class _Walk:
             if node.op_type == "Scan":
                 return []
             if node.op_type in OPERATORS:
-                return OPERATORS[node.op_type](Node(node, inputs, self._opset, self._report))
+                made = OPERATORS[node.op_type](Node(node, inputs, self._opset, self._report))
+                return _with_largest(node, inputs, made)
         return infer_with_onnx(node, inputs, self._model)
 
     def _report(self, constraint: Constraint) -> None:
@@ -164,6 +166,16 @@ class _Walk:
         scanned = made[1 + len(carried) :]
         stacked = [SymbolicTensor(t.dtype, None if t.shape is None else (count, *t.shape)) for t in scanned]
         return [*carried, *stacked]
+
+
+def _with_largest(
+    node: onnx.NodeProto, inputs: list[SymbolicTensor | None], made: Sequence[SymbolicTensor]
+) -> Sequence[SymbolicTensor]:
+    """Carry the greatest element through operators that keep every element."""
+    source = inputs[0] if inputs else None
+    if node.op_type not in _KEEP_ELEMENTS or source is None or source.largest is None or not made:
+        return made
+    return [replace(made[0], largest=source.largest if made[0].dtype in _INTEGER_INPUTS else None)]
 
 
 def _both(a: Size, b: Size) -> Size:

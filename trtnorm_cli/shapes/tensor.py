@@ -28,13 +28,15 @@ class SymbolicTensor:
 
     A dimension of ``shape`` is a size, or None where nothing is known; without a shape the rank is unknown. ``elements`` is
     an object array of the tensor's shape that holds sizes (in floating types: numbers or float expressions), None for each
-    that is not known. ``items`` are the tensors of a sequence, where their number is known.
+    that is not known. ``items`` are the tensors of a sequence, where their number is known. ``largest`` is the greatest
+    element of a range of integers from 0 or more.
     """
 
     dtype: int = 0
     shape: Shape | None = None
     elements: np.ndarray | None = None
     items: tuple[SymbolicTensor, ...] | None = None
+    largest: Size | None = None
 
     @property
     def rank(self) -> int | None:

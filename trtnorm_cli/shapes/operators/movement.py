@@ -79,7 +79,8 @@ def range_(node: Node) -> list[SymbolicTensor]:
     if not isinstance(step, int) or step == 0:
         return [SymbolicTensor(dtype, (None,))]
     count = ceil_divide(limit - start, step) if step > 0 else ceil_divide(start - limit, -step)
-    return [SymbolicTensor(dtype, (maximum(count, 0),))]
+    counts_up = step > 0 and isinstance(start, int) and start >= 0
+    return [SymbolicTensor(dtype, (maximum(count, 0),), largest=start + (count - 1) * step if counts_up else None)]
 
 
 def _float_range(start: object, limit: object, step: object) -> Size | None:
@@ -266,6 +267,8 @@ def gather(node: Node) -> list[SymbolicTensor]:
     picked = source.shape[axis]
     if numbers:
         _require_inside(node, numbers, axis, picked)
+    elif indices.largest is not None:
+        _require_largest_inside(node, indices.largest, axis, picked)
     if source.elements is not None and numbers is not None and all(-(n := len(source.elements)) <= i < n for i in numbers):
         positions = np.array(numbers, dtype=np.int64).reshape([int(str(s)) for s in indices.shape or ()])
         taken = np.take(source.elements, positions, axis=axis)
@@ -281,6 +284,12 @@ def _require_inside(node: Node, indices: list[int], axis: int, size: Size | None
     side = (f"dimension {axis} of {node.name_of(0)}", size)
     needed = max(max(indices) + 1, -min(indices))
     node.require_at_least(f"dimension {axis} must be at least {needed}, because of the indices", side, needed)
+
+
+def _require_largest_inside(node: Node, largest: Size, axis: int, size: Size | None) -> None:
+    if size is not None:
+        sides = ((f"dimension {axis} of {node.name_of(0)}", size), ("the largest index", largest))
+        node.require(below(largest, size), f"indices must lie inside of dimension {axis}", *sides)
 
 
 def gather_elements(node: Node) -> list[SymbolicTensor]:
