@@ -56,10 +56,10 @@ AFFINES = {
     "scale alone": "y = Mul(z, g)",
     "shift alone": "y = Add(z, b)",
     "none": "y = Identity(z)",
-    "twice": "a = Mul(z, g) k = Add(a, b) l = Mul(k, two) y = Add(l, b)",
+    "twice": "a = Mul(z, g) k = Add(a, b) k2 = Mul(k, two) y = Add(k2, b)",
 }
 # TensorFlow and Keras: x·(γ/√) + (β − μ·γ/√), from x, m, v.
-KERAS = "e = Add(v, eps) s = Sqrt(e) r = Reciprocal(s) f = Mul(r, g) k = Mul(x, f) l = Mul(m, f) h = Sub(b, l) y = Add(k, h)"
+KERAS = "e = Add(v, eps) s = Sqrt(e) r = Reciprocal(s) f = Mul(r, g) k = Mul(x, f) mf = Mul(m, f) h = Sub(b, mf) y = Add(k, h)"
 
 
 def statements(variance: str, axes: tuple[int, ...], opset: int) -> str:

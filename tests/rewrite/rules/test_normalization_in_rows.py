@@ -58,14 +58,24 @@ def test_half_precision_is_computed_in_float32(rewrite):
     assert operators(result.model) == ["Reshape", "Cast", *ROWS[1:8], "Cast", *ROWS[8:]]
 
 
-def test_only_the_policy_tries_it(tmp_path):
-    for optimize, changed in (("always", []), ("never", []), ("kernels", [NAME])):
-        rewriting = rewrite_model(loaded(instance(), tmp_path), settings=RewriteSettings(optimize=optimize))
-        assert [change.rule for change in rewriting.changes] == changed
+@pytest.mark.parametrize(
+    ("node", "optimize", "changed"),
+    [
+        (INSTANCE, "always", []),
+        (INSTANCE, "never", []),
+        (INSTANCE, "kernels", [NAME]),
+        (GROUP, "always", [NAME]),
+        (GROUP, "never", []),
+    ],
+)
+def test_what_is_known_and_what_builds_decide(tmp_path, node, optimize, changed):
+    rewriting = rewrite_model(loaded(instance(node=node), tmp_path), settings=RewriteSettings(optimize=optimize))
+    assert [change.rule for change in rewriting.changes] == changed
 
 
 REFUSALS = [
-    Refusal(rule.builds_decide, instance(), "does not say optimize: kernels", RewriteSettings()),
+    Refusal(rule.fewer_kernels_are_known_or_measured, instance(), "builds find out", RewriteSettings()),
+    Refusal(rule.fewer_kernels_are_known_or_measured, instance("N, 4, H, W", GROUP), "builds find out", RewriteSettings()),
     Refusal(
         rule.no_plugin_is_wanted,
         instance(),

@@ -39,7 +39,7 @@ def mixed(operator: str = "InstanceNormalization", data: str = "float16", parame
 @pytest.mark.parametrize("operator", NODES)
 def test_every_pair_of_types(rewrite, operator, data, parameters):
     model = mixed(operator, data, parameters)
-    result = rewrite(model)
+    result = rewrite(model, (rule.RULE,))
     assert result.rules == [NAME]
     half = data in ("float16", "bfloat16")
     name = operator if operator in NODES and " " not in operator else "LayerNormalization"

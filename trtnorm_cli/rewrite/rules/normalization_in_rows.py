@@ -1,11 +1,11 @@
-"""Normalize instances or groups along the rows of the reshaped data, where builds show that it saves kernels.
+"""Normalize groups or instances along the rows of the reshaped data, where that takes fewer kernels.
 
-    InstanceNormalization(x, γ, β) = R⁻¹((r − mean(r)) / √(var(r) + ε)) · γ + β      r = R(x): [N, C, H·W]
+    GroupNormalization(x, γ, β) = R⁻¹((r − mean(r)) / √(var(r) + ε)) · γ + β      r = R(x): [N, G, C/G·H·W]
 
-and the same for the groups of a GroupNormalization with r: [N, G, C/G·H·W]. Whether TensorRT takes fewer kernels depends on the
-size of a row and on what is around it, so this is tried under ``optimize: kernels`` only, which keeps what saves launches.
-Statistics of half-precision data are computed in float32.
-Source: Ulyanov et al. 2016, "Instance Normalization: The Missing Ingredient for Fast Stylization"; Wu & He 2018.
+and the same for an InstanceNormalization with G = C. Groups whose rows are short enough for one kernel take fewer so.
+Instances, and rows whose length is known at run time only, are tried under ``optimize: kernels``, which keeps what saves
+launches. Statistics of half-precision data are computed in float32.
+Source: Wu & He 2018, "Group Normalization"; Ulyanov et al. 2016, "Instance Normalization".
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ from trtnorm_cli.rewrite.pattern import Const, Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 
 NORM = "norm"
-
-
-def builds_decide(m: Match) -> str | None:
-    """the build profile says optimize: kernels, so that builds decide."""
-    return None if m.settings.measured else "the build profile does not say optimize: kernels"
 
 
 def no_plugin_is_wanted(m: Match) -> str | None:
@@ -60,6 +55,13 @@ def rows_are_not_known_to_be_long(m: Match) -> str | None:
     return f"a row would have {row} values"
 
 
+def fewer_kernels_are_known_or_measured(m: Match) -> str | None:
+    """it is a GroupNormalization with rows known to be short, or the build profile says optimize: kernels."""
+    if m.settings.measured or (m.root.op == "GroupNormalization" and _blocks(m).fits_one_kernel):
+        return None
+    return "it may take fewer kernels along rows; with optimize: kernels in the build profile, builds find out"
+
+
 def _groups(m: Match) -> int:
     if m.root.op == "GroupNormalization":
         return int(m.root.attrs.get("num_groups", 0))
@@ -82,13 +84,13 @@ RULE = Rule(
     name="normalization-in-rows",
     pattern=op(("InstanceNormalization", "GroupNormalization"), Var("x"), Const("scale"), Const("bias"), name=NORM),
     preconditions=(
-        builds_decide,
         no_plugin_is_wanted,
         type_and_channels_are_known,
         parameters_are_per_channel,
         rows_are_not_known_to_be_long,
+        fewer_kernels_are_known_or_measured,
     ),
     replacement=along_rows,
-    optional=lambda m: m.settings.measured,
+    optional=lambda m: True,
     because="along rows it can take TensorRT fewer kernels",
 )
