@@ -18,6 +18,10 @@ from trtnorm_cli.export.guards import Sizes, UnreadableGuard, counterexample, le
     ("H // 8 != 1", (8, 64), Sizes(16, 64, 1)),
     ("4 <= H and H <= 50", (1, 100), Sizes(4, 50, 1)),
     ("H >= 1", (1, 100), Sizes(1, 100, 1)),
+    # 62 and 93 are legal too, and multiples of 31
+    ("Eq(((H - 1)//4 + 1)*4 , ((H - 1)//32 + 1)*32)", (50, 96), Sizes(64, 96, 32)),
+    ("Eq(((H - 1)//4 + 1)*4 , ((H - 1)//32 + 1)*32)", (50, 95), Sizes(64, 64, 32)),
+    ("H <= 70", (50, 95), Sizes(50, 70, 1)),
     ("Eq(H, 24)", (8, 64), None),
     ("Eq(Mod(H, 8), 3)", (8, 64), None),
     ("H > 200", (8, 64), None),

@@ -20,6 +20,7 @@ from trtnorm_cli.shapes.parse import NotAnExpression, is_function, parse_express
 
 # Beyond this many sizes the range is cut: guards of real models repeat with a period far below.
 _MOST_SIZES = 1 << 16
+_LOOKED_BEYOND = 1 << 12
 # A multiple that loses less than this part of the range at its ends is preferred to a larger one that loses nothing.
 _KEPT = 0.9
 _LARGEST_MULTIPLE = 4096
@@ -72,24 +73,35 @@ def read_guard(text: str) -> Guard:
 def legal_sizes(guards: Iterable[Guard], low: int, high: int, wanted: int) -> Sizes | None:
     """The multiples within ``low`` … ``high`` that satisfy every one-dimensional guard, as many of the range as possible.
 
-    ``wanted`` is the size that must stay inside, up to a multiple. None when no size of the range is legal, or the legal ones
-    are no multiples of one number.
+    ``wanted`` is the size that must stay inside, up to a multiple. A multiple that is legal beyond the range as well is
+    preferred: in a short range, others are legal by accident. None when no size of the range is legal, or the legal ones are no
+    multiples of one number.
     """
-    sizes = np.arange(low, min(high, low + _MOST_SIZES) + 1, dtype=np.int64)
+    sizes = np.arange(low, min(max(high, low + _LOOKED_BEYOND), low + _MOST_SIZES) + 1, dtype=np.int64)
     legal = np.ones(sizes.shape, dtype=bool)
     for guard in guards:
         (name,) = guard.names
         legal &= guard.holds({name: sizes})
-    if legal.all():
+    if legal[sizes <= high].all():
         return Sizes(low, high)
-    runs = [(multiple, run) for multiple in _multiples(low, high) if (run := _run(sizes, legal, multiple, wanted)) is not None]
-    if not runs:
+    if not legal[sizes <= high].any() or legal.sum() == 1:
         return None
-    widest = max(run[1] - run[0] for _, run in runs)
-    multiple, (first, last) = next((m, r) for m, r in runs if r[1] - r[0] >= _KEPT * widest)
-    if last + multiple > sizes[-1]:
-        last = high // multiple * multiple
-    return Sizes(first, last, multiple)
+    found = [(m, run) for m in _multiples(low, high) if (run := _run(sizes, legal, m, wanted, high)) is not None]
+    lasting = [(m, run) for m, run in found if run[1] + m > int(sizes[legal][-1])]
+    within = _inside(lasting, high) or [entry for entry in _inside(found, high) if entry[2] > entry[1]]
+    if not within:
+        return None
+    widest = max(last - first for _, first, last in within)
+    if widest == 0 and wanted <= high and legal[wanted - low]:  # one size, and not the one that is wanted
+        within = [entry for entry in _inside(found, high) if entry[1] <= wanted <= entry[2]] or within
+        widest = max(last - first for _, first, last in within)
+    multiple, first, last = next(entry for entry in within if entry[2] - entry[1] >= _KEPT * widest)
+    return Sizes(first, last if high < int(sizes[-1]) else max(last, high // multiple * multiple), multiple)
+
+
+def _inside(runs: Iterable[tuple[int, tuple[int, int]]], high: int) -> list[tuple[int, int, int]]:
+    """Each multiple with the first and last of its run that are not above ``high``."""
+    return [(m, run[0], min(run[1], high // m * m)) for m, run in runs]
 
 
 def residues(guards: Iterable[Guard], multiple: int, low: int, high: int) -> tuple[int, ...]:
@@ -103,20 +115,25 @@ def _multiples(low: int, high: int) -> range:
     return range(1, min(high, max(high - low, 1), _LARGEST_MULTIPLE) + 1)
 
 
-def _run(sizes: np.ndarray, legal: np.ndarray, multiple: int, wanted: int) -> tuple[int, int] | None:
-    """First and last of the legal multiples in a row around the one nearest to ``wanted``; None if that one is illegal."""
+def _run(sizes: np.ndarray, legal: np.ndarray, multiple: int, wanted: int, high: int) -> tuple[int, int] | None:
+    """First and last of the legal multiples in a row around the one in the range that is nearest to ``wanted``.
+
+    None where none in the range is legal.
+    """
     start = int(-sizes[0] % multiple)
     steps, fine = sizes[start::multiple], legal[start::multiple]
-    if not steps.size or not fine.any():
+    inside = steps[steps <= high]
+    if not inside.size:
         return None
-    at = int(np.argmin(np.abs(steps - wanted)))
-    if not fine[at]:
+    allowed = np.flatnonzero(fine[: inside.size])
+    if not allowed.size:
         return None
+    at = int(allowed[np.argmin(np.abs(inside[allowed] - wanted))])
     wrong = np.flatnonzero(~fine)
     before, after = wrong[wrong < at], wrong[wrong > at]
     first = int(before[-1]) + 1 if before.size else 0
     last = int(after[0]) - 1 if after.size else len(steps) - 1
-    return (int(steps[first]), int(steps[last])) if last > first else None
+    return int(steps[first]), int(steps[last])
 
 
 def counterexample(guard: Guard, ranges: Mapping[str, Sizes], seed: int = 0, draws: int = 4096) -> dict[str, int] | None:
