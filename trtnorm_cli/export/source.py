@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,9 +21,10 @@ from trtnorm_cli.export.spec import ModelSpec, defined_names
 from trtnorm_cli.profile.suggest import did_you_mean, listing
 
 _SHOWN_FRAMES = 6
-_OWN_FOLDER = str(Path(__file__).resolve().parents[1])
-_TORCH_FOLDER = str(Path(torch.__file__).parent)
-_PYTHON_FOLDER = str(Path(inspect.__file__).parent)
+# With the separator behind them: torchvision is not torch.
+_OWN_FOLDER = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+_TORCH_FOLDER = f"{Path(torch.__file__).parent}{os.sep}"
+_PYTHON_FOLDER = f"{Path(inspect.__file__).parent}{os.sep}"
 
 
 @dataclass(frozen=True)

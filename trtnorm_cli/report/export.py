@@ -64,7 +64,7 @@ def _dimension_text(d: dict[str, Any]) -> str:
     lines = [f"{multiple}from {d['taken'][0]} to {d['taken'][2]}"]
     if d["reasons"]:
         more = len(d["reasons"]) - 1
-        lines.append(f"because {d['reasons'][0]}" + (f", and {more} more guards" if more else ""))
+        lines.append(f"because {d['reasons'][0]}" + (f", and {more} more" if more else ""))
     return ", ".join(lines)
 
 
