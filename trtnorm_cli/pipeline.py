@@ -16,6 +16,7 @@ from typing import Any
 from trtnorm_cli.build.attempt import Attempt, isolated_folder
 from trtnorm_cli.build.facts import BackendFacts
 from trtnorm_cli.build.launch import launch
+from trtnorm_cli.build.layer_table import launched
 from trtnorm_cli.build.manifest import make_manifest
 from trtnorm_cli.build.origin import Subject
 from trtnorm_cli.build.plugin_request import require_plugins_can_be, with_plugins
@@ -42,6 +43,8 @@ FIXED_NAME = "fixed.onnx"
 STRIPPED_NAME = "for-tensorrt.onnx"
 # A second build to count the kernels without rewriting is worth this long at most.
 _QUICK_BUILD_S = 20.0
+# A search that nobody asked for is kept short.
+_MOST_BUILDS = {"kernels": 48, "auto": 16}
 EventHandler = Callable[[dict[str, Any]], None]
 
 
@@ -136,26 +139,35 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
             fitted = shapes_and_settings(prepared)
             given = (*fitted, options.timeout_s, prepared.plugin_libraries, options.memory_bytes)
             variants = VariantBuilder(work, options.backend, *given)
-            rewriting, choice = _choose(workshop, variants)
-            rewriting.require_all_checks_passed()
-            files = save_model(rewriting.model, fixed, rewriting.folder)
-            require_valid(loaded.path, fixed)
+            searches = workshop.settings.optimize == "kernels"
+            rewriting, choice = _choose(workshop, variants, searches)
 
         def run(request: BuildRequest, folder: Path, listen: EventHandler = on_event) -> BuildResult:
             return launch(request, folder, listen, options.timeout_s, memory_bytes=options.memory_bytes)
 
-        request = _request(prepared, rewriting, work, beside / engine.name, options.backend)
-        subject = Subject(loaded.path, profile, loaded.proto, rewriting.changes)
-        attempt = Attempt(request, work, for_builder(rewriting.model), rewriting.folder, subject, run)
-        result = attempt.result(isolated_folder(engine) if options.isolate else None, on_event)
+        def make(rewriting: Rewriting) -> tuple[list[Path], BuildResult]:
+            rewriting.require_all_checks_passed()
+            files = save_model(rewriting.model, fixed, rewriting.folder)
+            require_valid(loaded.path, fixed)
+            request = _request(prepared, rewriting, work, beside / engine.name, options.backend)
+            subject = Subject(loaded.path, profile, loaded.proto, rewriting.changes)
+            attempt = Attempt(request, work, for_builder(rewriting.model), rewriting.folder, subject, run)
+            return files, attempt.result(isolated_folder(engine) if options.isolate else None, on_event)
+
+        files, result = make(rewriting)
+        with clock.time("variants"):
+            before = _kernels_before(workshop, rewriting, result, variants)
+            if workshop.settings.optimize == "auto" and _is_worse(result, before):
+                searches = True
+                rewriting, choice = _choose(workshop, variants, searches)
+        if choice is not None and workshop.settings.optimize == "auto":
+            files, result = make(rewriting)
         notes = require_types(rewriting.model, result)
         clock.seconds.update(result.seconds)
         if options.check_reproducible:
             with clock.time("reproducible"):
-                again = partial(_make_again, prepared, variants)
+                again = partial(_make_again, prepared, variants, searches)
                 require_reproducible(files, beside / engine.name, work, again, run)
-        with clock.time("variants"):
-            before = _kernels_before(workshop, rewriting, result, variants)
         comparison = None
         if options.compare:
             on_event({"event": "stage", "stage": "compare"})
@@ -175,18 +187,21 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     return manifest
 
 
-def _make_again(prepared: Prepared, variants: VariantBuilder, folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
+def _make_again(
+    prepared: Prepared, variants: VariantBuilder, searches: bool, folder: Path, engine: Path
+) -> tuple[list[Path], BuildRequest]:
     """The files of a rewritten model, made from the start, and the request to build it."""
-    rewriting, _ = _choose(prepared.workshop(), variants)
+    rewriting, _ = _choose(prepared.workshop(), variants, searches)
     files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder)
     return files, _request(prepared, rewriting, folder, engine, variants.backend)
 
 
-def _choose(workshop: Workshop, variants: VariantBuilder) -> tuple[Rewriting, dict[str, Any] | None]:
-    """The rewriting that the policy asks for, and how ``optimize: kernels`` came to it."""
-    if workshop.settings.optimize != "kernels":
+def _choose(workshop: Workshop, variants: VariantBuilder, searches: bool) -> tuple[Rewriting, dict[str, Any] | None]:
+    """The rewriting that the policy asks for, and how a search for the fewest kernels came to it, where there was one."""
+    if not searches:
         return workshop.rewrite(), None
-    chosen = fewest_kernels(workshop, lambda rewriting: variants.build(rewriting).cost)
+    most_builds = _MOST_BUILDS[workshop.settings.optimize]
+    chosen = fewest_kernels(workshop, lambda rewriting: variants.build(rewriting).cost, most_builds)
     costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.best}
     return chosen.rewriting, {
         **{name: {"launches": cost.launches, "engine_bytes": cost.engine_bytes} for name, cost in costs.items()},
@@ -208,6 +223,13 @@ def _kernels_before(
         return None
     kernels = variants.build(workshop.rewrite("never"))
     return {"kernels_by_type": kernels.by_type, "engine_bytes": kernels.engine_bytes, "reason": kernels.reason}
+
+
+def _is_worse(result: BuildResult, before: dict[str, Any] | None) -> bool:
+    """True when the engine launches more kernels than one without the changes that only improve the model."""
+    if before is None or before["reason"]:
+        return False
+    return len(launched(result.kernels)) > sum(before["kernels_by_type"].values())
 
 
 def _require_within_tolerance(comparison: Comparison) -> None:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import parser
 
+from tests.models import batchnorm, parse, random
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.rewrite.kernels import fewest_kernels
@@ -78,6 +79,32 @@ def test_a_site_is_proved_once(workshop: Workshop) -> None:
     second = workshop.rewrite("always")
     assert len(workshop.proofs) == proofs
     assert [change.check for change in second.changes] == [change.check for change in first.changes]
+
+
+@pytest.mark.rtx
+def test_a_build_never_has_more_kernels_than_without_the_optional_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind a convolution that a BatchNormalization was folded into, a mean over the plane takes a kernel more."""
+    monkeypatch.chdir(tmp_path)
+    links = [
+        f"c{i} = Conv({x}, w) [bn{i}] n{i} = BatchNormalization(c{i}, gamma, beta, mu, var) a{i} = Relu(n{i})"
+        for i, x in enumerate(("x", "a0"))
+    ]
+    links.append("y = ReduceMean <axes=[2, 3], keepdims=0> (a1)")
+    text = f"g (float[N, 64, 14, 14] x) => (float[N, 64] y) {{ {' '.join(links)} }}"
+    onnx.save(parse(text, {"w": random(64, 64, 1, 1), **batchnorm(64)}, opset=17), "m.onnx")
+    found = {}
+    for policy in ("auto", "always"):
+        Path("p.yaml").write_text(f"dims: {{N: {{min: 1, opt: 2, max: 4}}}}\noptimize: {policy}\n")
+        assert run(["build", "m.onnx", "-p", "p.yaml", "--json", "--force", "--check-reproducible"]) == 0
+        found[policy] = json.loads(capsys.readouterr().out)
+    before = sum(found["auto"]["optimize"]["before"]["kernels_by_type"].values())
+    launches = {policy: sum(manifest["network"]["kernels_by_type"].values()) for policy, manifest in found.items()}
+    assert launches["always"] > before, "or the test shows nothing"
+    assert launches["auto"] <= before
+    assert found["auto"]["optimize"]["chosen"]["every change"]["launches"] == launches["always"]
+    assert found["always"]["optimize"]["chosen"] is None
 
 
 @pytest.mark.rtx

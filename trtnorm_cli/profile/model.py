@@ -162,9 +162,10 @@ class BuildProfile(Settings):
     tolerances: dict[str, Tolerance] = Field(default_factory=dict, description="By output; 'default' for all others.")
     rules: RuleSettings = Field(default_factory=RuleSettings)
     optimize: Optimize = Field(
-        default="always",
-        description="Changes that only improve a model: always make them; let kernels counted in variants that are built "
-        "decide; or never make them and only repair what TensorRT refuses or computes wrongly.",
+        default="auto",
+        description="Changes that only improve a model: make them, unless the engine then has more kernels than without "
+        "(auto); always make them; let kernels counted in variants that are built decide about each; or never make them and "
+        "only repair what TensorRT refuses or computes wrongly.",
     )
     training_mode: TrainingMode = Field(
         default="as-written",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from trtnorm_cli.rewrite.checkpoint import Checkpoint
 
 TrainingMode = Literal["as-written", "eval", "refuse"]
-Optimize = Literal["always", "kernels", "never"]
+Optimize = Literal["auto", "always", "kernels", "never"]
 
 Implementation = Literal["native", "plugin"]
 
@@ -55,8 +55,9 @@ class RewriteSettings:
     """``skip`` names rules; ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
 
     ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
-    user gave beside the model. ``optimize`` says whether changes that only improve a model are made; ``left_out`` are the
-    tensors whose computation stays as it is even so. ``instance_norm`` and ``group_norm`` say what computes these.
+    user gave beside the model. ``optimize`` says whether changes that only improve a model are made (``auto`` makes them, and a
+    build takes back what costs kernels); ``left_out`` are the tensors whose computation stays as it is even so.
+    ``instance_norm`` and ``group_norm`` say what computes these.
     ``measured`` is set where builds decide which optional changes stay, so that such may be tried as are not always for the
     better. ``corners`` are input shapes, min, opt and max of every optimization profile: what is the same at all of them may
     be built upon.
