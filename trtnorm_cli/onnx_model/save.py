@@ -20,15 +20,14 @@ _EXTERNALISED_FROM = 1024
 
 
 def save_model(
-    model: onnx.ModelProto, path: Path, source_folder: Path | None = None, external_from: int = SINGLE_FILE_LIMIT
+    model: onnx.ModelProto, path: Path, source_folder: Path | None = None, external_from: int | None = None
 ) -> list[Path]:
     """Write ``model`` to ``path`` and return the files written: the model, and ``<name>.data`` when it is large.
 
-    External tensors are read from ``source_folder``; weights of more than ``external_from`` bytes in all go to a file of their
-    own. The files get their names only when they are complete. ``model`` is
-    not changed. Raises ``UsageProblem`` when the folder cannot be written.
+    External tensors are read from ``source_folder``; weights of more than ``external_from`` bytes in all, by default 1 GiB, go
+    to a file of their own. The files get their names only when they are complete. ``model`` is not changed. Raises ``UsageProblem`` when the folder cannot be written.
     """
-    large = _payload_bytes(model) > external_from
+    large = _payload_bytes(model) > (SINGLE_FILE_LIMIT if external_from is None else external_from)
     try:
         with tempfile.TemporaryDirectory(prefix=".trtnorm-", dir=path.parent) as scratch:
             return _write(model, path, Path(scratch), source_folder, large)
