@@ -48,3 +48,12 @@ def test_a_callable_is_a_name(tmp_path, attribute):
 
 def test_a_file_that_does_not_compile_defines_nothing():
     assert defined_names("def (") == []
+
+
+def test_files_below_the_current_folder_are_named_from_there(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from trtnorm_cli.export.source import shown
+
+    monkeypatch.chdir(tmp_path)
+    assert shown(str(tmp_path / "models" / "net.py")) == "models/net.py"
+    assert shown("/elsewhere/net.py") == "/elsewhere/net.py"

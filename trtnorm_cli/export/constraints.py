@@ -17,7 +17,7 @@ from types import FrameType
 
 from torch import nn
 
-from trtnorm_cli.export.source import is_plumbing
+from trtnorm_cli.export.source import is_plumbing, shown
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _GUARD = re.compile(r"eval (?!\[guard suppressed\])(?P<guard>.*) \[guard added\]")
@@ -39,7 +39,7 @@ class Location:
 
     def __str__(self) -> str:
         code = linecache.getline(self.file, self.line).strip()
-        place = f"{self.file}:{self.line}" + (f": {code}" if code else "")
+        place = f"{shown(self.file)}:{self.line}" + (f": {code}" if code else "")
         return f"{self.module} ({place})" if self.module else place
 
 

@@ -25,6 +25,8 @@ from trtnorm_cli.profile.model import BuildProfile
 
 # A second copy of the module in float64 is made below this many bytes of parameters.
 _FLOAT64_BYTES = 512 << 20
+# Runs shorter than this are timed twice.
+_SHORT_S = 1.0
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -133,15 +135,13 @@ class Evaluation:
 
     def one(self, label: str, feeds: Mapping[str, torch.Tensor], optional: bool = False) -> TrialRecord | None:
         """Run once; None for an optional trial that the module refuses."""
-        start = time.perf_counter()
         try:
-            results = self.runner.run(feeds)
+            results, self.seconds = self._timed(feeds)
         except Exception as error:
             if not optional:
                 raise
             self.skipped.append(f"{label}: the module itself does not run there ({type(error).__name__})")
             return None
-        self.seconds = time.perf_counter() - start
         # In float64 everything takes about twice as long.
         exact = self.runner.exact(feeds) if 2 * self.seconds <= self.budget_s else None
         return TrialRecord(
@@ -151,6 +151,16 @@ class Evaluation:
             None if exact is None else self._written(label, "exact", exact),
             optional,
         )
+
+    def _timed(self, feeds: Mapping[str, torch.Tensor]) -> tuple[dict[str, np.ndarray], float]:
+        """The results, and the seconds of the faster of two runs where one is short: a first run is mostly preparation."""
+        start = time.perf_counter()
+        results = self.runner.run(feeds)
+        first = time.perf_counter()
+        if first - start > _SHORT_S:
+            return results, first - start
+        self.runner.run(feeds)
+        return results, min(first - start, time.perf_counter() - first)
 
     def _written(self, label: str, kind: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         stem = "".join(char if char.isalnum() else "_" for char in label)

@@ -36,7 +36,7 @@ _BY_CLASS: tuple[tuple[type, Family], ...] = (
 # ``Norm`` ends a word (LayerNorm2d, RMSNorm, BatchNormAct2d), unlike in Normalize or Normal; or an abbreviation ends the name.
 _NORM_WORD = re.compile(r"[Nn]orm(?:alization)?(?![a-z])|NORM|^GRN|(?<![A-Z])(?:BN|IN|GN|LN|LRN)(?:[1-3]d)?$")
 _BY_NAME: tuple[tuple[str, Family], ...] = (  # the first that fits counts
-    (r"rms|simplified|t5", "rms"),
+    (r"rms|root_?mean_?square|simplified|t5", "rms"),
     (r"frozen.*batch", "frozen batch"),
     (r"grn|global_?response", "global response"),
     (r"local_?response|lrn", "local response"),

@@ -70,8 +70,14 @@ def user_frames(error: BaseException, title: str) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{title}\n  {error.filename}:{error.lineno}: {(error.text or '').strip()}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_plumbing(frame.filename)]
-    lines = [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line or ''}".rstrip(": ") for frame in frames]
+    lines = [f"  {shown(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line or ''}".rstrip(": ") for frame in frames]
     return "\n".join([title, *lines[-_SHOWN_FRAMES:]])
+
+
+def shown(filename: str) -> str:
+    """A file's name for a message: from here on where it lies below the current folder."""
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
 
 
 def is_plumbing(filename: str) -> bool:
@@ -83,13 +89,13 @@ def is_plumbing(filename: str) -> bool:
 
 def _import_file(path: Path) -> Any:
     """The file as a module of its own name, its folder first on the import path as for a script."""
-    resolved = path.resolve()
-    sys.path.insert(0, str(resolved.parent))
-    module_spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
+    absolute = path.absolute()  # not resolved: messages name the file as the user does
+    sys.path.insert(0, str(absolute.parent))
+    module_spec = importlib.util.spec_from_file_location(absolute.stem, absolute)
     assert module_spec is not None
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
-    sys.modules.setdefault(resolved.stem, module)
+    sys.modules.setdefault(absolute.stem, module)
     module_spec.loader.exec_module(module)
     return module
 

@@ -25,7 +25,8 @@ def save_model(
     """Write ``model`` to ``path`` and return the files written: the model, and ``<name>.data`` when it is large.
 
     External tensors are read from ``source_folder``; weights of more than ``external_from`` bytes in all, by default 1 GiB, go
-    to a file of their own. The files get their names only when they are complete. ``model`` is not changed. Raises ``UsageProblem`` when the folder cannot be written.
+    to a file of their own. The files get their names only when they are complete. ``model`` is not changed. Raises
+    ``UsageProblem`` when the folder cannot be written.
     """
     large = _payload_bytes(model) > (SINGLE_FILE_LIMIT if external_from is None else external_from)
     try:

@@ -38,8 +38,8 @@ def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def statistics_text(row: Mapping[str, Any]) -> str:
-    """``tracked: mean -0.3 to 0.3, variance 0.5 to 2``; ``none`` for modules without."""
+    """``tracked, mean -0.3 to 0.3, var 0.5 to 2``; ``none`` for modules without."""
     if row["mean"] is None or row["variance"] is None or row["statistics"] == "untouched":
         return str(row["statistics"])
-    mean, variance = (f"{low:.3g} to {high:.3g}" for low, high in (row["mean"], row["variance"]))
-    return f"{row['statistics']}: mean {mean}, variance {variance}"
+    mean, variance = (f"{low:.2g} to {high:.2g}" for low, high in (row["mean"], row["variance"]))
+    return f"{row['statistics']}, mean {mean}, var {variance}"
