@@ -83,6 +83,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     from trtnorm_cli.onnx_model.ir_model import close_model, open_model
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
     from trtnorm_cli.onnx_model.operand_types import give_constants_the_type_of_the_data
+    from trtnorm_cli.onnx_model.rotary_caches import expand_rotary_caches
     from trtnorm_cli.onnx_model.sequence_lists import replace_joined_sequences
     from trtnorm_cli.onnx_model.sequences import replace_sequence_elements
     from trtnorm_cli.onnx_model.tidy import (
@@ -109,6 +110,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
             shapes = _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
         replaced = replace_sequence_elements(opened.model, counts) + replace_joined_sequences(opened.model, counts)
+        replaced += expand_rotary_caches(opened.model, counts)
         if replaced and folding:
             shapes |= _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)

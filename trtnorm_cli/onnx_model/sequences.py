@@ -59,7 +59,23 @@ class Made:
     def replace(self, element: ir.Value) -> None:
         """Put ``element`` in the place of what the node gives: it takes over the name, its node that of the node."""
         old = self.node.outputs[0]
-        name, stem = old.name, self.node.name or old.name or "element"
+        name = old.name
+        self._enter()
+        old.replace_all_uses_with(element, replace_graph_outputs=True)
+        self.graph.remove(self.node, safe=True)
+        if self.nodes:
+            self.nodes[-1].name = self.node.name
+            element.name, element.type = name, ir.TensorType(_dtype(self.nodes[-1]))
+
+    def insert(self, value: ir.Value, index: int) -> None:
+        """Give ``value`` to the node as its input ``index``."""
+        self._enter()
+        value.type = ir.TensorType(_dtype(self.nodes[-1]))
+        self.node.replace_input_with(index, value)
+
+    def _enter(self) -> None:
+        """Take the new nodes and constants into the graph, under free names."""
+        stem = self.node.name or self.node.outputs[0].name or "element"
         taken = {value.name for other in self.graph.all_nodes() for value in other.outputs} | set(self.graph.initializers)
         for number, value in enumerate((*self.constants, *(inner.outputs[0] for inner in self.nodes))):
             value.name = next(free for n in count(number) if (free := f"{stem}_{n}") not in taken)
@@ -67,11 +83,6 @@ class Made:
         for value in self.constants:
             self.graph.register_initializer(value)
         self.graph.insert_before(self.node, self.nodes)
-        old.replace_all_uses_with(element, replace_graph_outputs=True)
-        self.graph.remove(self.node, safe=True)
-        if self.nodes:
-            self.nodes[-1].name = self.node.name
-            element.name, element.type = name, ir.TensorType(_dtype(self.nodes[-1]))
 
 
 def _dtype(node: ir.Node) -> ir.DataType:
