@@ -87,3 +87,14 @@ def test_rule_and_neighbours_are_what_trying_every_value_says(modulus, residue, 
     assert [h for h in tried if holds(h)] == [
         h for h in tried if (h >= rule.least and h % rule.modulus in rule.residues) or h in rule.extra
     ]
+
+
+def test_where_a_condition_has_no_value_the_others_are_still_judged():
+    conditions = ["H % (H // 16) == 0", "(H // (H - 7)) % 2 == 1"]
+    legal = solved(*conditions, up_to=100)
+
+    def holds(h: int) -> bool:
+        return (h // 16 == 0 or h % (h // 16) == 0) and (h == 7 or (h // (h - 7)) % 2 == 1)
+
+    assert [h for h, is_legal in enumerate(legal.mask[:500], 1) if is_legal] == [h for h in range(1, 501) if holds(h)]
+    assert all(legal.allows(h) == holds(h) for h in range(1, 60))

@@ -43,15 +43,33 @@ def values_over(
 
     Raises ``Undefined`` where it has no value for one of them.
     """
-    if isinstance(value, int):
-        return np.full(len(sizes), value)
-    moving = [names] if isinstance(names, str) else names
-    largest = {**(fixed or {}), **dict.fromkeys(moving, int(np.max(np.abs(sizes), initial=0)))}
-    exact = sizes if _magnitude(value, largest) < _SAFE else sizes.astype(object)
-    result = _value(value, {**(fixed or {}), **dict.fromkeys(moving, exact)}, {})
-    if result is None:
+    result, undefined = _values_over(value, names, sizes, fixed or {})
+    if result is None or undefined.any():
         raise Undefined(f"{value} cannot be evaluated over {names}")
     return np.broadcast_to(np.asarray(result), sizes.shape)
+
+
+def holds_over(
+    condition: Size, names: str | Sequence[str], sizes: np.ndarray, fixed: Mapping[str, int] | None = None
+) -> np.ndarray:
+    """Where ``condition`` is not broken, for each of the ``sizes`` as in ``values_over``. Without a value it is not."""
+    result, undefined = _values_over(condition, names, sizes, fixed or {})
+    if result is None:
+        return np.ones(len(sizes), dtype=bool)
+    return np.broadcast_to(np.not_equal(result, 0).astype(bool), sizes.shape) | undefined
+
+
+def _values_over(
+    value: Size, names: str | Sequence[str], sizes: np.ndarray, fixed: Mapping[str, int]
+) -> tuple[Any, np.ndarray]:
+    """The values, and where they are undefined."""
+    moving = [names] if isinstance(names, str) else names
+    undefined = np.zeros(len(sizes), dtype=bool)
+    if isinstance(value, int):
+        return value, undefined
+    largest = {**fixed, **dict.fromkeys(moving, int(np.max(np.abs(sizes), initial=0)))}
+    exact = sizes if _magnitude(value, largest) < _SAFE else sizes.astype(object)
+    return _value(value, {**fixed, **dict.fromkeys(moving, exact)}, {}, undefined), undefined
 
 
 def values_together(value: Size, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -75,20 +93,22 @@ def broken_somewhere(conditions: Sequence[Size], points: Mapping[str, np.ndarray
     largest = {name: int(np.max(np.abs(sizes), initial=0)) for name, sizes in points.items()}
     memory: dict[Atom, Any] = {}
     exact: dict[Atom, Any] = {}
+    undefined = np.zeros(len(next(iter(points.values()), ())), dtype=bool)
     found = []
     for condition in conditions:
         small = isinstance(condition, int) or _magnitude(condition, largest) < _SAFE
         sizes = points if small else {name: values.astype(object) for name, values in points.items()}
-        result = _value(condition, sizes, memory if small else exact)
-        found.append(result is not None and bool(np.any(np.equal(result, 0))))
+        result = _value(condition, sizes, memory if small else exact, undefined)
+        found.append(result is not None and bool(np.any(np.equal(result, 0) & ~undefined)))
     return found
 
 
-def _value(value: Size, sizes: Values, memory: dict[Atom, Any]) -> Any:
+def _value(value: Size, sizes: Values, memory: dict[Atom, Any], undefined: np.ndarray | None = None) -> Any:
+    """The value, or None. Of many sizes at once, those without a value are marked in ``undefined`` instead."""
     if isinstance(value, int):
         return value
     for atom in _in_order(value, memory):
-        memory[atom] = _atom_value(atom, sizes, memory)
+        memory[atom] = _atom_value(atom, sizes, memory, undefined)
     return _polynomial_value(value, memory)
 
 
@@ -117,7 +137,7 @@ def _polynomial_value(value: Expr, memory: Mapping[Atom, Any]) -> Any:
     return total
 
 
-def _atom_value(atom: Atom, sizes: Values, memory: Mapping[Atom, Any]) -> Any:
+def _atom_value(atom: Atom, sizes: Values, memory: Mapping[Atom, Any], undefined: np.ndarray | None) -> Any:
     if atom.op == "symbol":
         return sizes.get(str(atom.args[0]))
     if atom.op not in FUNCTIONS:
@@ -125,6 +145,12 @@ def _atom_value(atom: Atom, sizes: Values, memory: Mapping[Atom, Any]) -> Any:
     args = [_polynomial_value(a, memory) if isinstance(a, Expr) else a for a in atom.args]
     if any(a is None for a in args):
         return None
+    if undefined is not None and atom.op in _PARTIAL:
+        position, is_defined, instead = _PARTIAL[atom.op]
+        defined = np.asarray(is_defined(args[position])).astype(bool)
+        if not defined.all():
+            undefined |= ~defined
+            args[position] = np.where(defined, args[position], instead)
     try:
         with np.errstate(all="ignore"):
             return FUNCTIONS[atom.op](*args)
@@ -133,9 +159,13 @@ def _atom_value(atom: Atom, sizes: Values, memory: Mapping[Atom, Any]) -> Any:
 
 
 def _divisor(value: Any) -> Any:
-    if np.any(np.equal(value, 0)):
+    if not isinstance(value, np.ndarray) and value == 0:
         raise ZeroDivisionError
     return value
+
+
+def _is_not_zero(value: Any) -> Any:
+    return np.not_equal(value, 0)
 
 
 def _truncated(a: Any, b: Any) -> Any:
@@ -181,6 +211,14 @@ def _logical(conditions: tuple[Any, ...], which: Any) -> Any:
 
 
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
+
+# Functions that are not defined everywhere: of which argument, where, and what is computed with instead.
+_PARTIAL: dict[str, tuple[int, Callable[[Any], Any], int]] = {
+    "floordiv": (1, _is_not_zero, 1),
+    "mod": (1, _is_not_zero, 1),
+    "truncdiv": (1, _is_not_zero, 1),
+    "to_int": (0, np.isfinite, 0),
+}
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floordiv": lambda a, b: a // _divisor(b),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from trtnorm_cli.shapes.evaluate import Undefined, value_at, values_over
+from trtnorm_cli.shapes.evaluate import holds_over, value_at
 from trtnorm_cli.shapes.expression import Size
 from trtnorm_cli.shapes.solve import MAX_SIZE, LegalSizes, solve
 
@@ -110,10 +110,7 @@ def _along_all(conditions: Sequence[Size], names: Sequence[str], at: Mapping[str
     mask = np.ones(len(values), dtype=bool)
     for condition in conditions:
         if not isinstance(condition, int) and condition.symbols & set(names):
-            try:
-                mask &= values_over(condition, names, values, fixed) != 0
-            except Undefined:
-                return None
+            mask &= holds_over(condition, names, values, fixed)
     possible = values[mask]
     if not len(possible):
         return None

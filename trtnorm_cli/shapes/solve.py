@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trtnorm_cli.shapes.evaluate import Undefined, value_at, values_over
+from trtnorm_cli.shapes.evaluate import holds_over, value_at
 from trtnorm_cli.shapes.expression import Size, text_of
 
 MAX_SIZE = 2**31 - 1
@@ -128,16 +128,8 @@ def solve(
 def _mask(conditions: Sequence[Size], symbol: str, sizes: np.ndarray, fixed: Mapping[str, int]) -> np.ndarray:
     mask = np.ones(len(sizes), dtype=bool)
     for condition in conditions:
-        mask &= _holds(condition, symbol, sizes, fixed)
+        mask &= holds_over(condition, symbol, sizes, fixed)
     return mask
-
-
-def _holds(condition: Size, symbol: str, sizes: np.ndarray, fixed: Mapping[str, int]) -> np.ndarray:
-    try:
-        return np.asarray(values_over(condition, symbol, sizes, fixed) != 0)
-    except Undefined:
-        # Some value divides by zero: one by one, those without a value are not refused.
-        return np.array([value_at(condition, {**fixed, symbol: int(size)}) != 0 for size in sizes], dtype=bool)
 
 
 def _rule(mask: np.ndarray, first: int) -> Rule | None:
