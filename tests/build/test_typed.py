@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.build.builds import built
@@ -53,6 +54,20 @@ def test_bfloat16_weights_are_read(tmp_path):
     result = built(made, tmp_path)
     assert [layer["weights"] for layer in result.layers if layer["name"] == "conv"] == ["BF16"]
     assert require_types(made, result) == []
+
+
+@pytest.mark.rtx
+def test_a_name_that_is_used_again_in_a_branch(tmp_path):
+    """It says nothing of the type of either."""
+    made = parse(
+        "g (float16[2, 4] x, bool c) => (float[2, 4] y) { a = Add(x, w) f = Cast <to=1> (a) y = If (c) <then_branch = t () => "
+        "(float[2, 4] p) { p = Mul(f, k) }, else_branch = e () => (float[2, 4] q) { q = Neg(f) }> }",
+        {"w": random(4).astype(np.float16)},
+    )
+    branch = made.graph.node[2].attribute[0].g
+    branch.initializer.append(onnx.numpy_helper.from_array(random(4), "w"))
+    branch.node[0].input[1] = "w"
+    assert require_types(made, built(made, tmp_path)) == []
 
 
 @pytest.mark.rtx

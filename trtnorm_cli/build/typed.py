@@ -5,13 +5,13 @@ Older tools built a float32 engine where float16 was asked for, and said nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 
 from trtnorm_cli.build.request import BuildResult
 from trtnorm_cli.errors import TensorRTRefusal
-from trtnorm_cli.onnx_model.walk import all_tensors
+from trtnorm_cli.onnx_model.walk import all_nodes, all_tensors
 
 # ONNX element type -> the name of trt.DataType.
 _TENSORRT_NAME = {
@@ -67,12 +67,12 @@ def _different(side: str, values: Sequence[onnx.ValueInfoProto], found: Mapping[
 
 def _weight_faults(model: onnx.ModelProto, result: BuildResult) -> Iterator[str]:
     """Weights by the names that TensorRT's parser gives its layers: the initializer's, or that of the node it feeds."""
-    types = {tensor.name: _TENSORRT_NAME.get(_type_name(tensor.data_type)) for tensor in all_tensors(model)}
-    kernels = {
-        node.name: types[node.input[1]]
-        for node in model.graph.node
-        if node.op_type in _WITH_KERNEL and node.name and len(node.input) > 1 and node.input[1] in types
-    }
+    types = _unambiguous((tensor.name, _TENSORRT_NAME.get(_type_name(tensor.data_type))) for tensor in all_tensors(model))
+    kernels = _unambiguous(
+        (node.name, types[node.input[1]])
+        for node in all_nodes(model)
+        if node.op_type in _WITH_KERNEL and len(node.input) > 1 and node.input[1] in types
+    )
     for layer in result.layers:
         if layer["type"] == "CONSTANT" and layer["outputs"]:
             wanted, found, what = types.get(layer["name"]), layer["outputs"][0]["dtype"], "weight"
@@ -80,6 +80,14 @@ def _weight_faults(model: onnx.ModelProto, result: BuildResult) -> Iterator[str]
             wanted, found, what = kernels.get(layer["name"]), layer.get("weights"), "weights of"
         if wanted is not None and found is not None and wanted != found:
             yield f"{what} {layer['name']}: {wanted} in the model, {found} in the network"
+
+
+def _unambiguous(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
+    """Type by name, without names that stand for several types: branches and bodies may use one again."""
+    found: dict[str, set[str | None]] = {}
+    for name, kind in pairs:
+        found.setdefault(name, set()).add(kind)
+    return {name: next(iter(kinds)) for name, kinds in found.items() if name and len(kinds) == 1}
 
 
 def _float64_notes(model: onnx.ModelProto) -> list[str]:
