@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from trtnorm_cli.report.accidents import accident_lines, print_accidents
+from trtnorm_cli.report.accidents import accident_lines, print_accidents, print_weights
 from trtnorm_cli.report.norm_modules import print_norm_modules
 
 
@@ -29,6 +29,31 @@ def test_the_same_message_is_said_once_with_the_modules():
 def test_what_was_put_right_comes_before_the_warnings():
     accidents = [accident("bn", "doubtful", "warning"), accident("", "evaluated", "fixed")]
     assert printed(print_accidents, accidents) == ["put right: the model: evaluated", "WARNING: bn: doubtful"]
+
+
+def test_what_is_refused_comes_last_with_how():
+    accidents = [accident("bn", "negative", "refused", "load them"), accident("", "evaluated", "fixed")]
+    assert printed(print_accidents, accidents) == [
+        "put right: the model: evaluated",
+        "REFUSED: bn: negative",
+        "         load them",
+    ]
+
+
+def test_weights_that_fit_in_part():
+    weights = {
+        "file": "w.pt",
+        "loaded": 3,
+        "notes": ["took 'model' of the checkpoint"],
+        "missing": ["a.b"],
+        "unexpected": ["c"],
+    }
+    assert printed(print_weights, weights) == [
+        "weights: 3 tensors of w.pt; took 'model' of the checkpoint",
+        "WARNING: left as the callable made them: a.b",
+        "WARNING: not in the model: c",
+    ]
+    assert printed(print_weights, None) == []
 
 
 ROW = {

@@ -12,16 +12,21 @@ from trtnorm_cli.export.export_model import work_folder
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.request import ExportRequest
 from trtnorm_cli.export.spec import parse_model_spec, require_torch
-from trtnorm_cli.report.accidents import print_accidents
+from trtnorm_cli.report.accidents import print_accidents, print_weights
 from trtnorm_cli.report.norm_modules import print_norm_modules
 
-_REMARK = "functional calls such as torch.nn.functional.layer_norm are no modules and not listed"
+_REMARKS = {
+    "program": "every call of a normalization is listed; one that is written out in other operators is not",
+    "module": "functional calls such as torch.nn.functional.layer_norm are no modules and not listed",
+}
 
 
 def inspect_module(text: str, weights: Path | None) -> dict[str, Any]:
-    """The normalization modules of the model ``text`` with shapes, types and statistics, as they would be exported."""
+    """The normalization modules of the model ``text`` with shapes, types and statistics, as the callable left them,
+    and what an export would put right, doubt or refuse."""
     require_torch()
-    request = ExportRequest("inspect", asdict(parse_model_spec(text)), weights=None if weights is None else str(weights))
+    spec = parse_model_spec(text)
+    request = ExportRequest("inspect", asdict(spec), weights=None if weights is None else str(weights))
     with work_folder("trtnorm-inspect-") as work:
         result = launch(request, work)
     return {
@@ -30,13 +35,15 @@ def inspect_module(text: str, weights: Path | None) -> dict[str, Any]:
         "accidents": list(result.accidents),
         "weights": result.weights,
         "notes": list(result.notes),
+        "not_seen": _REMARKS.get(spec.kind, _REMARKS["module"]),
     }
 
 
 def print_module(out: Console, text: str, found: dict[str, Any]) -> None:
-    """The table of normalization modules, then what was put right and what is doubtful."""
+    """The table of normalization modules, then what an export puts right, doubts or refuses."""
     out.print(text)
-    print_norm_modules(out, found["normalizations"], _REMARK)
+    print_norm_modules(out, found["normalizations"], found["not_seen"])
+    print_weights(out, found["weights"])
     print_accidents(out, found["accidents"])
     for note in found["notes"]:
         out.print(f"note: {note}")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch.export import ExportedProgram
+
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.export.accidents import put_right
+from trtnorm_cli.export.accidents import examine, put_right
+from trtnorm_cli.export.accidents.accident import Accident
+from trtnorm_cli.export.accidents.program import check_program, examine_program, program_rows
 from trtnorm_cli.export.norm_table import norms_json
 from trtnorm_cli.export.request import ExportRequest
 from trtnorm_cli.export.source import Source
@@ -34,13 +39,9 @@ def prepared_source(source: Source, request: ExportRequest) -> Prepared:
 
     Raises ``RewriteError`` for accidents that are refused, and what ``load_weights`` raises.
     """
+    weights = _loaded_weights(source, request)
     if source.program is not None:
-        if request.weights is not None:
-            raise UsageProblem("an exported program has its weights inside", request.weights, "leave out --weights")
-        return Prepared(source)
-    weights = None
-    if request.weights is not None:
-        weights = load_weights(source.module, Path(request.weights), request.strict).as_json()
+        return _of_program(source, source.program, check_program(source.program, request.accepted))
     right = put_right(source.module, source.args, source.kwargs, keep_training=request.keep_training, accepted=request.accepted)
     module = right.module.requires_grad_(False)
     devices = sorted({tensor.device.type for tensor in (*module.parameters(), *module.buffers())} - {"cpu"})
@@ -48,12 +49,40 @@ def prepared_source(source: Source, request: ExportRequest) -> Prepared:
     module = module.cpu() if devices else module
     return Prepared(
         replace(source, module=module),
-        tuple(asdict(accident) for accident in right.accidents),
+        _as_json(right.accidents),
         tuple(norms_json(module)),
         weights,
         _TRAINING if right.batch_statistics_in_training else "",
         notes,
     )
+
+
+def inspected_source(source: Source, request: ExportRequest) -> Prepared:
+    """The normalizations as the callable left them, and everything that an export would put right, doubt or refuse."""
+    weights = _loaded_weights(source, request)
+    if source.program is not None:
+        return _of_program(source, source.program, examine_program(source.program))
+    rows = norms_json(source.module)
+    right = examine(source.module, source.args, source.kwargs)
+    if any(accident.kind == "lazy-module" for accident in right.accidents):
+        rows = norms_json(right.module)  # their sizes are known only now
+    return Prepared(source, _as_json(right.accidents), tuple(rows), weights)
+
+
+def _loaded_weights(source: Source, request: ExportRequest) -> dict[str, Any] | None:
+    if request.weights is None:
+        return None
+    if source.program is not None:
+        raise UsageProblem("an exported program has its weights inside", request.weights, "leave out --weights")
+    return load_weights(source.module, Path(request.weights), request.strict).as_json()
+
+
+def _of_program(source: Source, program: ExportedProgram, accidents: Iterable[Accident]) -> Prepared:
+    return Prepared(source, _as_json(accidents), tuple(asdict(row) for row in program_rows(program)))
+
+
+def _as_json(accidents: Iterable[Accident]) -> tuple[dict[str, Any], ...]:
+    return tuple(asdict(accident) for accident in accidents)
 
 
 _TRAINING = "dynamo would write a BatchNorm in training mode with its running statistics"

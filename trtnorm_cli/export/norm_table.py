@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from trtnorm_cli.export.norm_modules import Family, Norm, norms, size_of
 
 Statistics = Literal["none", "tracked", "untouched", "frozen"]
-NOT_SEEN = "only modules are seen: a normalization that forward() calls as a function or writes out by hand is not listed"
 
 
 @dataclass(frozen=True)

@@ -51,24 +51,22 @@ class Worker:
     def run(self) -> ExportResult:
         import torch
 
-        from trtnorm_cli.export.module import prepared_source
+        from trtnorm_cli.export.module import inspected_source, prepared_source
         from trtnorm_cli.export.source import load_source
 
         torch.manual_seed(self.request.seed)
         spec = ModelSpec(**self.request.spec)
         source = self._timed("load", lambda: load_source(spec))
+        if self.request.task == "inspect":
+            return self._inspected(inspected_source(source, self.request))
         prepared = prepared_source(source, self.request)
         self.notes += prepared.notes
-        if self.request.task == "inspect":
-            return self._inspected(prepared)
         return self._evaluate(prepared.source) if self.request.task == "run" else self._export(prepared, spec)
 
     def _inspected(self, prepared: Any) -> ExportResult:
-        from trtnorm_cli.export.norm_table import norms_json
-
         return ExportResult(
             accidents=prepared.accidents,
-            normalizations=tuple(norms_json(prepared.source.module)),
+            normalizations=prepared.normalizations,
             weights=prepared.weights,
             notes=tuple(self.notes),
         )

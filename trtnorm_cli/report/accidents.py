@@ -25,8 +25,21 @@ def accident_lines(accidents: Iterable[Mapping[str, Any]], severity: str) -> lis
 
 
 def print_accidents(out: Console, accidents: Iterable[Mapping[str, Any]]) -> None:
-    """First what was put right, then the warnings."""
+    """First what was put right, then the warnings, then what is refused."""
     known = list(accidents)
     for line in accident_lines(known, "fixed"):
         out.print(f"put right: {line}")
     print_warnings(out, accident_lines(known, "warning"))
+    for line in accident_lines(known, "refused"):
+        first, *hint = line.split("\n")
+        out.print("\n".join([f"REFUSED: {first}", *(f"         {text}" for text in hint)]), style="bold red")
+
+
+def print_weights(out: Console, weights: Mapping[str, Any] | None) -> None:
+    """What was loaded into the model; names that fit nothing are a warning."""
+    if weights is None:
+        return
+    out.print(f"weights: {weights['loaded']} tensors of {weights['file']}" + "".join(f"; {note}" for note in weights["notes"]))
+    left = [f"left as the callable made them: {listing(weights['missing'])}"] if weights["missing"] else []
+    left += [f"not in the model: {listing(weights['unexpected'])}"] if weights["unexpected"] else []
+    print_warnings(out, left)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from trtnorm_cli.profile.dims import format_shape
-from trtnorm_cli.report.accidents import print_accidents
+from trtnorm_cli.report.accidents import print_accidents, print_weights
 from trtnorm_cli.report.console import console, print_warnings, table
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def print_export(done: Done, stderr: bool = False) -> None:
 
 def print_export_details(out: Console, manifest: dict[str, Any]) -> None:
     """What was put right in the module, what must not be overlooked, and notes."""
+    print_weights(out, manifest["weights"])
     print_accidents(out, manifest["accidents"])
     print_warnings(out, dimension_warnings(manifest))
     for note in [*manifest["skipped"], *manifest["notes"], *manifest["exporter_warnings"]]:
