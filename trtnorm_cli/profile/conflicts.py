@@ -19,6 +19,7 @@ from trtnorm_cli.shapes.solve import LegalSizes, Rule
 # Between min and max this many values are tried one by one.
 _MOST_TRIED = 1 << 17
 _SAMPLES = 64
+_DRAWN = 4096
 _LONGEST_CONDITION = 160
 
 
@@ -125,7 +126,7 @@ def _samples(sizes: Mapping[str, Corners], legal: Mapping[str, LegalSizes]) -> d
     rng = np.random.default_rng(0)
     found = {}
     for name, (low, _, high) in sizes.items():
-        drawn = rng.integers(low, high + 1, _SAMPLES)
-        near = [legal[name].at_least(int(size), high) for size in drawn] if legal[name].conditions else list(drawn)
-        found[name] = np.array([low if size is None else size for size in near], dtype=np.int64)
+        candidates = rng.integers(low, high + 1, _DRAWN) if high - low > _DRAWN else np.arange(low, high + 1)
+        possible = legal[name].among(candidates.astype(np.int64))
+        found[name] = rng.choice(possible if len(possible) else np.array([low]), _SAMPLES)
     return found

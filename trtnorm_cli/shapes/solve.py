@@ -61,6 +61,10 @@ class LegalSizes:
         """True where all ``values`` (int64) are legal."""
         return bool(_mask(self.conditions, self.symbol, values, self.fixed).all())
 
+    def among(self, values: np.ndarray) -> np.ndarray:
+        """Those of ``values`` (int64) that are legal."""
+        return values[_mask(self.conditions, self.symbol, values, self.fixed)]
+
     def at_least(self, value: int, most: int = MAX_SIZE) -> int | None:
         """The smallest legal value from ``value`` to ``most``."""
         for reach in _REACHES:
@@ -90,8 +94,7 @@ class LegalSizes:
         return tuple(dict.fromkeys(legal for legal in found if legal is not None))
 
     def _legal(self, least: int, most: int) -> np.ndarray:
-        sizes = np.arange(least, most + 1, dtype=np.int64)
-        return sizes[_mask(self.conditions, self.symbol, sizes, self.fixed)]
+        return self.among(np.arange(least, most + 1, dtype=np.int64))
 
     @property
     def everything(self) -> bool:
