@@ -1,9 +1,9 @@
 """Normalizations found in modules of well-known networks, and the kernels of their engines with and without the rules.
 
-    python benchmarks/normalization_kernels.py [NAME …] > docs/normalization_kernels.md
+    python -m benchmarks.normalization_kernels [NAME …]
 
-Every module is exported by both PyTorch exporters at several opsets, rewritten, built, and compared with the original. Needs
-PyTorch and tensorrt-rtx, no GPU.
+Prints a Markdown table, which is in docs/normalization_kernels.md. Every module is exported by both PyTorch exporters at several
+opsets, rewritten, built, and compared with the original. Needs PyTorch and tensorrt-rtx, no GPU.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 import yaml
-from normalization_modules import EXAMPLES, Example
 
+from benchmarks.normalization_modules import EXAMPLES, Example
 from trtnorm_cli.cli import run
 
 EXPORTS = (("dynamo", 18), ("dynamo", 20), ("dynamo", 21), ("torchscript", 11), ("torchscript", 17), ("torchscript", 20))
