@@ -2,8 +2,8 @@
 
     python -m benchmarks.normalization_kernels [NAME …]
 
-Prints a Markdown table, which is in docs/normalization_kernels.md. Every module is exported by both PyTorch exporters at several
-opsets, rewritten, built, and compared with the original. Needs PyTorch and tensorrt-rtx, no GPU.
+Prints the Markdown table of docs/normalization_kernels.md. Every module is exported by both PyTorch exporters at several opsets,
+rewritten, built, and compared with the original. Needs PyTorch and tensorrt-rtx, no GPU.
 """
 
 from __future__ import annotations
