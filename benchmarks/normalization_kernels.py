@@ -2,7 +2,7 @@
 
     python -m benchmarks.normalization_kernels [NAME …]
 
-Prints the Markdown table of docs/normalization_kernels.md. Every module is exported by both PyTorch exporters at several opsets,
+Prints the Markdown table of docs/normalization_kernels.md. Both PyTorch exporters export every module at several opsets; it is
 rewritten, built, and compared with the original. Needs PyTorch and tensorrt-rtx, no GPU.
 """
 
