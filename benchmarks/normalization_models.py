@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
@@ -12,6 +14,25 @@ from onnx import helper, numpy_helper
 Weights = dict[str, np.ndarray]
 Model = onnx.ModelProto
 MICROSOFT = "com.microsoft"
+# A form's name, its model, and where it has dynamic inputs their min, opt and max.
+Named = tuple[Any, ...]
+IN = "n = InstanceNormalization(c, s, b)"
+GN = "n = GroupNormalization <num_groups={}> (c, s, b)"
+LN = "n = LayerNormalization(c, s, b)"
+BF16, HALF = ml_dtypes.bfloat16, np.float16
+DYNAMIC = {"x": ((1, 8, 2, 2), (2, 8, 6, 5), (3, 8, 9, 9))}
+FROM_ONE = {"x": ((1, 8, 1, 1), (2, 8, 6, 5), (3, 8, 9, 9))}
+ONE = "2, 8, 1, 1"
+
+
+def runtime(length: str = "8", kind: str = "float") -> str:
+    """Inputs that are scale and bias."""
+    return f", {kind}[{length}] s, {kind}[{length}] b"
+
+
+def tensor(*shape: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """One shape as min, opt and max."""
+    return (shape, shape, shape)
 
 
 def random(*shape: int, dtype: np.typing.DTypeLike = np.float32, seed: int = 0) -> np.ndarray:
