@@ -203,3 +203,12 @@ def test_two_branches_that_use_one_name_for_different_tensors(tmp_path):
     onnx.checker.check_model(result.model, full_check=True)
     for seed in range(4):
         assert worst_relative_error(model, result.model, seed=seed) < 1e-6
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_parameters_that_are_not_finite_are_refused_whatever_a_rule_makes_of_the_node(tmp_path, groups):
+    graph = f"g (float[2, 4, 5, 6] x) => (float[] y) {{ [gn] y = GroupNormalization <num_groups={groups}> (x, s, b) }}"
+    scale = np.array([1, np.nan, 1, 1], np.float32)
+    result = rewrite(loaded(parse(graph, {"s": scale, "b": np.zeros(4, np.float32)}, opset=21), tmp_path))
+    (refusal,) = result.refusals
+    assert refusal.reason == "its scale is not finite in channel 1 (nan)"

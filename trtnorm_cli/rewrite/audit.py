@@ -6,7 +6,7 @@ RTX 1.7. An entry that the rules have repaired is gone from the graph and is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -41,8 +41,11 @@ _TRAINING_WAY_OUT = (
 Form = Callable[[Site], "Refusal | None"]
 
 
-def audit(surgery: Surgery, types: Mapping[str, TensorType], settings: RewriteSettings) -> list[Refusal]:
-    """The normalization nodes that must not reach TensorRT, each with the first reason that applies."""
+def audit(
+    surgery: Surgery, types: Mapping[str, TensorType], settings: RewriteSettings, forms: Sequence[Form] | None = None
+) -> list[Refusal]:
+    """The normalization nodes that must not reach TensorRT, each with the first reason that applies, of ``forms`` or of all."""
+    forms = FORMS if forms is None else forms
     outputs = {tensor.name for graph in surgery.graphs() for tensor in graph.outputs}
     found: list[Refusal | None] = []
     for graph in surgery.graphs():
@@ -51,7 +54,7 @@ def audit(surgery: Surgery, types: Mapping[str, TensorType], settings: RewriteSe
                 continue
             used = tuple(t.name for t in node.outputs[1:] if t.name and (t.outputs or t.name in outputs))
             site = Site(node, surgery, types, settings, used)
-            found.append(next((refusal for form in FORMS if (refusal := form(site)) is not None), None))
+            found.append(next((refusal for form in forms if (refusal := form(site)) is not None), None))
     return [refusal for refusal in found if refusal is not None]
 
 
@@ -163,7 +166,11 @@ def _not_vectors(site: Site) -> Refusal | None:
 
 
 def _not_finite(site: Site) -> Refusal | None:
+    """Running statistics do not matter to the result in training mode."""
+    unused = ("mean", "variance") if site.node.op == _BATCHNORM and site.is_training else ()
     for role, value in site.parameters().items():
+        if role in unused:
+            continue
         bad = np.flatnonzero(~np.isfinite(value.astype(np.float64)))
         if bad.size:
             return site.refusal(f"its {role} is not finite in {_channels(bad, value)}", EXPORT_AGAIN)
@@ -215,6 +222,9 @@ def _per_element(site: Site) -> Refusal | None:
         return None
     return site.refusal("it has spatial=0 (a value for each element), which TensorRT does not take", "export it per channel")
 
+
+# What is wrong whatever a rule makes of the node: looked for before the rules run, which would carry it along.
+SPOILT: tuple[Form, ...] = (_not_finite,)
 
 # The first that applies is reported: the cause before its consequences.
 FORMS: tuple[Form, ...] = (

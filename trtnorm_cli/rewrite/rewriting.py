@@ -18,7 +18,7 @@ from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.audit import Refusal, audit
+from trtnorm_cli.rewrite.audit import SPOILT, Refusal, audit
 from trtnorm_cli.rewrite.check import Judge
 from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
@@ -154,11 +154,13 @@ class Workshop:
         settings = replace(self.settings, optimize=optimize or wanted, left_out=left_out, measured=wanted == "kernels")
         meaning, folder, model = self.meaning, self.loaded.folder, self.settled
         surgery = open_model(model, folder)
+        spoilt = audit(surgery, self.tolerant, settings, SPOILT)
         composites = composite_norms(surgery, self.declared)
         with OrtRunner() as runner:
             judge = Judge(runner, self.pinned, proofs=self.proofs)
             outcome = driver.apply(surgery, self.rules, self.declared, judge, settings)
-        refusals = audit(surgery, self.tolerant, settings)
+        refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
+        refusals = list({refusal.node: refusal for refusal in reversed(refusals)}.values())[::-1]
         settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
         changes = (*meaning.changes, *outcome.changes)
         unmet = unmet_wishes(surgery, settings, changes, outcome.rejections)
