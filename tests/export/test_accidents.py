@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -451,3 +452,9 @@ def test_every_kind_is_met_in_a_test_of_this_file():
     text = Path(__file__).read_text(encoding="utf-8")
     assert [kind for kind in KINDS if f'"{kind}"' not in text] == []
     assert all(check.__doc__ for check in CHECKS)
+
+
+def test_the_page_of_accidents_lists_every_kind():
+    page = (Path(__file__).parents[2] / "docs" / "norm_accidents.md").read_text(encoding="utf-8")
+    table = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert sorted(re.findall(r"`([a-z-]+)`", table)) == sorted(KINDS)
