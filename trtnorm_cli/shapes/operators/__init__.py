@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trtnorm_cli.shapes.node import Node
-from trtnorm_cli.shapes.operators import elementwise, matrix, movement, normalization, reduction, resampling, sequences, windows
+from trtnorm_cli.shapes.operators import (
+    creation,
+    elementwise,
+    matrix,
+    movement,
+    normalization,
+    reduction,
+    resampling,
+    selection,
+    sequences,
+    windows,
+)
 from trtnorm_cli.shapes.tensor import SymbolicTensor
 
 OPERATORS: dict[str, Callable[[Node], list[SymbolicTensor]]] = {
     **elementwise.RULES,
+    **creation.RULES,
     **movement.RULES,
+    **selection.RULES,
     **normalization.RULES,
     **windows.RULES,
     **matrix.RULES,
