@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 
@@ -200,3 +201,21 @@ def crashes() -> nn.Module:
 
 
 instance = nn.Linear(4, 4)
+
+
+class Named(dict[str, Tensor]):
+    """A result as some libraries have it: registered with PyTorch, without names for its parts."""
+
+
+pytree._register_pytree_node(Named, lambda v: (list(v.values()), list(v)), lambda v, keys: Named(zip(keys, v, strict=True)))
+
+
+class Denoiser(nn.Module):
+    """Calls its result what its input is called."""
+
+    def forward(self, sample: Tensor) -> Named:
+        return Named(sample=2 * sample, rest=sample + 1)
+
+
+def denoiser() -> tuple[nn.Module, Tensor]:
+    return Denoiser(), torch.randn(2, 3)

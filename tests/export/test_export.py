@@ -175,6 +175,13 @@ def test_nested_inputs_and_a_dataclass(export):
     assert worst(manifest) < 6e-5
 
 
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_a_result_of_a_library_that_is_called_as_an_input(export, exporter):
+    model, _ = export("denoiser", None, "--exporter", exporter)
+    assert [value.name for value in model.graph.input] == ["sample"]
+    assert [value.name for value in model.graph.output] == ["output_sample", "rest"]
+
+
 @pytest.mark.slow
 def test_unnamed_sizes_that_must_be_equal_become_one(export):
     shapes = "{min: [1, 4], opt: [2, 4], max: [8, 4]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,30 +132,51 @@ def _distinct(names: list[str]) -> list[str]:
     return names
 
 
-def result_leaves(result: Any) -> list[Leaf]:
-    """The values in what ``forward`` returned: ``output`` alone, ``output_0`` … of a tuple, keys and field names otherwise."""
+def result_leaves(result: Any, inputs: Collection[str] = ()) -> list[Leaf]:
+    """The values in what ``forward`` returned: ``output`` alone, ``output_0`` … of a tuple, keys and field names otherwise.
+
+    A name that is one of ``inputs`` too gets the prefix ``output_``.
+    """
     register_dataclasses(result)
     found, _ = pytree.tree_flatten_with_path(result)
     paths = [path for path, _ in found]
     names = leaf_names(paths, "output")
-    names = _distinct([f"output_{name}" if name[:1].isdigit() else name for name in names])
+    names = _distinct([f"output_{name}" if name[:1].isdigit() or name in inputs else name for name in names])
     return [Leaf(tuple(path), name, value) for (path, value), name in zip(found, names, strict=True)]
 
 
-def named_results(result: Any) -> dict[str, torch.Tensor]:
-    """The tensors that ``forward`` returned, by name."""
-    return {leaf.name: leaf.value for leaf in result_leaves(result) if leaf.is_tensor}
+def named_results(result: Any, call: Call) -> dict[str, torch.Tensor]:
+    """The tensors that ``forward`` returned when it was called so, by name."""
+    inputs = {leaf.name for leaf in call.leaves}
+    return {leaf.name: leaf.value for leaf in result_leaves(result, inputs) if leaf.is_tensor}
 
 
 def register_dataclasses(value: Any) -> None:
-    """Teach PyTorch to take apart the dataclasses in ``value``; it knows tuples, lists, dicts and named tuples itself."""
-    if isinstance(value, tuple | list):
+    """Teach PyTorch to take apart the dataclasses in ``value``, and to name the parts of what libraries have registered."""
+    if type(value) in pytree.SUPPORTED_NODES:
+        _name_children(type(value))
+        for item in pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0]:
+            register_dataclasses(item)
+    elif isinstance(value, tuple | list):
         for item in value:
             register_dataclasses(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            register_dataclasses(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value) not in pytree.SUPPORTED_NODES:
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         torch.export.register_dataclass(type(value))
         for entry in dataclasses.fields(value):
             register_dataclasses(getattr(value, entry.name))
+
+
+def _name_children(kind: type) -> None:
+    """Give a type that a library has registered without names for its parts those names: PyTorch asks for them on the way."""
+    node = pytree.SUPPORTED_NODES[kind]
+    if node.flatten_with_keys_fn is not None:
+        return
+
+    def with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        children, context = node.flatten_fn(value)
+        names = list(context) if isinstance(context, list | tuple) else []
+        if len(names) == len(children) and all(isinstance(name, str) for name in names):
+            return [(pytree.MappingKey(name), child) for name, child in zip(names, children, strict=True)], context
+        return [(pytree.SequenceKey(index), child) for index, child in enumerate(children)], context
+
+    pytree.SUPPORTED_NODES[kind] = node._replace(flatten_with_keys_fn=with_keys)

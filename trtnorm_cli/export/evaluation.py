@@ -94,7 +94,7 @@ class ModuleRunner:
 
 def _run(module: nn.Module, call: Call) -> dict[str, np.ndarray]:
     with torch.no_grad():
-        return {name: to_array(tensor) for name, tensor in named_results(module(*call.args, **call.kwargs)).items()}
+        return {name: to_array(tensor) for name, tensor in named_results(module(*call.args, **call.kwargs), call).items()}
 
 
 def _doubled(tensor: torch.Tensor) -> torch.Tensor:

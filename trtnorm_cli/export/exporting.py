@@ -168,7 +168,7 @@ class Exporting:
                 user_frames(error, self.spec.text),
                 "give sizes that it takes (opt in the build profile), or example inputs from the callable",
             ) from error
-        names = list(named_results(result))
+        names = list(named_results(result, call))
         if not names:
             raise ModelError(f"the model returns no tensor but {type(result).__name__}", self.spec.text)
         return names

@@ -109,7 +109,7 @@ class _Flat(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[Any, ...]:
         call = self._call.with_tensors(dict(zip(self._names, tensors, strict=True)))
-        return tuple(named_results(self.wrapped(*call.args, **call.kwargs)).values())
+        return tuple(named_results(self.wrapped(*call.args, **call.kwargs), call).values())
 
 
 @contextmanager
