@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "ReduceL1")
 # A normalization has a dozen nodes; what is further away belongs to something else.
-_MOST_NODES = 96
+_MOST_NODES = 48
 
 Shape = tuple[int | str | None, ...]
 
