@@ -95,6 +95,13 @@ class TestTrainingMode:
         assert (accident.kind, accident.module, accident.severity) == ("dropout-active", "1", "warning")
         assert accident.message.startswith("still in training mode after eval(): a train() of its own prevents it")
 
+    @pytest.mark.filterwarnings("ignore::FutureWarning")
+    def test_the_module_of_an_exported_program_keeps_its_mode(self):
+        program = torch.export.export(small(), (torch.randn(2, 3, 8, 8),))
+        accident = put_right(program.module()).accidents[0]
+        assert (accident.kind, accident.severity) == ("stays-in-training", "warning")
+        assert str(accident) == "the model: comes from an exported program, whose mode is that in which it was exported"
+
 
 class TestStatistics:
     def test_a_batchnorm_without_running_statistics(self):

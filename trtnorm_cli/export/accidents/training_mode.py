@@ -15,6 +15,8 @@ from trtnorm_cli.export.accidents.accident import Accident, Severity
 from trtnorm_cli.export.norm_modules import norms, recognise
 from trtnorm_cli.profile.suggest import listing
 
+_OF_A_PROGRAM = "comes from an exported program, whose mode is that in which it was exported"
+
 
 def leave_training_mode(model: nn.Module, keep_training: bool) -> list[Accident]:
     """Call ``eval()`` where something is in training mode, and list what that concerns; or list what is kept."""
@@ -24,7 +26,10 @@ def leave_training_mode(model: nn.Module, keep_training: bool) -> list[Accident]
     if keep_training:
         return list(_kept(model, "kept in training mode (--keep-training)"))
     fixed = [Accident("training-mode", path, _left_message(module), "fixed") for path, module in left]
-    model.eval()
+    try:
+        model.eval()
+    except NotImplementedError:  # what ExportedProgram.module() gives refuses it, and keeps the mode of its export
+        return [Accident("stays-in-training", "", _OF_A_PROGRAM, "warning", "let the callable return the exported program")]
     return [*fixed, *_kept(model, "still in training mode after eval(): a train() of its own prevents it")]
 
 
