@@ -219,3 +219,14 @@ class Denoiser(nn.Module):
 
 def denoiser() -> tuple[nn.Module, Tensor]:
     return Denoiser(), torch.randn(2, 3)
+
+
+class Signed(nn.Module):
+    """Its branch depends on the data, which no exporter follows."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return image if image.sum() > 0 else -image
+
+
+def signed() -> tuple[nn.Module, Tensor]:
+    return Signed(), torch.ones(2, 3)

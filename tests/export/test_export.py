@@ -257,6 +257,15 @@ def test_a_branch_on_several_sizes_is_found_by_a_counterexample(here, capsys):
     assert "does not at" in message
 
 
+def test_a_branch_on_the_data_is_refused_unless_a_trace_is_asked_for(here, capsys):
+    """Whether the comparison would see it depends on the data that are drawn."""
+    message = refused(capsys, "signed", 3)
+    assert "branches on its data, and a trace would keep one branch for all data" in message
+    assert "return image if image.sum() > 0 else -image" in message
+    assert run(["export", f"{MODELS}:signed", "-o", "m.onnx", "--exporter", "torchscript"]) == 0
+    assert "Converting a tensor to a Python boolean" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_named_sizes_that_must_be_equal(here, capsys):
     message = refused(capsys, "square", 3, "dims: {H: {min: 8, opt: 16, max: 64}, W: {min: 8, opt: 16, max: 64}}")

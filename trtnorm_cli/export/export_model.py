@@ -122,10 +122,10 @@ def _require_equal(exported: ExportedModel) -> None:
     if comparison is None or comparison.passed:
         return
     lines = ["the comparison says:", *verdict_lines(comparison)]
-    assumed = [note for note in exported.result.notes if note.startswith("the trace holds where")]
+    lines.append(f"exported with {exported.result.exporter}, {exported.result.because}")
     raise OutOfTolerance(
         "the exported model does not compute what the module computes, so nothing was written",
-        where="\n".join([*lines, *assumed]),
+        where="\n".join([*lines, *exported.result.notes]),
         hint="try the other exporter with --exporter; --no-verify writes the file all the same",
     )
 

@@ -192,11 +192,18 @@ class Exporting:
                 f"dynamo cannot export the model: {failures[0]}", self.spec.text, "try --exporter torchscript, or auto"
             )
         try:
-            return self._torchscript(wanted, call, outputs, f"dynamo cannot: {failures[0]}")
+            made = self._torchscript(wanted, call, outputs, f"dynamo cannot: {failures[0]}")
         except ModelError as error:
             raise ModelError(
                 "neither exporter can export the model", f"dynamo: {failures[0]}\ntorchscript: {error.summary}", error.hint
             ) from error
+        if _DATA_DEPENDENT in failures[0] and any(_TRACED_BRANCH in warning for warning in made.written.warnings):
+            raise ModelError(
+                "the model's code branches on its data, and a trace would keep one branch for all data",
+                f"{self.spec.text}\n{failures[0]}",
+                "write the branch with torch.where or torch.cond; or, where all data take the same one, --exporter torchscript",
+            )
+        return made
 
     def _write_program(self, traced: Traced, outputs: list[str], because: str) -> Exported:
         opset = self.request.opset or self._default_opset(traced.call)
@@ -237,6 +244,10 @@ class Exporting:
             return self._write_program(trace(self.source.module, call, taken, self.profile, strict=False), outputs, reason)
         except Exception as error:
             raise ModelError(f"the exported program cannot be written as ONNX: {_reason(error)}", self.spec.text) from error
+
+
+# What PyTorch says of a branch that the values of tensors decide: dynamo in its error, TorchScript in a warning.
+_DATA_DEPENDENT, _TRACED_BRANCH = "data-dependent", "to a Python boolean might cause the trace to be incorrect"
 
 
 def _rounded(wanted: Requested, multiple: int) -> Requested:
