@@ -35,8 +35,9 @@ from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
 from trtnorm_cli.prepare import Prepared
 from trtnorm_cli.report.compare import comparison_json, verdict_lines
-from trtnorm_cli.rewrite.kernels import fewest_kernels
+from trtnorm_cli.rewrite.kernels import fewest_kernels, is_put_to_choice
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, require_valid
+from trtnorm_cli.rewrite.search import Cost
 
 FIXED_NAME = "fixed.onnx"
 # What TensorRT reads where that is another file: plugin nodes without the functions that stand for them.
@@ -44,7 +45,7 @@ STRIPPED_NAME = "for-tensorrt.onnx"
 # A second build to count the kernels without rewriting is worth this long at most.
 _QUICK_BUILD_S = 20.0
 # A search that nobody asked for is kept short.
-_MOST_BUILDS = {"kernels": 48, "auto": 16}
+_MOST_UNASKED_BUILDS = 16
 EventHandler = Callable[[dict[str, Any]], None]
 
 
@@ -157,7 +158,8 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         files, result = make(rewriting)
         with clock.time("variants"):
             before = _kernels_before(workshop, rewriting, result, variants)
-            if workshop.settings.optimize == "auto" and _is_worse(result, before):
+            choosable = any(map(is_put_to_choice, rewriting.changes))
+            if workshop.settings.optimize == "auto" and choosable and _is_worse(result, before):
                 searches = True
                 rewriting, choice = _choose(workshop, variants, searches)
         if choice is not None and workshop.settings.optimize == "auto":
@@ -200,8 +202,14 @@ def _choose(workshop: Workshop, variants: VariantBuilder, searches: bool) -> tup
     """The rewriting that the policy asks for, and how a search for the fewest kernels came to it, where there was one."""
     if not searches:
         return workshop.rewrite(), None
-    most_builds = _MOST_BUILDS[workshop.settings.optimize]
-    chosen = fewest_kernels(workshop, lambda rewriting: variants.build(rewriting).cost, most_builds)
+
+    def measure(rewriting: Rewriting) -> Cost:
+        return variants.build(rewriting).cost
+
+    if workshop.settings.optimize == "auto":
+        chosen = fewest_kernels(workshop, measure, _MOST_UNASKED_BUILDS, is_put_to_choice)
+    else:
+        chosen = fewest_kernels(workshop, measure)
     costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.best}
     return chosen.rewriting, {
         **{name: {"launches": cost.launches, "engine_bytes": cost.engine_bytes} for name, cost in costs.items()},
