@@ -149,10 +149,14 @@ def double() -> tuple[nn.Module, Tensor]:
 
 
 class OnlyTorchScript(nn.Module):
-    """A branch on values: dynamo refuses it, TorchScript takes the side that the example takes."""
+    """A branch on a number that the model holds: dynamo refuses it, TorchScript takes the side that it always takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("doubles", torch.tensor(1.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * 2 if x.sum() > -1e6 else x
+        return x * 2 if self.doubles.item() > 0 else x
 
 
 def only_torchscript() -> tuple[nn.Module, Tensor]:
