@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_the_manifest_has_no_absolute_paths(engine):
     path, _ = engine
     text = path.with_name("good.engine.json").read_text()
     assert str(path.parent) not in text
-    assert "/tmp/" not in text
+    assert tempfile.gettempdir() not in text
     assert str(Path.home()) not in text
 
 

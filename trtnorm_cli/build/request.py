@@ -17,6 +17,13 @@ STDERR_FILE = "worker-stderr.log"
 ShapeTriple = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
+def save_in_one_step(record: dict[str, Any], path: Path) -> None:
+    """Write ``record`` as JSON to ``path``, which exists only once all of it is written."""
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
 @dataclass(frozen=True)
 class BuildRequest:
     """One engine to build.
@@ -86,9 +93,7 @@ class BuildResult:
 
     def save(self, folder: Path) -> None:
         """Write the result under its final name in one step, so that a reader never sees half of it."""
-        temporary = folder / (RESULT_FILE + ".partial")
-        temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        temporary.replace(folder / RESULT_FILE)
+        save_in_one_step(asdict(self), folder / RESULT_FILE)
 
     @staticmethod
     def load(folder: Path) -> BuildResult | None:

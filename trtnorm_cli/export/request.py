@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.build.request import save_in_one_step
+
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"
 LOG_FILE = "export.log"
@@ -114,9 +116,7 @@ class ExportResult:
 
     def save(self, folder: Path) -> None:
         """Write the result under its final name in one step, so that a reader never sees half of it."""
-        temporary = folder / (RESULT_FILE + ".partial")
-        temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        temporary.replace(folder / RESULT_FILE)
+        save_in_one_step(asdict(self), folder / RESULT_FILE)
 
     @staticmethod
     def load(folder: Path) -> ExportResult | None:
