@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import parser
 
+from tests.models import parse
 from trtnorm_cli import doctor
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
@@ -34,6 +35,18 @@ def test_init_writes_a_profile_that_fits_as_it_is(model: Path) -> None:
     fitted = fit(load_profile(Path("cfg.yaml")), inputs_of(load_model(model).proto))
     assert fitted.dynamic_inputs == ("image", "tokens")
     assert fitted.profiles[0].shapes["image"].min[0] == fitted.profiles[0].shapes["tokens"].min[0]
+
+
+@pytest.mark.parametrize("inputs", ["float[1, 3, 8, 8] x", "float x", ""])
+def test_init_of_a_static_model_says_that_no_optimization_profile_is_needed(
+    inputs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = "y = Relu(x)" if inputs else "y = Constant<value_float = 1.0>()"
+    onnx.save(parse(f"g ({inputs}) => (float[] y) {{ {body} }}"), "m.onnx")
+    assert run(["init", "m.onnx", "-o", "cfg.yaml"]) == 0
+    assert "no optimization profile is needed" in Path("cfg.yaml").read_text()
+    assert run(["rewrite", "m.onnx", "--dry-run", "--profile", "cfg.yaml"]) == 0
 
 
 def test_init_does_not_overwrite(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,14 @@ _SPATIAL_NAME = re.compile(r"[hwd]|.*(height|width|depth).*")
 _SEQUENCE_NAME = re.compile(r"[tls]|.*(seq|len|token|time|frame).*")
 _MULTIPLE_NAME = re.compile(r"([0-9]{1,4})\s*\*\s*\w+")  # torch.export names a dimension 16*_H when it must be one
 _AMBIGUOUS_KEY = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
+_RANGES = (
+    "# The engine takes every size from min to max and is tuned for opt. Sizes that must be a multiple of something say so",
+    "# with multiple_of. Change the numbers to what you will feed.",
+)
+_NOTHING_TO_RANGE = (
+    "# Every input has one fixed shape, so no optimization profile is needed, and the model builds without this file. It is",
+    "# the place for other settings: builder, data, tolerances, rules.",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ def paste_block(inputs: Sequence[ModelInput], start: Start | None = None) -> str
         lines += ["dims:", *(f"  {dim_line(s, ranges[s])}{_rule_comment(start.rules.get(s))}" for s in symbols)]
     if start.values:
         lines += ["values:", *(f"  {values_line(name, values)}" for name, values in start.values.items())]
-    return "\n".join(lines or ["{}  # every input is static: no build profile is needed"]) + "\n"
+    return "\n".join(lines or ["{}"]) + "\n"
 
 
 def _rule_comment(rule: str | None) -> str:
@@ -67,13 +75,13 @@ def values_line(name: str, values: ValueRange) -> str:
 
 def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | None = None) -> str:
     """Return ``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name."""
+    fixed = start is not None and not (start.ranges or start.values)
     lines = [
         "# yaml-language-server: $schema=profile.schema.json",
         "# (the schema for editors: trtnorm schema > profile.schema.json)",
-        f"# Build profile of {model}:  trtnorm build {model} --profile THIS.yaml",
+        f"# Build profile of {model}:  trtnorm build {model}{'' if fixed else ' --profile THIS.yaml'}",
         "#",
-        "# The engine takes every size from min to max and is tuned for opt. Sizes that must be a multiple of something say so",
-        "# with multiple_of. Change the numbers to what you will feed.",
+        *(_NOTHING_TO_RANGE if fixed else _RANGES),
         "",
     ]
     return "\n".join(lines) + "\n" + paste_block(inputs, start)

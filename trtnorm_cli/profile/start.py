@@ -58,7 +58,7 @@ def _rounder(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> list[S
 def _rounded(conditions: Sequence[Size], sizes: dict[str, Corners]) -> dict[str, Corners]:
     """Sizes that cannot vary, brought down to a multiple of a power of two where that fits: 64 rather than 79."""
     fixed = [name for name, corners in sizes.items() if corners[0] == corners[2]]
-    for step in _STEPS:
+    for step in _STEPS if fixed else ():
         candidate = {**sizes, **{name: (sizes[name][0] // step * step,) * 3 for name in fixed}}
         corners = [{name: values[corner] for name, values in candidate.items()} for corner in range(3)]
         if all(0 not in values_at(conditions, at) and min(at.values()) > 0 for at in corners):
