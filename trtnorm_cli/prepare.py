@@ -16,6 +16,7 @@ from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.profile.dims import CORNERS
+from trtnorm_cli.profile.facts import as_profiled, fixed_inputs
 from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
 from trtnorm_cli.profile.implementations import library_paths
 from trtnorm_cli.profile.load import load_profile
@@ -31,7 +32,10 @@ from trtnorm_cli.rewrite.settings import RewriteSettings
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model that was read, with the build profile that goes with it."""
+    """A model that was read, with the build profile that goes with it.
+
+    ``loaded`` is the model of the file as the profile reads it (``as_profiled``).
+    """
 
     loaded: LoadedModel
     profile: BuildProfile | None
@@ -71,7 +75,7 @@ class Prepared:
 
         Raises ``ProfileError`` when the profile says how to read a node that the model does not have.
         """
-        settings = replace(settings_of(self.profile, self.checkpoint), corners=self._corners())
+        settings = replace(settings_of(self.profile, self.checkpoint), corners=self._corners(), fixed=fixed_inputs(self.fitted))
         workshop = Workshop(self.loaded, self.pins(), settings)
         if self.profile is not None:
             operators = {norm.label: norm.operator for norm in normalizations(workshop.cleaning.model)}
@@ -117,6 +121,7 @@ def _prepared(
         outputs = [value.name for value in loaded.proto.graph.output]
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
     checkpoint = None if weights is None else load_checkpoint(weights)
+    loaded = replace(loaded, proto=as_profiled(loaded.proto, profile))
     inputs = inputs_of(loaded.proto)
     proof = prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)
     return Prepared(loaded, proof.profile, proof.fitted, profile_path, checkpoint, proof)
@@ -155,5 +160,6 @@ def rewrite_opened(
         on_proof(prepared.proof)
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)
+    loaded = replace(loaded, proto=as_profiled(loaded.proto, None))
     checkpoint = None if weights is None else load_checkpoint(weights)
     return loaded, rewrite(loaded, settings=settings_of(None, checkpoint))

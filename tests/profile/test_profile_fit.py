@@ -185,13 +185,13 @@ EQUAL = "TensorRT demands that dimensions of one name are equal: "
             "optimization_profiles: [{dims: {batch: 1}}]",
             [IMAGE],
             "cfg.yaml:1: optimization_profiles[0].dims.batch: "
-            "no input of the model has a dimension named 'batch'; named dimensions: N, H, W",
+            "no input of the model has a dimension named 'batch'; dynamic dimensions: N, H, W",
             "leave it out; inputs of the model: image: float32 [N, 3, H, W]",
         ),
         (
             "dims: {N: 1}",
             [STATIC],
-            "cfg.yaml:1: dims.N: no input of the model has a dimension named 'N'; it has no named dimension at all",
+            "cfg.yaml:1: dims.N: no input of the model has a dimension named 'N'; the model has no dynamic dimension at all",
             "leave it out; inputs of the model: anchors: float32 [9, 4]",
         ),
         (

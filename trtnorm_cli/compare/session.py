@@ -29,7 +29,9 @@ from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.compare.shape_points import shape_points
 from trtnorm_cli.errors import TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.prepare import Prepared, inputs_of, rewrite_alone
+from trtnorm_cli.profile.facts import as_profiled
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
@@ -186,8 +188,9 @@ def trials_of(reference: Participant, profile: BuildProfile | None, settings: Se
         sets = read_data(settings.data, inputs)
         return [Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)], ()
     assert reference.model is not None
-    described = inputs_of(reference.model)
-    proof = prove(reference.model, described, profile, fit(profile, described), settings.snap)
+    model = as_profiled(reference.model, profile)
+    described, inputs = inputs_of(model), model_inputs(model)
+    proof = prove(model, described, profile, fit(profile, described), settings.snap)
     points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
     data = {} if profile is None else profile.data
     feeds = [feeds_at(point, inputs, data, settings.seed) for point in points]

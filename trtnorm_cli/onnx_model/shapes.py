@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.onnx_model.walk import all_graphs
 
 # Initializers with more elements than this cannot be shape arithmetic; their bytes are withheld from shape inference.
@@ -40,7 +41,7 @@ def tensor_type(value: onnx.ValueInfoProto) -> TensorType | None:
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None  # some exporters write -1 for a dynamic dimension
-    return dim.dim_param or None
+    return None if names_nothing(dim.dim_param) else dim.dim_param
 
 
 def model_inputs(model: onnx.ModelProto) -> dict[str, TensorType]:

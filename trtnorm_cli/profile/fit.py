@@ -13,7 +13,7 @@ from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, entry_text
 from trtnorm_cli.profile.messages import indexed
 from trtnorm_cli.profile.mismatches import data_problems, rank_fault, static_faults, unknown_dims, unknown_input, value_fault
 from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of, value_symbol
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, dimensions_of, symbols_of, value_symbol
 from trtnorm_cli.profile.paste import Start, default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal
@@ -121,7 +121,7 @@ class _Fit:
         self._take_dims(profile.dims, ("dims",), {})
         self._take_dims(self._own.dims, (*self._path, "dims"), profile.dims)
         # With a misspelled name or a wrong entry, what is missing elsewhere would be its consequence and no news.
-        self._suspect = any(set(dims) - set(symbols_of(inputs)) for dims in (profile.dims, self._own.dims))
+        self._suspect = any(set(dims) - set(dimensions_of(inputs)) for dims in (profile.dims, self._own.dims))
 
     def shapes(self) -> dict[str, MinOptMax]:
         """Return the shapes of every input in the model's order; what could not be fitted is left out."""
@@ -179,7 +179,7 @@ class _Fit:
         return not faults
 
     def _agree_on_symbols(self, model_input: ModelInput, entry: ShapeRange) -> None:
-        for axis, symbol in enumerate(model_input.shape):
+        for axis, symbol in enumerate(model_input.dimensions):
             values = tuple(shape[axis] for shape in entry.corners())
             paths = tuple((*self._path, "inputs", model_input.name, corner, axis) for corner in CORNERS)
             if not isinstance(symbol, str):
@@ -202,23 +202,25 @@ class _Fit:
                 other = format_path(held) + (f" (line {line})" if line else "")
                 message = f"{symbol} is {here} here but {there} in {other}"
                 equal = entry_text(self._with_known_symbols(model_input, entry))
-                hint = f"TensorRT demands that dimensions of one name are equal: write {equal}, or change the other"
+                one_name = "TensorRT demands that dimensions of one name are equal: "
+                why = one_name if symbol in model_input.symbols else ""
+                hint = f"{why}write {equal}, or change the other"
                 self.problems.append(Problem(path, message, hint))
                 return
 
     def _with_known_symbols(self, model_input: ModelInput, entry: ShapeRange) -> MinOptMax:
         """The shapes of ``entry`` with the values that its symbolic dimensions have elsewhere."""
         columns = list(zip(*entry.corners(), strict=True))
-        for axis, symbol in enumerate(model_input.shape):
+        for axis, symbol in enumerate(model_input.dimensions):
             if isinstance(symbol, str) and symbol in self.ranges:
                 columns[axis] = self.ranges[symbol].corners()
         return MinOptMax(*(tuple(column[corner] for column in columns) for corner in range(3)))
 
     def _is_filled(self, model_input: ModelInput) -> bool:
-        return all(isinstance(dim, int) or dim in self.ranges for dim in model_input.shape)
+        return all(isinstance(dim, int) or dim in self.ranges for dim in model_input.dimensions)
 
     def _filled(self, model_input: ModelInput) -> MinOptMax:
-        columns = [(dim, dim, dim) if isinstance(dim, int) else self.ranges[str(dim)].corners() for dim in model_input.shape]
+        columns = [(dim, dim, dim) if isinstance(dim, int) else self.ranges[dim].corners() for dim in model_input.dimensions]
         return MinOptMax(*(tuple(column[corner] for column in columns) for corner in range(3)))
 
     def _report_missing(self, missing: Sequence[ModelInput]) -> None:
@@ -226,7 +228,8 @@ class _Fit:
         path = (*self._path, "inputs") if self._own.inputs else self._path or ("dims",)
         for model_input in missing:
             lacks = [symbol for symbol in model_input.symbols if symbol not in self.ranges]
-            lacks += [f"dimension {axis} (no name)" for axis, dim in enumerate(model_input.shape) if dim is None]
+            unnamed = [axis for axis, dim in enumerate(model_input.shape) if dim is None]
+            lacks += [f"dimension {i} (no name)" for i in unnamed if axis_symbol(model_input.name, i) not in self.ranges]
             message = f"no values for {', '.join(lacks)} of the dynamic input {model_input}"
             self.problems.append(Problem(path, message, hint))
 

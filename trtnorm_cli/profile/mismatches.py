@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.profile.dims import CORNERS, counted, entry_text, format_shape
 from trtnorm_cli.profile.model import BuildProfile, Normal, Uniform
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, dimensions_of
 from trtnorm_cli.profile.paste import default_ranges, yaml_key
 from trtnorm_cli.profile.positions import KeyPath
 from trtnorm_cli.profile.problems import Problem
@@ -19,8 +20,10 @@ def value_fault(path: KeyPath, entry: ValueRange, name: str, inputs: Mapping[str
     model_input = inputs.get(name)
     if model_input is None:
         return unknown_input(path, name, list(inputs.values()))
-    if model_input.dtype not in ("int32", "int64") or len(model_input.shape) > 1:
-        return Problem(path, f"only an int32 or int64 scalar or vector takes values, but the input is {model_input}")
+    if model_input.dtype not in ("int32", "int64", "bool") or len(model_input.shape) > 1:
+        return Problem(path, f"only an int32, int64 or bool scalar or vector takes values, but the input is {model_input}")
+    if model_input.dtype == "bool" and (set(entry.opt) - {0, 1} or entry.min != entry.max):
+        return Problem(path, f"a bool input takes one value, true or false, for each element: {model_input}")
     count = model_input.shape[0] if model_input.shape else 1
     if isinstance(count, int) and count != len(entry.min):
         return Problem(path, f"{len(entry.min)} values where the model's input has {count}: {model_input}")
@@ -42,7 +45,7 @@ def data_problems(profile: BuildProfile, inputs: Sequence[ModelInput]) -> list[P
 
 def unknown_dims(dims: Mapping[str, DimRange], path: KeyPath, inputs: Sequence[ModelInput]) -> list[Problem]:
     """Say which dimensions no input has."""
-    symbols = symbols_of(inputs)
+    symbols = dimensions_of(inputs)
     return [
         Problem((*path, name), _unknown_dim_message(name, symbols, inputs), _dim_advice(name, symbols) + _inputs_hint(inputs))
         for name in dims
@@ -57,9 +60,15 @@ def _dim_advice(name: str, symbols: Sequence[str]) -> str:
 
 def _unknown_dim_message(name: str, symbols: Sequence[str], inputs: Sequence[ModelInput]) -> str:
     message = f"no input of the model has a dimension named {name!r}{did_you_mean(name, symbols)}"
+    if names_nothing(name):
+        return f"{name!r} says that a size is unknown and names no dimension; {_called(symbols)}"
     if nearest(name, symbols) is None:
-        message += f"; named dimensions: {listing(symbols)}" if symbols else "; it has no named dimension at all"
+        message += f"; {_called(symbols)}"
     return message
+
+
+def _called(symbols: Sequence[str]) -> str:
+    return f"dynamic dimensions: {listing(symbols)}" if symbols else "the model has no dynamic dimension at all"
 
 
 def rank_fault(path: KeyPath, entry: ShapeRange, model_input: ModelInput) -> Problem:

@@ -40,7 +40,7 @@ class OptimizationProfile(Settings):
     name: str | None = Field(default=None, min_length=1, description="Unique; 'default' or 'profile<index>' otherwise.")
     inputs: dict[str, ShapeRange] = Field(default_factory=dict, description="Shapes by input; static inputs need none.")
     dims: dict[str, DimRange] = Field(default_factory=dict, description="Symbolic dimensions, before the file's own.")
-    values: dict[str, ValueRange] = Field(default_factory=dict, description="Elements of inputs that hold sizes.")
+    values: dict[str, ValueRange] = Field(default_factory=dict, description="Elements of inputs that hold sizes or settings.")
 
 
 class Normal(Settings):
@@ -152,7 +152,8 @@ class BuildProfile(Settings):
     )
     values: dict[str, ValueRange] = Field(
         default_factory=dict,
-        description="Elements of inputs that hold sizes (TensorRT's shape tensors), for every optimization profile.",
+        description="Elements of inputs that hold sizes (TensorRT's shape tensors) or settings, for every optimization "
+        "profile; an input whose elements are the same in all of them becomes a constant.",
     )
     max_memory: Bytes = Field(
         default=None, description="Refuse a profile whose estimated memory is above this, as in '200GiB'; 80GiB otherwise."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.profile.dims import format_shape
 
 
@@ -13,7 +14,7 @@ class ModelInput:
     """One input that the caller must feed: name, element type in words (``float32``), and shape.
 
     A dimension is an integer, the name of a symbolic dimension, or None where the model says nothing. A negative number
-    and an empty name, both written by some exporters, say nothing as well; TensorRT reads them the same way.
+    and a name such as ``?``, both written by some exporters, say nothing as well.
     """
 
     name: str
@@ -21,8 +22,7 @@ class ModelInput:
     shape: tuple[int | str | None, ...]
 
     def __post_init__(self) -> None:
-        known = tuple(None if dim == "" or (isinstance(dim, int) and dim < 0) else dim for dim in self.shape)
-        object.__setattr__(self, "shape", known)
+        object.__setattr__(self, "shape", tuple(None if _says_nothing(dim) else dim for dim in self.shape))
 
     @property
     def is_dynamic(self) -> bool:
@@ -35,12 +35,21 @@ class ModelInput:
         return tuple(dict.fromkeys(dim for dim in self.shape if isinstance(dim, str)))
 
     @property
+    def dimensions(self) -> tuple[int | str, ...]:
+        """Its dimensions by number or name; one without a name is called by input and axis, ``x[2]``."""
+        return tuple(axis_symbol(self.name, axis) if dim is None else dim for axis, dim in enumerate(self.shape))
+
+    @property
     def takes_integers(self) -> bool:
         """True for signed, unsigned and boolean element types."""
         return self.dtype.lower().removeprefix("u").startswith(("int", "bool"))
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype} {format_shape(self.shape)}"
+
+
+def _says_nothing(dim: int | str | None) -> bool:
+    return names_nothing(dim) if isinstance(dim, str) else dim is not None and dim < 0
 
 
 def axis_symbol(tensor: str, axis: int) -> str:
@@ -56,3 +65,9 @@ def value_symbol(tensor: str, index: int) -> str:
 def symbols_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
     """Return the names of all symbolic dimensions, each once, in order."""
     return tuple(dict.fromkeys(symbol for model_input in inputs for symbol in model_input.symbols))
+
+
+def dimensions_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
+    """Return what all dynamic dimensions are called, those without a name included, each once, in order."""
+    found = (dim for model_input in inputs for dim in model_input.dimensions if isinstance(dim, str))
+    return tuple(dict.fromkeys(found))

@@ -11,8 +11,10 @@ from functools import lru_cache
 
 import onnx
 
+from trtnorm_cli.onnx_model.fixed_inputs import unread_inputs
 from trtnorm_cli.profile.conflicts import conflict_problems, notes_between
 from trtnorm_cli.profile.edits import Corners, Edit, edited, edits_for
+from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles, fit
 from trtnorm_cli.profile.memory import MemoryEstimate, estimate_memory, memory_problem
 from trtnorm_cli.profile.model import BuildProfile
@@ -94,6 +96,7 @@ def prove(
         problems, _ = _conflicts(found, given, fitted, inputs)
     if problems:
         raise refusal(problems, given.positions)
+    notes += unread_inputs(fixed_inputs(fitted))
     notes += _between(found, given, fitted, inputs)
     memory = tuple(estimate_memory(model, found, one.name, sizes_of(one, inputs)) for one in fitted.profiles)
     too_large = [p for index, m in enumerate(memory) if (p := memory_problem(m, given, index)) is not None]

@@ -52,12 +52,12 @@ def read_elements(value: object) -> tuple[int, ...]:
     problems = [Problem((index,), fault) for index, element in enumerate(given) if (fault := _element_fault(element))]
     if problems:
         raise invalid(problems, value)
-    return tuple(given)
+    return tuple(int(element) for element in given)
 
 
 def _element_fault(element: object) -> str | None:
-    if isinstance(element, bool) or not isinstance(element, int):
-        return f"expected an integer, got {described(element)}"
+    if not isinstance(element, int):
+        return f"expected an integer, true or false, got {described(element)}"
     return None if abs(element) < 2**63 else f"{described(element)} is no int64"
 
 
@@ -79,7 +79,9 @@ def _parsed_size(value: object) -> int:
 
 DIM_SCHEMA = {"type": "integer", "minimum": 1, "maximum": MAX_DIM}
 
-ELEMENTS_SCHEMA = {"anyOf": [{"type": "array", "items": {"type": "integer"}, "minItems": 1}, {"type": "integer"}]}
+ELEMENTS_SCHEMA = {
+    "anyOf": [{"type": "array", "items": {"type": ["integer", "boolean"]}, "minItems": 1}, {"type": ["integer", "boolean"]}]
+}
 
 ElementsValue = Annotated[tuple[int, ...], BeforeValidator(read_elements), WithJsonSchema(ELEMENTS_SCHEMA)]
 Dim = Annotated[int, BeforeValidator(read_dim), WithJsonSchema(DIM_SCHEMA)]

@@ -11,6 +11,7 @@ import onnx
 from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
+from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
@@ -134,6 +135,8 @@ class Workshop:
         self.proofs: dict[str, Check] = {}
         source, self.notes = _provable(loaded.proto)
         self.was_raised = source is not loaded.proto
+        if settings.fixed is not None:
+            source = with_fixed(source, settings.fixed)
         self.cleaning = clean(source, loaded.folder)
         repairs, on_request = (tuple(rule for rule in stage if rule in self.rules) for stage in (REPAIRS, ON_REQUEST))
         with OrtRunner() as runner:
@@ -174,7 +177,7 @@ class Workshop:
             rejections=outcome.rejections,
             refusals=tuple(refusals),
             unmet=tuple(unmet),
-            meant=model if meaning.differs_from_the_file or self.was_raised else None,
+            meant=redeclared(model, self.loaded.proto) if meaning.differs_from_the_file or self.was_raised else None,
             notes=(*self.notes, *meaning.notes, *unneeded, *idle_wishes(settings, changes, unmet)),
             composites=composites,
         )

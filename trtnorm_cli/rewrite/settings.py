@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from trtnorm_cli.onnx_model.fixed_inputs import FixedInputs
     from trtnorm_cli.rewrite.checkpoint import Checkpoint
 
 TrainingMode = Literal["as-written", "eval", "refuse"]
@@ -60,7 +61,7 @@ class RewriteSettings:
     ``instance_norm`` and ``group_norm`` say what computes these.
     ``measured`` is set where builds decide which optional changes stay, so that such may be tried as are not always for the
     better. ``corners`` are input shapes, min, opt and max of every optimization profile: what is the same at all of them may
-    be built upon.
+    be built upon. ``fixed`` are the inputs' sizes and elements that are the same at all of them.
     """
 
     skip: tuple[str, ...] = ()
@@ -73,3 +74,4 @@ class RewriteSettings:
     group_norm: Implementations = Implementations()
     measured: bool = False
     corners: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    fixed: FixedInputs | None = None

@@ -14,6 +14,7 @@ import onnx
 import onnx.inliner
 
 from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.profile.model_input import axis_symbol, value_symbol
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.expression import Expr, Size, apply, choice, either, negation, symbol
@@ -203,7 +204,7 @@ def _input(value: onnx.ValueInfoProto, lows: Mapping[str, int]) -> SymbolicTenso
 def _input_size(tensor: str, axis: int, dim: onnx.TensorShapeProto.Dimension, lows: Mapping[str, int]) -> Size:
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return int(dim.dim_value)
-    name = dim.dim_param or axis_symbol(tensor, axis)
+    name = axis_symbol(tensor, axis) if names_nothing(dim.dim_param) else dim.dim_param
     return symbol(name, lows.get(name, 1))
 
 
