@@ -88,7 +88,7 @@ def rewrite_to(
     rewriting.require_all_checks_passed()
     with scratch_beside(target) as folder:
         written = save_model(rewriting.model, folder / target.name, rewriting.folder)
-        require_valid(source.path, folder / target.name)
+        require_valid(source, folder / target.name)
         for path in written:
             path.replace(target.with_name(path.name))
     return [target.with_name(path.name) for path in written]
@@ -149,7 +149,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         def make(rewriting: Rewriting) -> tuple[list[Path], BuildResult]:
             rewriting.require_all_checks_passed()
             files = save_model(rewriting.model, fixed, rewriting.folder)
-            require_valid(loaded.path, fixed)
+            require_valid(loaded, fixed)
             request = _request(prepared, rewriting, work, beside / engine.name, options.backend)
             subject = Subject(loaded.path, profile, loaded.proto, rewriting.changes)
             attempt = Attempt(request, work, for_builder(rewriting.model), rewriting.folder, subject, run)

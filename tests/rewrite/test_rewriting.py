@@ -9,7 +9,7 @@ import pytest
 from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import worst_relative_error
 from trtnorm_cli.errors import RewriteError
-from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.rewrite.rewriting import require_valid, rewrite
 
@@ -182,10 +182,11 @@ def test_what_the_source_is_charged_with_is_no_fault_of_the_result(tmp_path):
     bad = parse("g (float[2] x) => (float[2] y) { y = Relu(x, x) }")
     for name, model in (("good", good), ("bad", bad)):
         (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
-    require_valid(tmp_path / "good.onnx", tmp_path / "good.onnx")
-    require_valid(tmp_path / "bad.onnx", tmp_path / "bad.onnx")
+    sources = {name: LoadedModel(tmp_path / f"{name}.onnx", model, "") for name, model in (("good", good), ("bad", bad))}
+    require_valid(sources["good"], tmp_path / "good.onnx")
+    require_valid(sources["bad"], tmp_path / "bad.onnx")
     with pytest.raises(RewriteError, match="the rewritten model is not valid ONNX, so nothing was written") as caught:
-        require_valid(tmp_path / "good.onnx", tmp_path / "bad.onnx")
+        require_valid(sources["good"], tmp_path / "bad.onnx")
     assert caught.value.exit_code == 4
 
 

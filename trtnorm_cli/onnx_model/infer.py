@@ -37,6 +37,36 @@ def add_inferred_shapes(model: onnx.ModelProto, certain: set[str]) -> list[str]:
     return [f"the shapes in the file are out of date and were dropped: {stale}"] if stale else []
 
 
+def mend_stated_shapes(model: onnx.ModelProto) -> list[str]:
+    """Take back, in place, what ``model`` states of tensors and contradicts inference; returns it, for the outputs, in words.
+
+    Operators without inference of their own (the further outputs of BatchNormalization-9) let a file state anything. A
+    rewriting into others makes that a contradiction, which the checker refuses.
+    """
+    light = light_copy(model)
+    _forget(light, set())
+    for graph in all_graphs(light.graph):
+        _forget_shapes(graph.output)
+    inferred, _ = _infer(light, data_prop=False)
+    notes: list[str] = []
+    for graph, known in zip(all_graphs(model.graph), all_graphs(inferred.graph) if inferred else (), strict=False):
+        types = _types([*known.value_info, *known.output])
+        stale = {name for name, kind in _types([*graph.value_info, *graph.output]).items() if not _fits(kind, types.get(name))}
+        kept = [value for value in graph.value_info if value.name not in stale]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        for value in graph.output:
+            if value.name in stale:
+                said, found = tensor_type(value), types[value.name]
+                value.CopyFrom(_value_info(value.name, found, value))
+                notes.append(f"the file says that {value.name} is {_text(said or found)}, and it is {_text(found)}")
+    return notes
+
+
+def _fits(said: TensorType, known: TensorType | None) -> bool:
+    return known is None or _agree(said, known)
+
+
 def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, TensorType]] | None:
     """Types that follow from the inputs and weights alone, one table a graph, outermost first; None when inference fails.
 
@@ -58,11 +88,14 @@ def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, Tenso
     return [_types([*g.value_info, *g.input, *g.output]) for g in all_graphs(inferred.graph)]
 
 
-def checker_objection(model: onnx.ModelProto) -> str | None:
-    """What the ONNX checker has against the structure of ``model``, in one line; None when it passes."""
+def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str | None:
+    """What the ONNX checker has against the structure of ``model``, in one line; None when it passes.
+
+    With ``full_check`` also what strict shape inference has.
+    """
     try:
-        onnx.checker.check_model(light_copy(model))
-    except (onnx.checker.ValidationError, ValueError) as error:
+        onnx.checker.check_model(light_copy(model), full_check=full_check)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         return " ".join(str(error).split("\n\n==> Context:")[0].split())
     return None
 

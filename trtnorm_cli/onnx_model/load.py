@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.infer import checker_objection, light_copy
+from trtnorm_cli.onnx_model.repair import mend
 from trtnorm_cli.onnx_model.walk import all_nodes, all_tensors
 
 # The checker refuses these, ONNX Runtime and TensorRT take them: plugin operators written in the default domain,
@@ -29,9 +30,10 @@ _BITS_BELOW_A_BYTE = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2"
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model as it stands in its file. Tensors in external files stay there; ``folder`` is what they are relative to.
+    """A model as it stands in its file, mended where it needs that and has one meaning.
 
-    ``data_files`` are those files.
+    Tensors in external files stay there; ``folder`` is what they are relative to, and ``data_files`` are those files.
+    ``runs_unmended`` is false where ONNX Runtime would not run the file, or not with this meaning.
     """
 
     path: Path
@@ -39,6 +41,7 @@ class LoadedModel:
     sha256: str
     warnings: tuple[str, ...] = ()
     data_files: tuple[Path, ...] = ()
+    runs_unmended: bool = True
 
     @property
     def folder(self) -> Path:
@@ -53,12 +56,13 @@ def load_model(path: Path) -> LoadedModel:
     """
     _require_utf8_name(path)
     proto = _parse(path, _read(path))
+    mended = mend(proto)
     _require_a_graph(path, proto)
     _require_known_types(path, proto)
     files = _require_external_data(path, proto)
-    warnings = _check(path, proto)
+    warnings = (*mended.notes, *_check(path, proto, is_mended=bool(mended.notes)))
     _require_whole_tensors(path, proto)
-    return LoadedModel(path, proto, sha256_of([path, *files]), warnings, tuple(files))
+    return LoadedModel(path, proto, sha256_of([path, *files]), warnings, tuple(files), mended.runs_unmended)
 
 
 def _read(path: Path) -> bytes:
@@ -236,20 +240,27 @@ def _require_utf8_name(path: Path) -> None:
         raise ModelError("the file's name is not UTF-8, which ONNX asks for", str(path), "rename the file") from error
 
 
-def _check(path: Path, proto: onnx.ModelProto) -> tuple[str, ...]:
-    """Run the ONNX checker on the file (on a path it also takes models over 2 GiB)."""
+def _check(path: Path, proto: onnx.ModelProto, is_mended: bool) -> tuple[str, ...]:
+    """Raise ``ModelError`` for what the ONNX checker refuses and no runtime takes; returns what it refuses besides."""
+    reason = checker_objection(proto) if is_mended else _objection_to_file(path)
+    if reason is None:
+        return ()
+    if not any(text in reason for text in _CHECKER_OBJECTIONS_THAT_RUN):
+        raise _invalid(path, reason)
+    # The checker stops at its first objection; what it would have said next is asked of a copy without the first.
+    rest = checker_objection(_without_what_runs(proto))
+    if rest is not None:
+        raise _invalid(path, rest)
+    return (f"the ONNX checker objects, and the model is taken as it is: {reason}",)
+
+
+def _objection_to_file(path: Path) -> str | None:
+    """What the ONNX checker has against the file; given a path it also takes models over 2 GiB."""
     try:
         onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:
-        reason = _first_sentence(str(error))
-        if not any(text in reason for text in _CHECKER_OBJECTIONS_THAT_RUN):
-            raise _invalid(path, reason) from error
-        # The checker stops at its first objection; what it would have said next is asked of a copy without the first.
-        rest = checker_objection(_without_what_runs(proto))
-        if rest is not None:
-            raise _invalid(path, rest) from error
-        return (f"the ONNX checker objects, and the model is taken as it is: {reason}",)
-    return ()
+        return _first_sentence(str(error))
+    return None
 
 
 def _invalid(path: Path, reason: str) -> ModelError:

@@ -143,14 +143,15 @@ class _Raised:
 
     def batch_normalization(self, node: NodeProto) -> None:
         is_test = _attribute(node, "is_test")
-        outputs = [name for name in node.output if name]
+        outputs = list(node.output)
         del node.output[1:]
         if is_test is not None and is_test.i:
-            if self._used & set(outputs[1:]):
+            if self._used.intersection(filter(None, outputs[1:])):
                 self.problem = f"{outputs[0]} is normalized in inference mode, but the statistics of its batch are used"
-        else:
-            further = [*outputs[1:], *(self._fresh(f"{outputs[0]}_{name}") for name in _BATCHNORM_OUTPUTS[len(outputs) :])]
-            node.output.extend(further)
+            return
+        given = dict(zip(_BATCHNORM_OUTPUTS, outputs, strict=False))
+        further = [given.get(name) or self._fresh(f"{outputs[0]}_{name}") for name in _BATCHNORM_OUTPUTS[1:]]
+        node.output.extend(further)
 
     def cast(self, node: NodeProto) -> None:
         to = _attribute(node, "to")

@@ -46,7 +46,15 @@ def pinned_outputs(model: ir.Model) -> Iterator[int]:
     _unpin(model.graph, pins)
     for value, name in inputs:
         value.name = name
+    _fix_names(model)
+
+
+def _fix_names(model: ir.Model) -> None:
+    """Make names unique. Outputs that are left out, which are empty names, stay so: a name can give a node another mode."""
+    left_out = [value for node in model.graph.all_nodes() for value in node.outputs if value.name == "" and _is_unused(value)]
     passes.NameFixPass()(model)
+    for value in left_out:
+        value.name = ""
 
 
 def _pin(graph: ir.Graph) -> list[_Pin]:

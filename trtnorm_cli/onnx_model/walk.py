@@ -24,18 +24,19 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             yield from all_graphs(inner)
 
 
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """``nodes`` and those of their subgraphs, each before what is inside it."""
     for node in nodes:
         yield node
         for inner in subgraphs(node):
-            yield from _all_nodes(inner.node)
+            yield from nodes_within(inner.node)
 
 
 def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """Every node of the model: the graph's, its subgraphs', and those of its functions."""
-    yield from _all_nodes(model.graph.node)
+    yield from nodes_within(model.graph.node)
     for function in model.functions:
-        yield from _all_nodes(function.node)
+        yield from nodes_within(function.node)
 
 
 def all_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -12,6 +12,7 @@ from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed
+from trtnorm_cli.onnx_model.infer import checker_objection, mend_stated_shapes
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
@@ -151,6 +152,10 @@ class Workshop:
         self.pinned = check_types(self.settled, pins)
         self.tolerant, _ = tolerant_types(self.settled, pins)
 
+    def _file_can_serve(self) -> bool:
+        """True when ONNX Runtime runs the file itself, with the meaning that the model was given."""
+        return self.loaded.runs_unmended and not self.was_raised and not self.meaning.differs_from_the_file
+
     def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
         """Apply the rules; ``optimize`` and ``left_out`` say which optional changes are wanted, as in ``RewriteSettings``."""
         wanted = self.settings.optimize
@@ -168,8 +173,10 @@ class Workshop:
         changes = (*meaning.changes, *outcome.changes)
         unmet = unmet_wishes(surgery, settings, changes, outcome.rejections)
         unneeded = _unneeded(self.cleaning.model, settings, settled, meaning.changes)
+        result = surgery.close() if outcome.changes else model
+        mended = mend_stated_shapes(result) if outcome.changes else []
         return Rewriting(
-            model=surgery.close() if outcome.changes else model,
+            model=result,
             folder=folder,
             cleaning=replace(meaning.cleaning, model=self.cleaning.model),
             changes=changes,
@@ -177,8 +184,8 @@ class Workshop:
             rejections=outcome.rejections,
             refusals=tuple(refusals),
             unmet=tuple(unmet),
-            meant=redeclared(model, self.loaded.proto) if meaning.differs_from_the_file or self.was_raised else None,
-            notes=(*self.notes, *meaning.notes, *unneeded, *idle_wishes(settings, changes, unmet)),
+            meant=None if self._file_can_serve() else redeclared(model, self.loaded.proto),
+            notes=(*self.notes, *mended, *meaning.notes, *unneeded, *idle_wishes(settings, changes, unmet)),
             composites=composites,
         )
 
@@ -226,17 +233,17 @@ def select_rules(skip: Sequence[str]) -> tuple[Rule, ...]:
     return tuple(rule for rule in RULES if rule.name not in names)
 
 
-def require_valid(source: Path, result: Path) -> None:
+def require_valid(source: LoadedModel, result: Path) -> None:
     """Run the ONNX checker with shape inference on the file ``result``.
 
     What it objects to in ``source`` as well is none of the rewriting's doing. Raises ``RewriteError`` otherwise.
     """
     objection = _objection(result)
-    if objection is None or _objection(source) is not None:
+    if objection is None or checker_objection(source.proto, full_check=True) is not None:
         return
     raise RewriteError(
         f"the rewritten model is not valid ONNX, so nothing was written: {objection}",
-        str(source),
+        str(source.path),
         "this is a defect in a rewrite rule: please report it with the model",
     )
 

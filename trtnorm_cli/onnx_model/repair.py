@@ -1,0 +1,60 @@
+"""Mend what has one meaning only in a file that ONNX's checker or ONNX Runtime objects to.
+
+``docs/repaired_files.md`` lists what is mended, and what the checker, ONNX Runtime and TensorRT make of each as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from trtnorm_cli.onnx_model.batchnorm_outputs import settle_batchnorm_outputs
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Repair:
+    """``mend`` changes a model in place and returns what it is about, by name; nothing when there is nothing to do.
+
+    ``note`` tells the user, with the number and the names in it. ``runs_unmended`` is true where ONNX Runtime takes the file as
+    it stands and gives it this meaning.
+    """
+
+    mend: Callable[[onnx.ModelProto], Sequence[str]]
+    note: str
+    runs_unmended: bool = True
+
+
+@dataclass(frozen=True)
+class Mended:
+    """What was mended, in words, and whether ONNX Runtime would have run the file as it stands."""
+
+    notes: tuple[str, ...] = ()
+    runs_unmended: bool = True
+
+
+REPAIRS: tuple[Repair, ...] = (
+    Repair(
+        settle_batchnorm_outputs,
+        "{count} BatchNormalizations ({names}) list other outputs than their mode has; unused ones were named or left out",
+        runs_unmended=False,
+    ),
+)
+
+
+def mend(model: onnx.ModelProto) -> Mended:
+    """Apply all ``REPAIRS`` to ``model`` in place."""
+    notes, runs = [], True
+    for repair in REPAIRS:
+        about = repair.mend(model)
+        if about:
+            notes.append(repair.note.format(count=len(about), names=_listed(about)))
+            runs = runs and repair.runs_unmended
+    return Mended(tuple(notes), runs)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
