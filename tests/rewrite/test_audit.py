@@ -28,6 +28,16 @@ def bn(
     return parse(graph, {**batchnorm(4), **weights}, opset=opset)
 
 
+EMPTY = {name: np.zeros(0, np.float32) for name in ("gamma", "beta", "mu", "var")}
+
+
+def scalar() -> onnx.ModelProto:
+    """Data of rank 0, for which ONNX's text form has no word."""
+    model = bn(shape="1", **{name: np.ones(1, np.float32) for name in EMPTY})
+    del model.graph.input[0].type.tensor_type.shape.dim[:]
+    return model
+
+
 def refusals(model: onnx.ModelProto, settings: RewriteSettings | None = None) -> list[Refusal]:
     return audit(open_model(model, None), tolerant_types(model, None)[0], settings or RewriteSettings())
 
@@ -38,7 +48,6 @@ def spoilt(value: float, at: int = 2) -> np.ndarray:
     return values
 
 
-EMPTY = {name: np.zeros(0, np.float32) for name in ("gamma", "beta", "mu", "var")}
 PER_ELEMENT = {name: np.ones((4, 5, 6), np.float32) for name in ("gamma", "beta", "mu", "var")}
 SAVED = {"outputs": "y, m, v, sm, sv", "graph_outputs": "float[] y, float[4] sv", "opset": 9}
 GROUPS = "g (float[N, 4, 5, 6] x) => (float[] y) {{ [gn] y = GroupNormalization <num_groups={}> (x, gamma, beta) }}"
@@ -61,6 +70,8 @@ CASES = {
     "epsilon as a text": (bn('<epsilon="1e-5">'), "its attribute epsilon is '1e-5', not a float"),
     "a sixth input": (bn(inputs="x, gamma, beta, mu, var, var"), "it has 6 inputs where"),
     "an input left out": (bn(inputs='x, "", beta, mu, var'), "it has 4 inputs where"),
+    "one number": (scalar(), "its data x are one number: there is no batch and no channel"),
+    "a vector": (bn(shape="4"), "scale, bias, mean and variance hold 4 values, but x [4] is a batch of one channel"),
     "no values": (bn(**EMPTY), "no values in its scale, bias, mean and variance; TensorRT would silently build an identity"),
     "another length": (bn(mu=np.zeros(2, np.float32)), "mean holds 2 values, but axis 1 of x [N, 4, 5, 6] has 4"),
     "another length in training": (

@@ -21,7 +21,8 @@ from trtnorm_cli.rewrite.rules import (
 )
 from trtnorm_cli.rewrite.sampling import draw, sample_shapes
 
-FOLD = fold_batchnorm_conv.RULE
+# As if TensorRT did not take the original: of a change that it can do without, only the reason is kept.
+FOLD = replace(fold_batchnorm_conv.RULE, optional=None)
 FLOAT, INT64, BOOL, BFLOAT16 = 1, 7, 9, 16
 
 
@@ -40,7 +41,7 @@ def replacement_with(weight=lambda w: w, bias=lambda b: b, rule=FOLD, **attribut
         w, b = replace(w, value=weight(w.value)), replace(b, value=bias(b.value))
         return replace(made, inputs=(x, w, b), attrs={**made.attrs, **attributes})
 
-    return replace(rule, replacement=spoilt)
+    return replace(rule, replacement=spoilt, optional=None)
 
 
 def spoil(index, factor):

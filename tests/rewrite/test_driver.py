@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from tests.models import parse, random
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.editor import Editor
 from trtnorm_cli.rewrite.pattern import Const, Var, op, optional
-from trtnorm_cli.rewrite.rule import Check, NewConstant, NewNode, Rejection, Rule, Unprovable
+from trtnorm_cli.rewrite.rule import Check, NewConstant, NewNode, Rejection, Rule, Undone, Unprovable
 
 WEIGHTS = {"w": random(4), "v": random(4)}
 
@@ -202,12 +204,88 @@ def test_a_failed_check_leaves_the_graph_and_is_not_repeated():
 
 
 def test_after_a_failed_check_the_next_rule_is_tried():
+    """When it takes the node, the model is right without the change that failed, and nothing has to be refused."""
     other = replace(RELU, name="other")
     outcome, _ = applied(
-        "g (float[4] a) => (float[4] y) { y = Relu(a) }", RELU, other, judge=lambda m, r: verdict(m.rule.name == "other")
+        "g (float[4] a) => (float[4] y) { y = Relu(a) }", RELU, other, judge=lambda m, r: verdict(m.rule.name == "other", "off")
     )
-    assert [change.rule for change in outcome.failed] == ["relu"]
+    assert outcome.failed == []
+    assert outcome.undone == [Undone("relu", "Relu -> y", "off", "y")]
     assert [change.rule for change in outcome.changes] == ["other"]
+
+
+TWO = "g (float[4] a) => (float[4] y, float[4] z) { y = Relu(a) z = Relu(a) }"
+CAN_DO_WITHOUT = replace(RELU, optional=lambda m: True)
+
+
+def broken(m):
+    raise IndexError("list index out of range")
+
+
+def broken_judge(match, realised):
+    if match.output.name == "y":
+        broken(match)
+    return verdict(True)
+
+
+def unable(match, realised):
+    if match.output.name == "y":
+        raise Unprovable("the original cannot be evaluated")
+    return verdict(True)
+
+
+@pytest.mark.parametrize(("judge", "reason"), [
+    (lambda m, r: verdict(m.output.name != "y", "differs"), "differs"),
+    (unable, "the change cannot be proved: the original cannot be evaluated"),
+    (broken_judge, "IndexError: list index out of range"),
+])  # fmt: skip
+def test_an_optional_change_that_cannot_be_made_is_undone(judge, reason):
+    outcome, result = applied(TWO, CAN_DO_WITHOUT, judge=judge)
+    assert outcome.failed == []
+    (undone,) = outcome.undone
+    assert (undone.rule, undone.node, undone.tensor) == ("relu", "Relu -> y", "y")
+    assert undone.reason.startswith(reason)
+    assert [change.node for change in outcome.changes] == ["Relu -> z"]
+    assert text(result) == ["y = Relu(a)", "z = Mul(a, Relu -> z/two)"]
+
+
+@pytest.mark.parametrize("part", ["preconditions", "replacement", "reach", "warning"])
+def test_an_exception_in_an_optional_rule_undoes_it(part):
+    rule = replace(CAN_DO_WITHOUT, **{part: (broken,) if part == "preconditions" else broken})
+    outcome, result = applied(TWO, rule)
+    assert [u.tensor for u in outcome.undone] == ["y", "z"]
+    assert all(u.reason.startswith("IndexError: list index out of range") for u in outcome.undone)
+    assert text(result) == ["y = Relu(a)", "z = Relu(a)"]
+
+
+@pytest.mark.parametrize("part", ["preconditions", "replacement", "reach", "warning"])
+@pytest.mark.parametrize("optional", [None, lambda m: False])
+def test_an_exception_in_a_rule_that_is_needed_is_a_defect(part, optional):
+    rule = replace(RELU, optional=optional, **{part: (broken,) if part == "preconditions" else broken})
+    with pytest.raises(IndexError):
+        applied(TWO, rule)
+
+
+def test_a_rule_that_cannot_say_whether_it_is_needed_is_left_to_the_audit():
+    outcome, _ = applied(TWO, replace(RELU, optional=broken))
+    assert [u.tensor for u in outcome.undone] == ["y", "z"]
+
+
+def test_the_place_of_an_exception_is_named():
+    """A user sees no traceback, and whoever reads the report needs the line."""
+
+    def elsewhere(m):
+        return m.value("nothing")
+
+    outcome, _ = applied(TWO, replace(CAN_DO_WITHOUT, preconditions=(elsewhere,)))
+    assert re.fullmatch(r"KeyError: 'nothing' \(rule.py, line \d+\)", outcome.undone[0].reason)
+
+
+def test_a_graph_that_is_left_half_edited_is_said_to_be(monkeypatch):
+    monkeypatch.setattr(Editor, "_remember", lambda self, realised: broken(None))
+    outcome, _ = applied(TWO, CAN_DO_WITHOUT)
+    assert not outcome.is_whole
+    assert [u.tensor for u in outcome.undone] == ["y"]
 
 
 def test_what_cannot_be_proved_is_refused_and_not_a_failure():

@@ -58,6 +58,7 @@ def make_manifest(
         "cleaning": dict(sorted(rewriting.cleaning.counts.items())),
         "normalizations": {**norm_counts(rewriting.cleaned, rewriting.composites), "composite": of_rewriting(rewriting)},
         "changes": [asdict(change) for change in rewriting.changes],
+        "undone": [asdict(undone) for undone in rewriting.undone],
         "refused": [asdict(rejection) for rejection in rewriting.rejections],
         "network": {
             "inputs": list(result.inputs),

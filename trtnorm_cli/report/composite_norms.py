@@ -105,4 +105,5 @@ def counts_line(counts: dict[str, dict[str, int]]) -> str:
 def of_rewriting(rewriting: Rewriting) -> list[dict[str, Any]]:
     """The normalizations in pieces of a model and what the rewriting did with each."""
     failed = [Rejection(change.rule, change.node, change.check.reason) for change in rewriting.failed]
+    failed += [Rejection(undone.rule, undone.node, f"undone, {undone.reason}") for undone in rewriting.undone]
     return composite_json(rewriting.composites, rewriting.changes, (*failed, *rewriting.rejections))

@@ -21,6 +21,7 @@ def rewriting_json(loaded: LoadedModel, rewriting: Rewriting, written: Iterable[
         "written": [str(path) for path in written],
         "cleaning": dict(sorted(rewriting.cleaning.counts.items())),
         "changes": [asdict(change) for change in rewriting.changes],
+        "undone": [asdict(undone) for undone in rewriting.undone],
         "refused": [asdict(rejection) for rejection in rewriting.rejections],
         "normalizations": [
             {"node": norm.name or norm.output, "operator": norm.operator, "outcome": outcome}
@@ -46,6 +47,7 @@ def _outcome(norm: Normalization, rewriting: Rewriting) -> list[str]:
     if taken:
         return taken
     failed = [f"{c.rule}: {c.check.reason}" for c in rewriting.failed if node in c.removed]
+    failed += [f"{u.rule}: undone, {u.reason}" for u in rewriting.undone if node == u.node]
     refused = [f"{r.rule}: {r.reason}" for r in rewriting.rejections if r.node == node]
     return failed + refused or [f"left as it is: no rule is about {norm.operator}"]
 

@@ -16,7 +16,7 @@ import onnx
 from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON, PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite import other_normalizations
-from trtnorm_cli.rewrite.diagnosis import diagnose, listed
+from trtnorm_cli.rewrite.diagnosis import OVER_CHANNELS, diagnose, listed
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.readings import Choice, choose, yaml_line
 from trtnorm_cli.rewrite.settings import RewriteSettings
@@ -82,6 +82,13 @@ def _arity(site: Site) -> Refusal | None:
         f"it has {len(given)} inputs where data, scale, bias, mean and variance are wanted; TensorRT would ignore further ones",
         "export the model again; affine=False is a scale of ones and a bias of zeros",
     )
+
+
+def _scalar(site: Site) -> Refusal | None:
+    kind = site.types.get(site.node.inputs[0].name)
+    if site.node.op not in OVER_CHANNELS or kind is None or kind.shape != ():
+        return None
+    return site.refusal(f"its data {site.node.inputs[0].name} are one number: there is no batch and no channel", EXPORT_AGAIN)
 
 
 def _training(site: Site) -> Refusal | None:
@@ -230,6 +237,7 @@ SPOILT: tuple[Form, ...] = (_not_finite,)
 FORMS: tuple[Form, ...] = (
     _wrong_type_of_epsilon,
     _arity,
+    _scalar,
     _no_values,
     _misfit,
     _per_element,

@@ -59,6 +59,8 @@ class Finding:
         hold = "holds" if len(self.misfits) == 1 else "hold"
         counts = " and ".join(str(count) for count in lengths)
         said = f"axis {self.axis} of {self.data} {shape_text(self.shape)} has {self.wanted}"
+        if len(self.shape) == 1:
+            said = f"{self.data} {shape_text(self.shape)} is a batch of one channel"
         if self.operator == "GroupNormalization" and self.shape[self.axis] != self.wanted:
             said = f"the node has num_groups={self.wanted}, and this opset wants one value per group"
         found = [f"{roles} {hold} {counts} value{'s' if counts != '1' else ''}, but {said}"]

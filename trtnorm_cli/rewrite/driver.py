@@ -17,28 +17,39 @@ from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
 from trtnorm_cli.rewrite.editor import Editor, Judge
 from trtnorm_cli.rewrite.pattern import Bound, Mismatch, describe, match, root_fits
-from trtnorm_cli.rewrite.rule import Change, Match, Reach, Rejection, Rule
+from trtnorm_cli.rewrite.rule import Change, Match, Reach, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.settings import RewriteSettings
+from trtnorm_cli.rewrite.undoing import breakage, is_optional, left_out
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where rules fit, in the order in which they would be applied, and where they were refused. Nothing is edited."""
+    """Where rules fit, in the order in which they would be applied, and where they were refused. Nothing is edited.
+
+    ``undone`` are places where a rule that only improves the model ended in an exception.
+    """
 
     matches: tuple[Match, ...]
     rejections: tuple[Rejection, ...]
+    undone: tuple[Undone, ...] = ()
 
 
 @dataclass
 class Outcome:
-    """What ``apply`` did: changes kept, changes whose check failed (not made), and refusals.
+    """What ``apply`` did: changes kept, changes that are needed and whose check failed (not made), and refusals.
 
-    Refused are the places of the last plan, and those where a rule fits but nothing can be compared.
+    Refused are the places of the last plan, and those where a rule fits but nothing can be compared. ``undone`` are changes
+    that the model can do without: optional ones, and those in whose place another rule made one. ``sites`` has for each of
+    the changes kept the first output of the node at which its rule was tried. ``is_whole`` is false where an exception left
+    the graph half edited.
     """
 
     changes: list[Change] = field(default_factory=list)
     failed: list[Change] = field(default_factory=list)
     rejections: tuple[Rejection, ...] = ()
+    undone: list[Undone] = field(default_factory=list)
+    sites: list[str] = field(default_factory=list)
+    is_whole: bool = True
 
 
 def plan(
@@ -57,6 +68,7 @@ def plan(
     """
     matches: list[Match] = []
     rejections: list[Rejection] = []
+    undone: list[Undone] = []
     taken: set[int] = set()
     waiting: set[int] = set()
     borders = Borders(surgery.graphs())
@@ -67,8 +79,11 @@ def plan(
                 continue
             if (rule.name, node.outputs[0].name) in given_up:
                 continue
-            found = _try(rule, node, ground)
+            found = _try_safely(rule, node, ground)
             if found is None:
+                continue
+            if isinstance(found, Undone):
+                undone.append(found)
                 continue
             if isinstance(found, Rejection):
                 rejections.append(found)
@@ -78,7 +93,7 @@ def plan(
             else:
                 matches.append(found)
                 taken.update(id(inner) for inner in found.nodes)
-    return Plan(tuple(matches), tuple(rejections))
+    return Plan(tuple(matches), tuple(rejections), tuple(undone))
 
 
 def _concerns(rule: Rule, node: gs.Node, surgery: Surgery) -> bool:
@@ -97,32 +112,67 @@ def apply(
     types: Mapping[str, TensorType],
     judge: Judge,
     settings: RewriteSettings | None = None,
+    excluded: frozenset[tuple[str, str]] = frozenset(),
 ) -> Outcome:
     """Make one change after the other until no rule fits any more.
 
     ``judge`` compares before and after; a change that it does not pass is left out and reported. So is a change about which
-    it can say nothing (``Unprovable``), as a refusal.
+    it can say nothing (``Unprovable``): as undone where the model can do without, else as a refusal. ``excluded`` holds (rule,
+    output tensor) pairs that are not tried.
     """
     outcome = Outcome()
     unproved: list[Rejection] = []
-    given_up: set[tuple[str, str]] = set()
+    failures: list[tuple[gs.Node, Change, Undone]] = []
+    gone: dict[int, gs.Node] = {}
+    given_up = set(excluded)
     memory: dict[Hashable, Any] = {}
     editor = Editor(surgery, dict(types))
-    while True:
+    while outcome.is_whole:
         planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, memory)
+        outcome.undone += planned.undone
+        given_up |= {undone.key for undone in planned.undone}
         if not planned.matches:
             outcome.rejections = (*unproved, *planned.rejections)
-            return outcome
+            break
         for found in [found for found in planned.matches if not found.rule.last_resort] or planned.matches:
-            made = editor.make(found, judge)
+            nodes, site = found.nodes, found.site.outputs[0].name
+            made = _make_safely(editor, found, judge)
+            if isinstance(made, Change) and made.check.passed:
+                outcome.changes.append(_with_refusals(made, planned, rules) if found.rule.last_resort else made)
+                outcome.sites.append(site)
+                gone.update((id(node), node) for node in nodes)
+                continue
+            given_up.add((found.rule.name, site))
             if isinstance(made, Rejection):
                 unproved.append(made)
-            elif made.check.passed:
-                outcome.changes.append(_with_refusals(made, planned, rules) if found.rule.last_resort else made)
-                continue
+            elif isinstance(made, Undone):
+                outcome.undone.append(made)
             else:
-                outcome.failed.append(made)
-            given_up.add((found.rule.name, found.site.outputs[0].name))
+                failures.append((found.site, made, left_out(found, made.check.reason)))
+            if not editor.is_whole:
+                outcome.is_whole = False
+                break
+    for node, change, undone in failures:
+        # Where another rule took the node in the end, the model can be right without the change.
+        if id(node) in gone:
+            outcome.undone.append(undone)
+        else:
+            outcome.failed.append(change)
+    return outcome
+
+
+def _make_safely(editor: Editor, found: Match, judge: Judge) -> Change | Rejection | Undone:
+    """As ``Editor.make``, but a change that the model can do without is undone whatever happens to it."""
+    optional, undone = is_optional(found), left_out(found, "")
+    try:
+        made = editor.make(found, judge)
+    except Exception as error:
+        if not optional:
+            raise
+        return replace(undone, reason=breakage(error))
+    if not optional or (isinstance(made, Change) and made.check.passed):
+        return made
+    return replace(undone, reason=made.reason if isinstance(made, Rejection) else made.check.reason)
 
 
 def _with_refusals(change: Change, planned: Plan, rules: tuple[Rule, ...]) -> Change:
@@ -146,6 +196,17 @@ class _Ground:
     def match(self, rule: Rule, node: gs.Node, bound: Bound) -> Match:
         used = _used_outputs(node, self.borders)
         return Match(rule, node, bound, self.surgery, self.types, self.settings, used, self.borders, self.origins, self.memory)
+
+
+def _try_safely(rule: Rule, node: gs.Node, ground: _Ground) -> Match | Rejection | Undone | None:
+    """As ``_try``, but a rule that only improves the model may end in an exception."""
+    try:
+        return _try(rule, node, ground)
+    except Exception as error:
+        bound = match(rule.pattern, node, ground.surgery)
+        if isinstance(bound, Mismatch) or not is_optional(found := ground.match(rule, node, bound)):
+            raise
+        return left_out(found, breakage(error))
 
 
 def _try(rule: Rule, node: gs.Node, ground: _Ground) -> Match | Rejection | None:

@@ -18,11 +18,15 @@ Judge = Callable[[Match, Realised], Check]
 
 
 class Editor:
-    """Puts replacements into the graph. ``types`` and ``origins`` grow by the tensors that it adds."""
+    """Puts replacements into the graph. ``types`` and ``origins`` grow by the tensors that it adds.
+
+    ``is_whole`` is false while the graph is being edited, and for good where an exception ended that.
+    """
 
     def __init__(self, surgery: Surgery, types: dict[str, TensorType]) -> None:
         self.surgery, self.types = surgery, types
         self.origins: dict[str, str] = {}
+        self.is_whole = True
         borders = Borders(surgery.graphs())
         self.output_names = borders.output_names
         self.graph_of = borders.graph_of
@@ -49,7 +53,9 @@ class Editor:
             compared_with_reference=found.rule.reference is not None,
         )
         if change.check.passed:
+            self.is_whole = False
             self._replace(found, realised)
+            self.is_whole = True
         return change
 
     def _fresh(self, wish: str) -> str:

@@ -78,7 +78,8 @@ def _readings(
     if checkpoint is not None and all(checkpoint.size(names[role]) == wanted for role in finding.misfits):
         file = checkpoint.path.name
         yield Reading(CHECKPOINT, f"take them from {file}", f"{file} has them under their names")
-    if finding.operator != "GroupNormalization":
+    # The one axis of a vector is the batch: there is no other for the channels to have been moved to.
+    if finding.operator != "GroupNormalization" and len(finding.shape) > 1:
         yield from _axes(finding)
     if _are_per_channel(finding, counts):
         channels = finding.shape[finding.axis]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
 from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
-from trtnorm_cli.onnx_model.shapes import declared_types
+from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.audit import SPOILT, Refusal, audit
@@ -28,9 +28,11 @@ from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
 from trtnorm_cli.rewrite.plugin_choice import Unmet, idle_wishes, impossible, unmet_wishes
 from trtnorm_cli.rewrite.readings import CHECKPOINT
-from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule
+from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
 from trtnorm_cli.rewrite.settings import Optimize, RewriteSettings
+from trtnorm_cli.rewrite.steady import apply_steadily
+from trtnorm_cli.rewrite.undoing import breakage, undone_warning
 
 _SHOWN = 8
 
@@ -42,7 +44,8 @@ class Rewriting:
     ``cleaned`` is the model between cleaning and the rules; tensors in external files are relative to ``folder``.
     ``meant`` is the model that comparisons are made with where the file itself cannot serve: it is invalid and was repaired,
     or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are;
-    ``unmet`` are those that should be a plugin and cannot. ``composites`` are those that were written in pieces.
+    ``unmet`` are those that should be a plugin and cannot. ``composites`` are those that were written in pieces. ``undone``
+    are changes that the model can do without and that could not be made.
     """
 
     model: onnx.ModelProto
@@ -56,6 +59,7 @@ class Rewriting:
     meant: onnx.ModelProto | None = None
     notes: tuple[str, ...] = ()
     composites: tuple[CompositeNorm, ...] = ()
+    undone: tuple[Undone, ...] = ()
 
     @property
     def cleaned(self) -> onnx.ModelProto:
@@ -68,7 +72,8 @@ class Rewriting:
         for change in self.changes:
             if change.warning:
                 nodes.setdefault(change.warning, []).append(change.node)
-        return (*(f"{_counted(names)} {text}" for text, names in nodes.items()), *self.notes)
+        undone = [undone_warning(self.undone)] if self.undone else []
+        return (*undone, *(f"{_counted(names)} {text}" for text, names in nodes.items()), *self.notes)
 
     def require_all_checks_passed(self) -> None:
         """Raise ``RewriteError`` naming every change whose check failed, or every normalization that must not stay as it is.
@@ -163,10 +168,10 @@ class Workshop:
         meaning, folder, model = self.meaning, self.loaded.folder, self.settled
         surgery = open_model(model, folder)
         spoilt = audit(surgery, self.tolerant, settings, SPOILT)
-        composites = composite_norms(surgery, self.declared)
+        composites, unread = _composites(surgery, self.declared)
         with OrtRunner() as runner:
             judge = Judge(runner, self.pinned, proofs=self.proofs)
-            outcome = driver.apply(surgery, self.rules, self.declared, judge, settings)
+            surgery, outcome = apply_steadily(lambda: open_model(model, folder), self.rules, self.declared, judge, settings)
         refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
         refusals = list({refusal.node: refusal for refusal in reversed(refusals)}.values())[::-1]
         settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
@@ -187,7 +192,16 @@ class Workshop:
             meant=None if self._file_can_serve() else redeclared(model, self.loaded.proto),
             notes=(*self.notes, *mended, *meaning.notes, *unneeded, *idle_wishes(settings, changes, unmet)),
             composites=composites,
+            undone=(*unread, *outcome.undone),
         )
+
+
+def _composites(surgery: Surgery, types: Mapping[str, TensorType]) -> tuple[tuple[CompositeNorm, ...], list[Undone]]:
+    """The normalizations in pieces, for those who ask; no build depends on them."""
+    try:
+        return composite_norms(surgery, types), []
+    except Exception as error:
+        return (), [Undone("listing normalizations in pieces", surgery.source.graph.name, breakage(error), "")]
 
 
 def _provable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:

@@ -299,3 +299,21 @@ class Rejection:
     rule: str
     node: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A change that only improves the model and was left out, with the reason: its check failed, say.
+
+    ``tensor`` is the first output of the node at which the rule was tried.
+    """
+
+    rule: str
+    node: str
+    reason: str
+    tensor: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What keeps the rule from being tried there again."""
+        return self.rule, self.tensor

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.build.builds import kernels
-from tests.models import loaded, operators, parse, random
+from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import worst_relative_error
 from tests.rewrite.norms.spellings import AFFINES, KERAS, ROOTS, VARIANCES, layer_norm, model, statements
 from tests.rewrite.rules.refusals import Refusal
@@ -262,3 +262,52 @@ def test_kernels(tmp_path, size, wanted):
     )
     rewritten = rewrite_model(loaded(before, tmp_path)).model
     assert (kernels(before, tmp_path), kernels(rewritten, tmp_path)) == wanted
+
+
+# As torch.nn.functional.instance_norm was exported: samples and channels on one axis, and the batch's statistics.
+FOLDED = (
+    "g (float[2, 4, 5, 6] x) => (float[] z) {{ r = Reshape(x, one_sample) {norm} y = Reshape(n, samples)"
+    " z = Conv <kernel_shape=[1, 1]> (y, w) }}"
+)
+BATCHNORM = "n, m, v = BatchNormalization <training_mode=1> (r, gamma, beta, mu, var)"
+INSTANCENORM = "n = InstanceNormalization(r, gamma, beta)"
+SIZES = {"one_sample": np.array([1, 8, 5, 6]), "samples": np.array([2, 4, 5, 6]), "w": random(3, 4, 1, 1)}
+
+
+def folded(norm: str, per_sample: bool) -> onnx.ModelProto:
+    """``per_sample`` gives each sample parameters of its own; otherwise they repeat those of the first."""
+    values = {name: value if per_sample else np.tile(value[:4], 2) for name, value in batchnorm(8).items()}
+    used = {name: value for name, value in values.items() if name in norm}
+    return parse(FOLDED.format(norm=norm), {**SIZES, **used})
+
+
+@pytest.mark.parametrize("norm", [BATCHNORM, INSTANCENORM])
+@pytest.mark.parametrize("per_sample", [True, False])
+def test_samples_that_were_folded_into_the_channels(tmp_path, norm, per_sample):
+    """Parameters of each sample's own are no parameters of an InstanceNorm. In a batch of one, a BatchNormalization is one."""
+    result = rewrite_model(loaded(folded(norm, per_sample), tmp_path))
+    result.require_all_checks_passed()
+    assert result.undone == ()
+    assert worst_relative_error(folded(INSTANCENORM, per_sample), result.model) < 1e-6
+    reasons = [rejection.reason for rejection in result.rejections if rejection.rule == NAME]
+    assert any("it does not vary along the channels only" in reason for reason in reasons) == per_sample
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 5, 6), ("N", 4, 5, 6), ("N", 4, "H", "W")])
+@pytest.mark.parametrize("into", [(0, 4, -1), (0, 0, -1)])
+def test_scale_and_shift_in_rows_are_those_of_the_channels(rewrite, shape, into):
+    """They are applied before the shape is restored, where the channels are the last axis but one."""
+    dims = ", ".join(map(str, shape))
+    before = parse(
+        f"g (float[{dims}] x) => (float[] z) {{ s = Shape(x) r = Reshape(x, rows) m = ReduceMean <axes=[2]> (r) d = Sub(r, m)"
+        " q = Mul(d, d) v = ReduceMean <axes=[2]> (q) e = Add(v, eps) t = Sqrt(e) n = Div(d, t) a = Mul(n, gamma)"
+        " b = Add(a, beta) y = Reshape(b, s) z = Conv <kernel_shape=[1, 1]> (y, w) }",
+        {
+            "rows": np.array(into), "eps": np.float32(1e-5).reshape(()), "w": random(3, 4, 1, 1),
+            "gamma": random(4, 1, seed=5), "beta": random(4, 1, seed=6),
+        },
+    )  # fmt: skip
+    result = rewrite(before, (rule.RULE,), PINS, settings=RewriteSettings(instance_norm=Implementations("plugin")))
+    assert result.rules == [NAME]
+    assert operators(result.model) == ["InstanceNormalization", "Conv"]
+    assert worst_relative_error(before, result.model, PINS) < 1e-6

@@ -265,3 +265,10 @@ def test_a_second_pass_changes_nothing(rewrite):
     once = rewrite(bn(), (rule.RULE,), settings=ALL, tolerant=True)
     twice = rewrite(once.model, (rule.RULE,), settings=ALL, tolerant=True)
     assert twice.outcome.changes == []
+
+
+def test_a_vector_has_no_axis_for_channels(rewrite):
+    """ONNX takes it for a batch of one channel; its one axis is no place that the channels were moved to."""
+    result = rewrite(bn("4", 4), (rule.RULE,), tolerant=True)
+    assert result.rules == []
+    assert "x [4] is a batch of one channel" in result.reason(NAME)

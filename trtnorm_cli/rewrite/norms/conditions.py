@@ -79,7 +79,10 @@ def parameters_are_per_channel(mine: Mine) -> Precondition:
         if composition is None or runtime_parameters(m, composition):
             return None
         rank = len(composition.shape or ())
-        for name, values in zip(("scale", "shift"), scale_and_shift(m, composition), strict=True):
+        both = scale_and_shift(m, composition)
+        if both is None:
+            return f"scale and shift are made for {composition.core.data.name}, a reshaping, and cannot be moved out of it"
+        for name, values in zip(("scale", "shift"), both, strict=True):
             if along_axis(values, 1, rank) is None:
                 return f"the {name} has shape {list(values.shape)}: it does not vary along the channels only"
         return None

@@ -53,7 +53,9 @@ class Emission:
 
     def scale_and_shift(self) -> tuple[np.ndarray, np.ndarray]:
         """Both in float64, as they broadcast to the data."""
-        return scale_and_shift(self.match, self.composition)
+        both = scale_and_shift(self.match, self.composition)
+        assert both is not None, "the conditions before hold"
+        return both
 
     def per_channel(self, channels: int | str | None) -> tuple[np.ndarray, np.ndarray]:
         """Scale and shift as vectors with one value per channel, or with one value where the channels are not known."""

@@ -11,6 +11,7 @@ from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.norms.composition import Composition, compositions
 from trtnorm_cli.rewrite.norms.core import Core
+from trtnorm_cli.rewrite.norms.evaluation import Shape
 from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.polynomial import Parameter, Polynomial
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
@@ -115,7 +116,7 @@ def inner_parameters(m: Match, composition: Composition) -> tuple[np.ndarray, np
     Those of a node count where they are along the channels; other parameters of nodes do not.
     """
     if composition.core.native and _parameters_are_channels(composition):
-        along = (-1, *[1] * (len(composition.shape or ()) - 2))
+        along = (-1, *[1] * (len(_inner_shape(m, composition)) - 2))
         values = [m.surgery.constant(tensor) for tensor in composition.core.nodes[0].inputs[1:3]]
         scale, shift = (value.astype(np.float64).reshape(along) for value in values if value is not None)
         return scale, shift
@@ -140,15 +141,28 @@ def parameters_of_node(m: Match, composition: Composition) -> str | None:
     return None
 
 
-def scale_and_shift(m: Match, composition: Composition) -> tuple[np.ndarray, np.ndarray]:
-    """What multiplies the normalized data and what is added, in float64, as they broadcast to the data."""
+def scale_and_shift(m: Match, composition: Composition) -> tuple[np.ndarray, np.ndarray] | None:
+    """What multiplies the normalized data and what is added, in float64, as they broadcast to the data.
+
+    None where it cannot be told how what is done to reshaped data comes to the data.
+    """
     scale, shift = inner_parameters(m, composition)
     if composition.view is not None:
-        scale, shift = composition.view.on_source(scale), composition.view.on_source(shift)
+        shapes = _inner_shape(m, composition), composition.shape or ()
+        moved = [composition.view.on_source(values, *shapes) for values in (scale, shift)]
+        if moved[0] is None or moved[1] is None:
+            return None
+        scale, shift = moved[0], moved[1]
     if composition.affine is not None:
         factor = value_of(m, composition, composition.affine.scale)
         scale, shift = scale * factor, shift * factor + value_of(m, composition, composition.affine.shift)
     return np.asarray(scale), np.asarray(shift)
+
+
+def _inner_shape(m: Match, composition: Composition) -> Shape:
+    """The shape of what the core normalizes."""
+    kind = m.type_of(composition.core.data)
+    return (composition.shape if kind is None else kind.shape) or ()
 
 
 def value_of(m: Match, composition: Composition, polynomial: Polynomial) -> np.ndarray:

@@ -35,12 +35,25 @@ class View:
     axes: tuple[int, ...] = ()
     perm: tuple[int, ...] = ()
 
-    def on_source(self, values: np.ndarray) -> np.ndarray:
-        """What broadcasts to the transposed data, as it broadcasts to the source."""
-        if not self.perm:
-            return values
-        shape: tuple[int, ...] = (1,) * (len(self.perm) - values.ndim) + values.shape
-        return values.reshape(shape).transpose(np.argsort(self.perm))
+    def on_source(self, values: np.ndarray, inner: Shape, shape: Shape) -> np.ndarray | None:
+        """``values``, which broadcast to the data in the view, as they broadcast to the source; None where that cannot be told.
+
+        ``inner`` is the shape in the view, ``shape`` that of the source.
+        """
+        if values.size == 1:
+            return values.reshape(())
+        if values.ndim > len(inner):
+            return None
+        values = values.reshape((1,) * (len(inner) - values.ndim) + values.shape)
+        if self.perm:
+            return values.transpose(np.argsort(self.perm))
+        if self._varies_by_block(values, inner):
+            return _of_blocks(values, self.groups, inner, shape)
+        return _moved(values, inner, shape)
+
+    def _varies_by_block(self, values: np.ndarray, inner: Shape) -> bool:
+        """True for a value for each of the blocks of a sample, the same in every sample."""
+        return values.ndim > 1 and values.size == values.shape[1] == inner[1] == self.groups
 
 
 def view_of(core: Core, known: Known) -> View | None:
@@ -150,3 +163,31 @@ def _is_batch(source: gs.Tensor, shape: Shape, size: int | str | None, elements:
     if size is not None and size == shape[0]:
         return True
     return bool(elements) and elements is not None and elements[0] in (0, AxisSize(source.name, 0))
+
+
+def _of_blocks(values: np.ndarray, groups: int | None, inner: Shape, shape: Shape) -> np.ndarray | None:
+    """A value for each block of a sample as values along the channels of the source."""
+    channels = shape[1]
+    if not isinstance(channels, int) or not groups or channels % groups:
+        return None
+    return values.reshape(-1).repeat(channels // groups).reshape((-1, *[1] * (len(shape) - 2)))
+
+
+def _moved(values: np.ndarray, inner: Shape, shape: Shape) -> np.ndarray | None:
+    """``values`` in another shape of the same number of elements, without what is the same along an axis."""
+    if len(_ints(inner)) < len(inner) or len(_ints(shape)) < len(shape):
+        return None
+    leading = max(axis for axis, size in enumerate(values.shape) if size > 1) + 1
+    for outer in range(len(shape) + 1):
+        # Axes at the end along which all is the same need not be written out where they stay axes of their own.
+        if math.prod(_ints(shape[:outer])) == math.prod(_ints(inner[:leading])):
+            full = np.broadcast_to(values.reshape(values.shape[:leading]), _ints(inner[:leading]))
+            return _without_repeats(full.reshape((*_ints(shape[:outer]), *[1] * (len(shape) - outer))))
+    return _without_repeats(np.broadcast_to(values, _ints(inner)).reshape(_ints(shape)))
+
+
+def _without_repeats(values: np.ndarray) -> np.ndarray:
+    for axis in range(values.ndim):
+        first = values.take([0], axis)
+        values = first if (values == first).all() else values
+    return values
