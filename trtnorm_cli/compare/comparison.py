@@ -100,7 +100,7 @@ class CandidateReport:
 
 @dataclass
 class Comparison:
-    """The whole result. ``float64`` names, by operator, what evaluated the truth."""
+    """The whole result. ``float64`` names, by operator, what evaluated the truth; ``inputs`` say what each was drawn from."""
 
     reference: str
     trials: list[str] = field(default_factory=list)
@@ -108,6 +108,7 @@ class Comparison:
     candidates: list[CandidateReport] = field(default_factory=list)
     float64: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property

@@ -57,7 +57,7 @@ def _judged(text: str, session: Session, profile: BuildProfile | None, settings:
         if session.refused:
             return Comparison(text, candidates=list(session.refused))
         raise UsageProblem("an engine alone does not say its inputs", text, "name the ONNX model that it was made from as well")
-    trials, notes = trials_of(described, profile, settings)
+    trials, notes, chosen = trials_of(described, profile, settings)
     recorded, skipped = _recorded(text, trials, settings)
     session.reference = module_participant(text, described.model.graph.input, recorded)
     kept = [trial for trial in trials if trial.label in recorded]
@@ -65,6 +65,7 @@ def _judged(text: str, session: Session, profile: BuildProfile | None, settings:
     comparison.candidates += session.refused
     comparison.skipped += skipped
     comparison.notes += notes
+    comparison.inputs = chosen
     return comparison
 
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from trtnorm_cli.compare.blame import Blame, Side, blamed_rule, find_blame, save_regions
 from trtnorm_cli.compare.comparison import CandidateReport, Comparison, Options, Trial, compare
-from trtnorm_cli.compare.data import feeds_at
+from trtnorm_cli.compare.data import fitting_feeds
 from trtnorm_cli.compare.data_files import read_data
+from trtnorm_cli.compare.input_ranges import InputRanges
 from trtnorm_cli.compare.network import UntranslatableNetwork
 from trtnorm_cli.compare.participants import (
     NETWORK_PREFIX,
@@ -116,11 +117,12 @@ def compare_rewriting(
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
-    trials, notes = trials_of(session.reference, profile, settings)
+    trials, notes, chosen = trials_of(session.reference, profile, settings)
     options = comparison_options(profile, settings)
     comparison = compare(session.reference, session.candidates, trials, options)
     comparison.candidates += session.refused
     comparison.notes += notes
+    comparison.inputs = chosen
     if settings.find_blame:
         _blame_all(session, comparison, trials, options, settings)
     return comparison
@@ -181,20 +183,24 @@ def admit_file(session: Session, fixed: Path, label: str, backend: str | None, s
         session.refused.append(_refused(network_label, "network", error))
 
 
-def trials_of(reference: Participant, profile: BuildProfile | None, settings: Settings) -> tuple[list[Trial], Sequence[str]]:
-    """What to run, and what there is to say about the profile's sizes."""
+def trials_of(
+    reference: Participant, profile: BuildProfile | None, settings: Settings
+) -> tuple[list[Trial], Sequence[str], dict[str, str]]:
+    """What to run, what there is to say about the profile's sizes and the data, and what was chosen for each input."""
     inputs = reference.inputs()
     if settings.data is not None:
         sets = read_data(settings.data, inputs)
-        return [Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)], ()
+        brought = dict.fromkeys(inputs, f"from {settings.data.name}")
+        return [Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)], (), brought
     assert reference.model is not None
     model = as_profiled(reference.model, profile)
     described, inputs = inputs_of(model), model_inputs(model)
     proof = prove(model, described, profile, fit(profile, described), settings.snap)
     points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
-    data = {} if profile is None else profile.data
-    feeds = [feeds_at(point, inputs, data, settings.seed) for point in points]
-    return [Trial(p.label, f, optional=" random " in f" {p.label} ") for p, f in zip(points, feeds, strict=True)], proof.notes
+    ranges = InputRanges(reference.model, proof.tensors)
+    feeds, chosen, notes = fitting_feeds(ranges, points, {} if profile is None else profile.data, settings.seed)
+    trials = [Trial(p.label, f, optional=" random " in f" {p.label} ") for p, f in zip(points, feeds, strict=True)]
+    return trials, (*proof.notes, *notes), chosen
 
 
 def comparison_options(profile: BuildProfile | None, settings: Settings) -> Options:

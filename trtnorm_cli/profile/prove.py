@@ -27,6 +27,7 @@ from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import legal_sizes, repaired
 from trtnorm_cli.shapes.solve import LegalSizes, solve
+from trtnorm_cli.shapes.tensor import SymbolicTensor
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Proof:
 
     ``profile`` and ``fitted`` are as given, or with the sizes that were snapped; ``notes`` say what was, and which sizes in
     between do not fit. ``constraints`` are what the model demands; ``memory`` is one estimate for each optimization profile.
+    ``tensors`` are the model's, as expressions of its sizes.
     """
 
     profile: BuildProfile | None
@@ -43,6 +45,7 @@ class Proof:
     memory: tuple[MemoryEstimate, ...] = ()
     constraints: tuple[Constraint, ...] = field(default=(), repr=False)
     inputs: tuple[ModelInput, ...] = field(default=(), repr=False)
+    tensors: Mapping[str, SymbolicTensor] | None = field(default=None, repr=False)
 
     def to_json(self) -> dict[str, object]:
         """Notes, and the memory that each optimization profile implies, for the manifest."""
@@ -102,7 +105,8 @@ def prove(
     too_large = [p for index, m in enumerate(memory) if (p := memory_problem(m, given, index)) is not None]
     if too_large:
         raise refusal(too_large, given.positions)
-    return Proof(profile and given, fitted, tuple(dict.fromkeys(notes)), memory, tuple(found.constraints), tuple(inputs))
+    constraints = tuple(found.constraints)
+    return Proof(profile and given, fitted, tuple(dict.fromkeys(notes)), memory, constraints, tuple(inputs), found.tensors)
 
 
 def sizes_of(profile: FittedProfile, inputs: Sequence[ModelInput]) -> dict[str, Corners]:

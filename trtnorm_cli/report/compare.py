@@ -21,6 +21,7 @@ def comparison_json(comparison: Comparison, seed: int | None) -> dict[str, Any]:
         "seed": seed,
         "reference": comparison.reference,
         "at": comparison.trials,
+        "inputs": comparison.inputs,
         "skipped": comparison.skipped,
         "candidates": [_candidate_json(candidate) for candidate in comparison.candidates],
         "float64_evaluated_with": dict(sorted(comparison.float64.items())),
@@ -60,6 +61,7 @@ def _plain(value: Any) -> Any:
 def print_comparison(out: Console, comparison: Comparison, seed: int | None) -> None:
     """One table for each candidate, then notes and the verdict."""
     out.print(f"reference: {comparison.reference}" + ("" if seed is None else f"   seed: {seed}"))
+    _print_inputs(out, comparison)
     for candidate in comparison.candidates:
         title = f"{candidate.label}: {_state(candidate)}"
         if not candidate.verdicts:
@@ -73,6 +75,12 @@ def print_comparison(out: Console, comparison: Comparison, seed: int | None) -> 
         own = sorted(set(comparison.float64.values()))
         out.print(f"float64 by: {', '.join(own)}")
     out.print(f"verdict: {_verdict(comparison)} ({comparison.seconds:.1f} s)")
+
+
+def _print_inputs(out: Console, comparison: Comparison) -> None:
+    """What each input was drawn from, one line each."""
+    for name, chosen in comparison.inputs.items():
+        out.print(f"{name}: {chosen}")
 
 
 def _verdict(comparison: Comparison) -> str:

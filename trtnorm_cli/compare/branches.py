@@ -1,0 +1,109 @@
+"""When does a Where pass an operand on? Exporters wrap indices with ``Where(i < 0, i + n, i)``; tables are split so as well."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx
+
+from trtnorm_cli.compare.input_flow import Site
+from trtnorm_cli.compare.tensor_facts import Facts, Scope, Tensor
+from trtnorm_cli.compare.value_sets import Number, Values, between, union
+
+_INFINITE = float("inf")
+_MIRRORED = {
+    "Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual", "Equal": "Equal"
+}  # fmt: skip
+_MOST_STEPS = 16
+
+
+class _Form(NamedTuple):
+    """``factor``·base + ``offset``."""
+
+    base: str
+    factor: Number
+    offset: Number
+
+
+def never_passed(site: Site, position: int) -> Values:
+    """Values of the operand at ``position`` (1 or 2) of a Where that its condition does not let through."""
+    nothing = Values(())
+    if not site.has(0):
+        return nothing
+    facts = site.facts
+    origin = facts.origin(site.scope, site.node.input[0])
+    node = facts.producer(origin)
+    turned = False
+    while node is not None and node.op_type == "Not":
+        origin, turned = facts.origin(origin.scope, node.input[0]), not turned
+        node = facts.producer(origin)
+    if node is None or node.op_type not in _MIRRORED:
+        return nothing
+    found = _compared(node, facts, origin.scope)
+    if found is None:
+        return nothing
+    form, where_true, where_false = found
+    own = _form(facts, site.scope, site.node.input[position])
+    if own.base != form.base or own.factor == 0:
+        return nothing
+    blocked = where_false if (position == 1) != turned else where_true
+    # From the compared number to the base, and from there to the operand.
+    base = blocked.shift(-form.offset).scale(1 / form.factor if abs(form.factor) != 1 else form.factor)
+    return base.scale(own.factor).shift(own.offset)
+
+
+def _compared(node: onnx.NodeProto, facts: Facts, scope: Scope) -> tuple[_Form, Values, Values] | None:
+    """What is compared with a constant, and the sets in which the comparison holds and does not."""
+    for position in (0, 1):
+        bounds = facts.bounds(scope, node.input[1 - position])
+        if bounds is not None and bounds[0] == bounds[1]:
+            operator = node.op_type if position == 0 else _MIRRORED[node.op_type]
+            form = _form(facts, scope, node.input[position])
+            return None if form.factor == 0 else (form, *_sets(operator, bounds[0]))
+    return None
+
+
+def _sets(operator: str, value: Number) -> tuple[Values, Values]:
+    """Where ``number <operator> value`` holds for whole numbers, and where it does not."""
+    below, above = between(-_INFINITE, value - 1), between(value + 1, _INFINITE)
+    equal = between(value, value)
+    true = {
+        "Less": below, "LessOrEqual": union((*below.parts, *equal.parts)), "Greater": above,
+        "GreaterOrEqual": union((*above.parts, *equal.parts)), "Equal": equal,
+    }[operator]  # fmt: skip
+    false = {
+        "Less": between(value, _INFINITE), "LessOrEqual": above, "Greater": between(-_INFINITE, value),
+        "GreaterOrEqual": below, "Equal": below.unite(above),
+    }[operator]  # fmt: skip
+    return true, false
+
+
+def _form(facts: Facts, scope: Scope, name: str) -> _Form:
+    """A tensor as a shifted and turned other one, as far back as that goes."""
+    factor: Number = 1
+    offset: Number = 0
+    for _ in range(_MOST_STEPS):
+        origin: Tensor = facts.origin(scope, name)
+        scope, name = origin
+        node = facts.producer(origin)
+        if node is None or node.op_type not in ("Add", "Sub", "Neg"):
+            break
+        step = _step(facts, scope, node)
+        if step is None:
+            break
+        name, by, plus = step
+        factor, offset = factor * by, offset + factor * plus
+    return _Form(name, factor, offset)
+
+
+def _step(facts: Facts, scope: Scope, node: onnx.NodeProto) -> tuple[str, Number, Number] | None:
+    """The operand that varies, its factor, and what is added."""
+    if node.op_type == "Neg":
+        return node.input[0], -1, 0
+    for position in (0, 1):
+        bounds = facts.bounds(scope, node.input[1 - position])
+        if bounds is not None and bounds[0] == bounds[1]:
+            if node.op_type == "Add":
+                return node.input[position], 1, bounds[0]
+            return (node.input[0], 1, -bounds[0]) if position == 0 else (node.input[1], -1, bounds[0])
+    return None
