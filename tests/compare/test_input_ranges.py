@@ -256,6 +256,8 @@ def test_masks_hide_no_row(body, shown):
 def test_boolean_masks():
     model = parse("g (bool[N, T] m, float[N, T] s) => (float[N, T] y) { f = Cast <to = 1> (m) y = Mul(s, f) }")
     assert values(model, "m", m=(200, 3), s=(200, 3))[:, 0].all()
+    turned = parse("g (bool[N, T] m, float[N, T] s) => (float[N, T] y) { n = Not(m) f = Cast <to = 1> (n) y = Mul(s, f) }")
+    assert not values(turned, "m", m=(200, 3), s=(200, 3))[:, 0].any()
     low = "big = Constant <value_float = -1e9> () a = Where(m, big, s) y = Softmax(a)"
     model = parse(f"g (bool[N, T] m, float[N, T] s) => (float[N, T] y) {{ {low} }}")
     assert not values(model, "m", m=(200, 3), s=(200, 3))[:, 0].any()

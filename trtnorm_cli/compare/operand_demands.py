@@ -16,6 +16,8 @@ _FEW = 8
 # Added to scores before a softmax, this much hides an element.
 _HIDES = 1e3
 _TINY = 1e-3
+# The penalty of masks whose zeros hide, whatever they do it with.
+_NOUGHT_HIDES = (1e38, -1e38)
 
 
 def demand_of(site: Site, position: int) -> Demand:
@@ -231,8 +233,9 @@ def _factor(site: Site, position: int) -> Demand:
     value = site.constant(other) if site.has(other) else None
     if value is not None and abs(value) >= _HIDES:
         return Demand(penalty=(max(min(float(value), 1e38), -1e38), 0.0))
-    if reached.counted and not reached.whole and other not in site.reads and not site.is_constant(other):
-        return _mask()
+    features = other in site.reads and not site.reads[other].counted
+    if reached.counted and not reached.whole and (features or (other not in site.reads and not site.is_constant(other))):
+        return _mask(_NOUGHT_HIDES)
     return NOTHING
 
 
@@ -242,20 +245,20 @@ def _wave(site: Site, position: int) -> Demand:
 
 def _attention_mask(site: Site, position: int) -> Demand:
     if position == 3 and site.reads[position].truth:
-        return _mask((1e38, -1e38))
+        return _mask(_NOUGHT_HIDES)
     return _lengths(site.size(1, -2), site.source(1)) if position == 6 else NOTHING
 
 
 def _embedding_norm(site: Site, position: int) -> Demand:
     """com.microsoft's EmbedLayerNormalization: tokens, segments, three tables, scale, shift, mask, positions."""
     if position == 7:
-        return _mask((1e38, -1e38))
+        return _mask(_NOUGHT_HIDES)
     table = {0: 2, 1: 4, 8: 3}.get(position)
     return NOTHING if table is None else _table_rows(site, position, table=table)
 
 
 def _nothing_hidden(position: int) -> Ask:
-    return _only(position, lambda site, _: _mask((1e38, -1e38)))
+    return _only(position, lambda site, _: _mask(_NOUGHT_HIDES))
 
 
 _INFINITE = float("inf")
