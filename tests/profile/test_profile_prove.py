@@ -201,7 +201,8 @@ def test_elements_that_do_not_fit():
 
 
 @pytest.mark.parametrize(("values", "message"), [
-    ("{shape: [1, 2, 3]}", "3 values where the model's input has 2"), ("{x: [1]}", "only an int32, int64 or bool scalar or vector"),
+    ("{shape: [1, 2, 3]}", "3 values where the model's input has 2"),
+    ("{x: [1]}", "only an int32, int64 or bool scalar or vector"),
     ("{shapes: [1, 2]}", "did you mean 'shape'?"), ("{shape: {min: [2, 2], opt: [1, 2], max: [4, 2]}}", "1 is below min 2"),
     ("{shape: [a, 2]}", "expected an integer"),
 ])  # fmt: skip
