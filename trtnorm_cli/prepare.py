@@ -13,6 +13,7 @@ import onnx
 from trtnorm_cli.export.opening import OpenedModel
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization import normalizations
+from trtnorm_cli.onnx_model.placeholders import placeholders_of_inputs
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.profile.dims import CORNERS
@@ -129,8 +130,9 @@ def _prepared(
 
 def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
     """The inputs of ``model`` as the profile code sees them. An input of unknown rank has an empty shape there."""
+    words = placeholders_of_inputs(model)
     return [
-        ModelInput(name, onnx.helper.tensor_dtype_to_np_dtype(kind.dtype).name, kind.shape or ())
+        ModelInput(name, onnx.helper.tensor_dtype_to_np_dtype(kind.dtype).name, kind.shape or (), words.get(name, {}))
         for name, kind in model_inputs(model).items()
     ]
 
@@ -160,6 +162,5 @@ def rewrite_opened(
         on_proof(prepared.proof)
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)
-    loaded = replace(loaded, proto=as_profiled(loaded.proto, None))
     checkpoint = None if weights is None else load_checkpoint(weights)
     return loaded, rewrite(loaded, settings=settings_of(None, checkpoint))

@@ -10,6 +10,7 @@ from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.placeholders import names_nothing, without_placeholders
 from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.prepare import prepare
 
 
 @pytest.mark.parametrize("name", ["", "?", "*", " ? ", "-1", "None", "none", "unk", "unk__616", "Unknown", "__"])
@@ -63,11 +64,17 @@ def test_unknown_sizes_differ_in_the_engine(classifier, text, capsys):
     assert run(["build", str(classifier), "--profile", "cfg.yaml"]) == 0, capsys.readouterr().err
 
 
-def test_a_word_for_unknown_is_no_key(classifier, capsys):
-    Path("cfg.yaml").write_text('dims: {"?": 48}')
+def test_a_word_for_unknown_that_the_file_has_stands_for_all_its_dimensions(classifier):
+    Path("cfg.yaml").write_text('dims: {"?": 48, "x[0]": {min: 1, opt: 2, max: 4}}')
+    shapes = prepare(classifier, Path("cfg.yaml")).fitted.profiles[0].shapes["x"]
+    assert shapes == ((1, 3, 48, 48), (2, 3, 48, 48), (4, 3, 48, 48))
+
+
+def test_another_word_for_unknown_is_no_key(classifier, capsys):
+    Path("cfg.yaml").write_text("dims: {unk__7: 48}")
     assert run(["rewrite", str(classifier), "--dry-run", "--profile", "cfg.yaml"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "'?' says that a size is unknown and names no dimension; dynamic dimensions: x[0], x[2], x[3]" in said
+    assert "'unk__7' says that a size is unknown and names no dimension; dynamic dimensions: x[0], x[2], x[3]" in said
 
 
 def test_one_axis_with_two_ranges(classifier, capsys):

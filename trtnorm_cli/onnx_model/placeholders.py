@@ -35,6 +35,16 @@ def without_placeholders(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def placeholders_of_inputs(model: onnx.ModelProto) -> dict[str, dict[int, str]]:
+    """Such names by input and axis."""
+    found: dict[str, dict[int, str]] = {}
+    for value in model.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_param and names_nothing(dim.dim_param):
+                found.setdefault(value.name, {})[axis] = dim.dim_param
+    return found
+
+
 def _placeholders(model: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
     for value in _values(model):
         if value.type.HasField("tensor_type"):

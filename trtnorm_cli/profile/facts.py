@@ -7,21 +7,18 @@ from collections.abc import Sequence
 import onnx
 
 from trtnorm_cli.onnx_model.fixed_inputs import FixedInputs, with_ranks
-from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.profile.dims import MinOptMax
 from trtnorm_cli.profile.fit import FittedProfiles
 from trtnorm_cli.profile.model import BuildProfile
 
 
 def as_profiled(model: onnx.ModelProto, profile: BuildProfile | None) -> onnx.ModelProto:
-    """``model`` as its profile reads it: inputs of unknown rank have the rank of their entries, and no dimension a name
-    that names nothing.
-    """
+    """``model`` as its profile reads it: inputs of unknown rank have the rank of their entries."""
     ranks: dict[str, int] = {}
     for one in profile.optimization_profiles if profile is not None else ():
         for name, entry in one.inputs.items():
             ranks.setdefault(name, len(entry.opt))
-    return with_ranks(without_placeholders(model), ranks)
+    return with_ranks(model, ranks)
 
 
 def fixed_inputs(fitted: FittedProfiles) -> FixedInputs:

@@ -13,7 +13,7 @@ from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, entry_text
 from trtnorm_cli.profile.messages import indexed
 from trtnorm_cli.profile.mismatches import data_problems, rank_fault, static_faults, unknown_dims, unknown_input, value_fault
 from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, dimensions_of, symbols_of, value_symbol
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, meant_by, symbols_of, value_symbol
 from trtnorm_cli.profile.paste import Start, default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal
@@ -121,7 +121,7 @@ class _Fit:
         self._take_dims(profile.dims, ("dims",), {})
         self._take_dims(self._own.dims, (*self._path, "dims"), profile.dims)
         # With a misspelled name or a wrong entry, what is missing elsewhere would be its consequence and no news.
-        self._suspect = any(set(dims) - set(dimensions_of(inputs)) for dims in (profile.dims, self._own.dims))
+        self._suspect = any(not meant_by(name, inputs) for dims in (profile.dims, self._own.dims) for name in dims)
 
     def shapes(self) -> dict[str, MinOptMax]:
         """Return the shapes of every input in the model's order; what could not be fitted is left out."""
@@ -162,8 +162,9 @@ class _Fit:
         for name, values in dims.items():
             if values.multiple_of is None and name in general:
                 values = values.model_copy(update={"multiple_of": general[name].multiple_of})
-            self.ranges[name] = values
-            self.origins[name] = tuple((*path, name, corner) for corner in CORNERS)
+            for dimension in meant_by(name, self._inputs.values()):
+                self.ranges[dimension] = values
+                self.origins[dimension] = tuple((*path, name, corner) for corner in CORNERS)
 
     def _entry_fits(self, name: str, entry: ShapeRange) -> bool:
         path = (*self._path, "inputs", name)

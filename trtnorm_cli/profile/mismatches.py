@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.profile.dims import CORNERS, counted, entry_text, format_shape
 from trtnorm_cli.profile.model import BuildProfile, Normal, Uniform
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, dimensions_of
+from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, dimensions_of, meant_by
 from trtnorm_cli.profile.paste import default_ranges, yaml_key
 from trtnorm_cli.profile.positions import KeyPath
 from trtnorm_cli.profile.problems import Problem
@@ -49,7 +49,7 @@ def unknown_dims(dims: Mapping[str, DimRange], path: KeyPath, inputs: Sequence[M
     return [
         Problem((*path, name), _unknown_dim_message(name, symbols, inputs), _dim_advice(name, symbols) + _inputs_hint(inputs))
         for name in dims
-        if name not in symbols
+        if not meant_by(name, inputs)
     ]
 
 

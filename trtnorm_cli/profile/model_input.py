@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.profile.dims import format_shape
@@ -20,6 +20,8 @@ class ModelInput:
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]
+    # What stands in the file in the place of a name, by axis.
+    placeholders: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(None if _says_nothing(dim) else dim for dim in self.shape))
@@ -71,3 +73,14 @@ def dimensions_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
     """Return what all dynamic dimensions are called, those without a name included, each once, in order."""
     found = (dim for model_input in inputs for dim in model_input.dimensions if isinstance(dim, str))
     return tuple(dict.fromkeys(found))
+
+
+def meant_by(name: str, inputs: Iterable[ModelInput]) -> list[str]:
+    """Return what the dimensions are called that ``name`` in a profile stands for.
+
+    That is the one of this name, or all that the file gives this name though it names nothing, such as ``unk__7``.
+    """
+    inputs = list(inputs)
+    if name in dimensions_of(inputs):
+        return [name]
+    return [axis_symbol(one.name, axis) for one in inputs for axis, word in one.placeholders.items() if word == name]

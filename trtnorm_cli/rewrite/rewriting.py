@@ -17,6 +17,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
 from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
+from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.rewrite import driver
@@ -141,6 +142,7 @@ class Workshop:
         self.proofs: dict[str, Check] = {}
         source, self.notes = _provable(loaded.proto)
         self.was_raised = source is not loaded.proto
+        source = without_placeholders(source)
         if settings.fixed is not None:
             source = with_fixed(source, settings.fixed)
         self.cleaning = clean(source, loaded.folder)
