@@ -11,6 +11,12 @@ import pytest
 EXTRAS = {"rtx": "tensorrt_rtx", "torch": "torch"}
 
 
+@pytest.fixture(autouse=True)
+def wide_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests read what is said, not where lines are broken; those about the width set it themselves."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("trtnorm")
     group.addoption("--extras-required", action="store_true", help="fail instead of skipping where an extra is missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -12,11 +13,15 @@ from types import ModuleType
 
 import click
 import pytest
+import yaml
 
 import trtnorm_cli
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli import cli, errors
 from trtnorm_cli.cli import COMMANDS, render, run
+from trtnorm_cli.commands import habits
+from trtnorm_cli.commands.options import json_option
+from trtnorm_cli.profile.builder import BuilderSettings
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 HEAVY = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "torch", "tensorrt", "tensorrt_rtx", "pydantic", "rich", "yaml")
@@ -119,6 +124,86 @@ def test_usage(capsys, arguments, code, words):
     assert "Traceback" not in shown.err
 
 
+SHAPES = "--profile cfg.yaml holds min, opt and max; `trtnorm init m.onnx -o cfg.yaml` writes one to start from"
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["build", "m.onnx", "--minShapes=x:1x3", "--optShapes=x:2x3"], [f"--minShapes → {SHAPES}", f"--optShapes → {SHAPES}"]),
+    (["build", "m.onnx", "--trt-max-shapes", "x:[1,3]"], [f"--trt-max-shapes → {SHAPES}"]),
+    (["build", "m.onnx", "--shapes=x:1x3"], [f"--shapes → {SHAPES}"]),
+    (["build", "m.onnx", "--fp16"], ["--fp16 → types follow the model", "module.half()"]),
+    (["build", "m.onnx", "--bf16"], ["convert the model to bfloat16"]),
+    (["build", "m.onnx", "--int8"], ["QuantizeLinear and DequantizeLinear"]),
+    (["build", "m.onnx", "--workspace=4096"], ["--workspace → `builder: {workspace: 2GiB}` in the build profile"]),
+    (["build", "--onnx=m.onnx", "--saveEngine=m.engine"], ["trtnorm build m.onnx", "--saveEngine → -o OUT.engine"]),
+    (["--onnx=m.onnx"], ["--onnx → the model is an argument without an option: trtnorm build m.onnx"]),
+    (["build", "--loadEngine=m.engine"], ["trtnorm inspect OUT.engine"]),
+    (["rules", "--verbose"], ["--verbose → -v after the command"]),
+    (["build", "m.onnx", "--quiet", "--trt"], ["trtnorm compare m.onnx"]),
+    (["m.onnx"], ["a command comes before the model: `trtnorm build m.onnx` makes an engine"]),
+    (["m.onnx", "--fp16"], ["trtnorm build m.onnx", "--fp16 → types follow the model"]),
+    (["m.engine"], ["trtnorm inspect m.engine"]),
+    (["cfg.yaml"], ["trtnorm build MODEL.onnx -p cfg.yaml"]),
+    (["convert", "m.onnx", "-o", "m.engine"], ["there is no command 'convert'; the trtnorm way: trtnorm build m.onnx"]),
+    (["run", "m.onnx", "--trt", "--onnxrt"], ["there is no command 'run'; the trtnorm way: trtnorm compare m.onnx"]),
+    (["surgeon", "sanitize", "m.onnx"], ["trtnorm rewrite m.onnx -o FIXED.onnx"]),
+])  # fmt: skip
+def test_habits_from_other_tools_get_the_trtnorm_way(capsys, arguments, words):
+    assert run(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert all(word in shown.err for word in words), shown.err
+    assert "Did you mean" not in shown.err
+
+
+def test_every_setting_that_a_habit_names_is_one_of_the_build_profile():
+    needed = {"l2_limit": {"tiling": "fast"}, "exclude_lean_runtime": {"version_compatible": True}}
+    for line in habits._SETTINGS.values():
+        said = yaml.safe_load(line)
+        BuilderSettings.model_validate({**said, **needed.get(next(iter(said)), {})})
+
+
+@pytest.mark.parametrize(("arguments", "error"), [
+    (["inspect", "no.onnx", "--json"],
+     {"summary": "there is no such file", "where": "no.onnx", "hint": "check the path of the model", "exit_code": 3}),
+    (["build", "m.onnx", "--json", "--fp17"], {"summary": "No such option '--fp17'.", "exit_code": 2}),
+    (["zzzz", "--json"], {"summary": "there is no command 'zzzz'", "where": "trtnorm", "exit_code": 2}),
+    (["rules", "show", "no-such-rule", "--json"], {"summary": "there is no rule named 'no-such-rule'", "exit_code": 2}),
+])  # fmt: skip
+def test_errors_as_json(capsys, arguments, error):
+    assert run(arguments) == error["exit_code"]
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)["error"]
+    assert found.keys() == {"summary", "where", "hint", "exit_code"}
+    assert found["summary"].startswith(error["summary"])
+    assert {**found, **error, "summary": found["summary"]} == found
+    assert error["summary"] in shown.err, "and as text on stderr"
+
+
+def test_what_stands_behind_a_double_dash_is_no_option(capsys):
+    assert run(["inspect", "--", "--json"]) == 3
+    assert capsys.readouterr().out == ""
+
+
+def test_an_interrupt_and_a_defect_as_json(raising, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for outcome, code, summary in (
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ZeroDivisionError("oops"), 70, "this is a defect in trtnorm: ZeroDivisionError: oops"),
+    ):
+        raising(outcome, json_option)
+        assert run(["fake", "--json"]) == code
+        found = json.loads(capsys.readouterr().out)["error"]
+        assert (found["summary"], found["exit_code"]) == (summary, code)
+
+
+@pytest.mark.parametrize("command", ["build", "rewrite", "compare", "export", "inspect", "init"])
+def test_quiet_and_verbose_exclude_each_other(capsys, command):
+    needed = {"rewrite": ["--dry-run"]}.get(command, [])
+    assert run([command, "m.onnx", "-q", "-v", *needed]) == 2
+    assert "--quiet and --verbose exclude each other" in capsys.readouterr().err
+
+
 def test_no_command_shows_the_help(capsys):
     assert run([]) in (0, 2)
     assert "Commands:" in "".join(capsys.readouterr())
@@ -128,13 +213,15 @@ def test_no_command_shows_the_help(capsys):
 def raising(monkeypatch):
     """A command ``fake`` that raises the given error, or returns the given value."""
 
-    def install(outcome: object) -> None:
+    def install(outcome: object, *options) -> None:
         @click.command("fake")
-        def command() -> object:
+        def command(**arguments: object) -> object:
             if isinstance(outcome, BaseException):
                 raise outcome
             return outcome
 
+        for option in options:
+            command = option(command)
         module = ModuleType("trtnorm_cli.commands.fake")
         module.command = command
         monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+import yaml
 from onnx import parser
 
 from tests.models import parse
@@ -16,6 +17,7 @@ from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.prepare import inputs_of
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.rewrite.rules import RULES
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -54,6 +56,36 @@ def test_init_does_not_overwrite(model: Path, capsys: pytest.CaptureFixture[str]
     assert run(["init", "m.onnx", "-o", "cfg.yaml"]) == 2
     assert "not overwritten" in capsys.readouterr().err
     assert Path("cfg.yaml").read_text() == "mine"
+
+
+def test_init_as_json_and_quiet(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "m.onnx", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["written"] is None
+    assert printed["profile"] == yaml.safe_load(printed["text"])
+    assert run(["init", "m.onnx", "-o", "cfg.yaml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {**printed, "written": "cfg.yaml"}
+    assert Path("cfg.yaml").read_text() == printed["text"]
+    assert run(["init", "m.onnx", "-q", "-o", "other.yaml"]) == 0
+    assert capsys.readouterr() == ("other.yaml\n", "")
+
+
+def test_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [rule["name"] for rule in listed] == [rule.name for rule in RULES]
+    assert run(["rules", "show", RULES[0].name, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["document"] == RULES[0].doc.strip()
+    assert len(shown["applied_only_when"]) >= len(RULES[0].preconditions)
+    assert run(["rules", "--json", "show", RULES[0].name]) == 2
+
+
+def test_quiet_leaves_the_files_that_were_written(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rewrite", "m.onnx", "-o", "fixed.onnx", "-q"]) == 0
+    assert capsys.readouterr() == ("fixed.onnx\n", "")
+    assert run(["rewrite", "m.onnx", "--dry-run", "-q", "--json"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_the_committed_schema_is_current(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import io
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -47,9 +47,9 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
+            from trtnorm_cli.commands.habits import about_command
+
+            raise click.UsageError(about_command(args[0], COMMANDS, args), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -88,26 +88,60 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def run(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
     try:
         # Without standalone mode, a command returns its exit code.
         code = cli.main(arguments, prog_name="trtnorm", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _end_of_usage(error, given)
     except TrtnormError as error:
-        print(render(error), file=sys.stderr)
-        return error.exit_code
+        return _end(render(error), given, error.exit_code, error.summary, error.where, error.hint)
     except (KeyboardInterrupt, click.Abort):
-        print("interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _end("interrupted", given, EXIT_INTERRUPTED, "interrupted")
     except (BrokenPipeError, SystemExit):  # click and rich leave when nobody reads the output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
-        print(_report_defect(), file=sys.stderr)
-        return EXIT_DEFECT
+        summary, hint = _report_defect()
+        return _end(f"error: {summary}\n  fix: {hint}", given, EXIT_DEFECT, summary, None, hint)
+
+
+def _end(
+    text: str, arguments: list[str], exit_code: int, summary: str, where: str | None = None, hint: str | None = None
+) -> int:
+    """Tell what went wrong: as ``text`` on stderr and, with --json, as an object on stdout. Returns the exit code."""
+    print(text, file=sys.stderr)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in options:
+        import json
+
+        with suppress(BrokenPipeError):
+            print(json.dumps({"error": {"summary": summary, "where": where, "hint": hint, "exit_code": exit_code}}, indent=2))
+    return exit_code
+
+
+def _end_of_usage(error: click.ClickException, arguments: list[str]) -> int:
+    """As ``_end``, for what click refuses; options of other tools get the trtnorm way by name."""
+    ways: list[str] = []
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None and (isinstance(error, click.NoSuchOption) or isinstance(context.command, LazyGroup)):
+        from trtnorm_cli.commands.habits import about_options
+
+        ways = about_options(arguments, {name for param in context.command.params for name in param.opts})
+        if ways and isinstance(error, click.NoSuchOption):
+            error = click.NoSuchOption(error.option_name, ctx=context)  # without click's guesses
+    hint = "\n".join(ways) or (f"{context.command_path} --help" if context is not None else None)
+    place = None if context is None else context.command_path
+    return _end(_usage_text(error, ways), arguments, error.exit_code, error.format_message(), place, hint)
+
+
+def _usage_text(error: click.ClickException, ways: list[str]) -> str:
+    """What click says, and how trtnorm says it."""
+    said = io.StringIO()
+    error.show(said)
+    return "\n".join([said.getvalue().rstrip("\n"), *(f"  {way}" for way in ways)])
 
 
 def render(error: TrtnormError) -> str:
@@ -122,8 +156,8 @@ def render(error: TrtnormError) -> str:
     return "\n".join(lines)
 
 
-def _report_defect() -> str:
-    """Write the traceback with versions to a log and return the message that names it."""
+def _report_defect() -> tuple[str, str]:
+    """Write the traceback with versions to a log; returns what happened and the hint that names the log."""
     import platform
     import tempfile
     import traceback
@@ -137,7 +171,7 @@ def _report_defect() -> str:
         evidence = log.name
     except OSError as error:
         evidence = f"what follows (it cannot be saved: {error.strerror})\n\n{text}"
-    return f"error: this is a defect in trtnorm: {last}\n  fix: report it together with {evidence}"
+    return f"this is a defect in trtnorm: {last}", f"report it together with {evidence}"
 
 
 def _versions() -> str:

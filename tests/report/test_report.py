@@ -16,7 +16,9 @@ from trtnorm_cli.cli import run
 from trtnorm_cli.report import progress
 from trtnorm_cli.report.build import _check_text, _profile_text
 from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
+from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.progress import BuildProgress
+from trtnorm_cli.report.verbosity import Verbosity
 
 MODEL = parse(
     "g (float[N, 2, 9, 9] x, int64[K] ids) => (float[N, 4, 7, 7] y, float[N, 2, 9, 9] z) {"
@@ -158,6 +160,77 @@ def test_text_is_not_markup(capsys):
     assert "[red]x[/red]" in shown
 
 
+PROSE = "the outputs differ in the last bits and nothing is wrong with the model that was given to the program"
+
+
+@pytest.mark.parametrize(("columns", "width"), [("", 80), ("72", 72), ("120", 120), ("0", 80), ("wide", 80), ("3", 20)])
+def test_lines_without_a_terminal_are_as_long_as_columns_says(monkeypatch, capsys, columns, width):
+    monkeypatch.setenv("COLUMNS", columns)
+    console().print(f"note: {PROSE}")
+    console().print(table("Title", ("name", "what"), [("a", PROSE), ("b", "short")]))
+    shown = capsys.readouterr().out
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert all(line == line.rstrip() for line in shown.splitlines()), "no blanks at the ends of lines"
+    assert " ".join(shown.split()).count(PROSE.split()[-1]) == 2
+    assert "\x1b" not in shown
+
+
+def test_a_path_is_never_broken(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/a folder/" + "very-long-name/" * 8 + "model.onnx"
+    console().print(f"engine    {path}", soft_wrap=True)
+    console().print(f"note: what is written is {path.replace(' ', '_')}, and more")
+    console().print(table("", ("name", "path"), [("model", path.replace(" ", "-"))]))
+    shown = capsys.readouterr().out
+    assert f"engine    {path}\n" in shown
+    assert path.replace(" ", "_") in shown
+    assert path.replace(" ", "-") in shown
+
+
+def test_a_table_whose_words_do_not_fit_is_written_as_blocks(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    made = table("Nodes", ("operator", "name", "build"), [("InstanceNormalization", "/encoder/layer.0/norm", "left as it is")])
+    console().print(made)
+    assert capsys.readouterr().out.splitlines() == [
+        "Nodes", "InstanceNormalization", "  name: /encoder/layer.0/norm", "  build: left as it is",
+    ]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    console().print(made)
+    assert capsys.readouterr().out.splitlines() == [
+        "Nodes",
+        "operator               name                   build",
+        "InstanceNormalization  /encoder/layer.0/norm  left as it is",
+    ]
+
+
+def test_a_table_without_headings_has_no_empty_line(capsys):
+    console().print(table("", ("", ""), [("engine size", "3 MiB")]))
+    assert capsys.readouterr().out == "engine size  3 MiB\n"
+
+
+def test_no_color(monkeypatch):
+    for no_color, colours in (("", True), ("1", False)):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("NO_COLOR", no_color)
+        console().print("WARNING", style="bold yellow")
+        assert ("33" in terminal.getvalue()) == colours
+
+
+@pytest.mark.parametrize(("note", "actable"), [
+    ("Make sure input tokens has Int64 binding.", False),
+    ("fill, w: constant, but its value is too large to be stored", False),
+    ("TensorRT was started with a plugin library that registers nothing", True),
+])  # fmt: skip
+def test_notes_on_which_nobody_can_act_are_for_verbose(capsys, note, actable):
+    for verbosity in Verbosity:
+        print_notes(console(), [note, note], verbosity)
+        shown = capsys.readouterr().out
+        wanted = verbosity is Verbosity.VERBOSE or (actable and verbosity is Verbosity.NORMAL)
+        assert shown == (f"note: {note}\n" if wanted else "")
+
+
 def test_long_cells_are_not_cut(capsys):
     console().print(table("", ("a", "b"), [("x" * 300, "y" * 300)]))
     shown = capsys.readouterr().out
@@ -183,9 +256,24 @@ def test_progress_without_a_terminal_is_plain_lines(capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
-        "trtnorm: rewriting and checking …", "trtnorm: building the engine …", "  TensorRT: Building engine (6 steps)",
-        "  TensorRT: Timing (3 steps)", "trtnorm: some later stage …",
+        "trtnorm: rewriting and checking …", "trtnorm: building the engine …", "trtnorm: some later stage …",
     ]  # fmt: skip
+
+
+def test_progress_when_quiet_is_nothing(capsys):
+    with BuildProgress(Verbosity.QUIET) as show:
+        for event in EVENTS:
+            show(event)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    with BuildProgress() as show:
+        show(EVENTS[0])
+    assert terminal.getvalue() == "trtnorm: rewriting and checking …\n"
 
 
 class Terminal(io.StringIO):

@@ -16,8 +16,10 @@ from trtnorm_cli.commands.options import (
     profile_option,
     snap_option,
     spec_argument,
+    verbosity_options,
     weights_option,
 )
+from trtnorm_cli.report.verbosity import Verbosity
 
 
 @click.command("build")
@@ -36,6 +38,7 @@ from trtnorm_cli.commands.options import (
 @click.option("--no-compare", is_flag=True, help="Do not compare what TensorRT made of the model with the model.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the comparison's inputs.")
 @json_option
+@verbosity_options
 def command(
     model: str,
     profile: Path | None,
@@ -52,6 +55,7 @@ def command(
     no_compare: bool,
     seed: int,
     as_json: bool,
+    verbosity: Verbosity,
 ) -> None:
     """Rewrite MODEL, prove each change numerically, and build a TensorRT engine from it.
 
@@ -79,9 +83,9 @@ def command(
     require_backend(backend)
     engine = output or Path(stem_of(model) + ".engine")
     export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
-    with BuildProgress() as progress, opened_model(model, profile, export, progress) as opened:
+    with BuildProgress(verbosity) as progress, opened_model(model, profile, export, progress) as opened:
         prepared = prepare_opened(opened, profile, snap)
-        print_proof(prepared.proof)
+        print_proof(prepared.proof, verbosity)
         earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
         if earlier is None:
             options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, isolate, not no_compare, seed)
@@ -89,8 +93,8 @@ def command(
     if earlier is not None:
         if as_json:
             click.echo(json.dumps(earlier, indent=2))
-        print_up_to_date(earlier, engine, stderr=as_json)
+        print_up_to_date(earlier, engine, as_json, verbosity)
         return
     if as_json:
         click.echo(json.dumps(manifest, indent=2))
-    print_summary(manifest, engine, stderr=as_json)
+    print_summary(manifest, engine, as_json, verbosity)

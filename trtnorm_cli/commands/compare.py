@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option, profile_option, snap_option, weights_option
+from trtnorm_cli.commands.options import (
+    backend_option,
+    json_option,
+    profile_option,
+    snap_option,
+    verbosity_options,
+    weights_option,
+)
+from trtnorm_cli.report.verbosity import Verbosity
 
 _EXIT_OUT_OF_TOLERANCE = 1
 _EXIT_NOT_RUN = 5
@@ -44,6 +52,7 @@ _EXIT_NOT_RUN = 5
 @click.option("--memory", type=click.IntRange(min=1), metavar="MIB", help="Memory limit of ONNX Runtime's process.")
 @backend_option
 @json_option
+@verbosity_options
 def command(
     reference: str,
     candidates: tuple[str, ...],
@@ -63,6 +72,7 @@ def command(
     memory: int | None,
     backend: str | None,
     as_json: bool,
+    verbosity: Verbosity,
 ) -> int:
     """Compare candidates with a reference on the same inputs; exit 1 when one is out of tolerance, 5 when none could be run.
 
@@ -108,7 +118,7 @@ def command(
     shown_seed = None if data else seed
     if as_json:
         click.echo(json.dumps(comparison_json(comparison, shown_seed), indent=2))
-    print_comparison(console(stderr=as_json), comparison, shown_seed)
+    print_comparison(console(stderr=as_json), comparison, shown_seed, verbosity)
     if not comparison.judged:
         return _EXIT_NOT_RUN
     return 0 if comparison.passed else _EXIT_OUT_OF_TOLERANCE

@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, export_options, json_option, profile_option, weights_option
+from trtnorm_cli.commands.options import (
+    backend_option,
+    export_options,
+    json_option,
+    profile_option,
+    verbosity_options,
+    weights_option,
+)
+from trtnorm_cli.report.verbosity import Verbosity
 
 
 @click.command("export")
@@ -23,6 +31,7 @@ from trtnorm_cli.commands.options import backend_option, export_options, json_op
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs.")
 @backend_option
 @json_option
+@verbosity_options
 def command(
     spec: str,
     output: Path | None,
@@ -33,6 +42,7 @@ def command(
     seed: int,
     backend: str | None,
     as_json: bool,
+    verbosity: Verbosity,
 ) -> None:
     """Export the PyTorch model SPEC to ONNX, and compare what was written with it.
 
@@ -53,4 +63,4 @@ def command(
     done = run_export(spec, output, profile, options, update_profile)
     if as_json:
         click.echo(json.dumps(done.manifest, indent=2))
-    print_export(done, stderr=as_json)
+    print_export(done, as_json, verbosity)

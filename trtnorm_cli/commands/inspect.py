@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option, weights_option
+from trtnorm_cli.commands.options import backend_option, json_option, verbosity_options, weights_option
+from trtnorm_cli.report.verbosity import Verbosity
 
 
 @click.command("inspect")
@@ -16,7 +17,10 @@ from trtnorm_cli.commands.options import backend_option, json_option, weights_op
 @weights_option
 @backend_option
 @json_option
-def command(target: str, output: Path | None, weights: Path | None, backend: str | None, as_json: bool) -> None:
+@verbosity_options
+def command(
+    target: str, output: Path | None, weights: Path | None, backend: str | None, as_json: bool, verbosity: Verbosity
+) -> None:
     """Show what is in a model, in the network that TensorRT's parser makes of it, or in an engine.
 
     For a PyTorch model as `trtnorm export` takes it: every normalization module. For an ONNX file: inputs, outputs and every
@@ -40,7 +44,7 @@ def command(target: str, output: Path | None, weights: Path | None, backend: str
         from trtnorm_cli.export.inspecting import inspect_module, print_module
 
         found = inspect_module(spec.text, weights)
-        click.echo(json.dumps(found, indent=2)) if as_json else print_module(console(), spec.text, found)
+        click.echo(json.dumps(found, indent=2)) if as_json else print_module(console(), spec.text, found, verbosity)
     elif spec.kind == "engine":
         from trtnorm_cli.engine import inspect_engine
         from trtnorm_cli.report.engine import print_engine
@@ -51,9 +55,9 @@ def command(target: str, output: Path | None, weights: Path | None, backend: str
         from trtnorm_cli.report.network import describe_network, print_network
 
         described = describe_network(spec.path, output, backend)
-        click.echo(json.dumps(described, indent=2)) if as_json else print_network(console(), described, output)
+        click.echo(json.dumps(described, indent=2)) if as_json else print_network(console(), described, output, verbosity)
     else:
         from trtnorm_cli.report.model import describe_model, print_model
 
         described = describe_model(spec.path)
-        click.echo(json.dumps(described, indent=2)) if as_json else print_model(console(), spec.path, described)
+        click.echo(json.dumps(described, indent=2)) if as_json else print_model(console(), spec.path, described, verbosity)

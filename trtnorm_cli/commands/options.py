@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from trtnorm_cli.build.backend import NAMES
+from trtnorm_cli.report.verbosity import Verbosity
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 spec_argument = click.argument("model")
@@ -46,6 +47,23 @@ backend_option = click.option(
     type=click.Choice(NAMES),
     help="Which TensorRT; by default tensorrt if it can be imported, else tensorrt-rtx.",
 )
+
+
+def verbosity_options(function: Callable[..., object]) -> Callable[..., object]:
+    """-q and -v, which the command gets as ``verbosity``."""
+
+    @functools.wraps(function)
+    def collecting(*, quiet: bool, verbose: bool, **arguments: Any) -> object:
+        if quiet and verbose:
+            raise click.UsageError("--quiet and --verbose exclude each other")
+        verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL
+        return function(verbosity=verbosity, **arguments)
+
+    with_verbose = click.option("--verbose", "-v", is_flag=True, help="Also notes on which nobody can act.")(collecting)
+    with_both: Callable[..., object] = click.option("--quiet", "-q", is_flag=True, help="Only results, warnings and errors.")(
+        with_verbose
+    )
+    return with_both
 
 
 def export_options(function: Callable[..., object]) -> Callable[..., object]:

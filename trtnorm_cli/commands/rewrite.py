@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from trtnorm_cli.commands.options import (
     profile_option,
     snap_option,
     spec_argument,
+    verbosity_options,
     weights_option,
 )
+from trtnorm_cli.report.verbosity import Verbosity
 
 
 @click.command("rewrite")
@@ -28,6 +31,7 @@ from trtnorm_cli.commands.options import (
 @click.option("--dry-run", is_flag=True, help="Prove every change, and write nothing.")
 @click.option("--explain", is_flag=True, help="List every normalization with the rule that took it, or why none did.")
 @json_option
+@verbosity_options
 def command(
     model: str,
     output: Path | None,
@@ -38,6 +42,7 @@ def command(
     dry_run: bool,
     explain: bool,
     as_json: bool,
+    verbosity: Verbosity,
 ) -> None:
     """Rewrite the normalization layers of MODEL and save the result.
 
@@ -52,13 +57,13 @@ def command(
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.prepare import rewrite_opened
-    from trtnorm_cli.report.profile import print_notes
+    from trtnorm_cli.report.profile import print_proof_notes
     from trtnorm_cli.report.rewrite import print_rewriting, rewriting_json
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")
     with opened_model(model, profile, ExportOptions(weights=weights, **exporting)) as opened:
-        loaded, rewriting = rewrite_opened(opened, snap, print_notes)
+        loaded, rewriting = rewrite_opened(opened, snap, partial(print_proof_notes, verbosity=verbosity))
         written = []
         if output is not None and not dry_run:
             written = pipeline.rewrite_to(rewriting, loaded, output, profile, opened.source)
@@ -66,4 +71,4 @@ def command(
             rewriting.require_all_checks_passed()
     if as_json:
         click.echo(json.dumps(rewriting_json(loaded, rewriting, written), indent=2))
-    print_rewriting(loaded, rewriting, written, explain, stderr=as_json)
+    print_rewriting(loaded, rewriting, written, explain, as_json, verbosity)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import click
+
+from trtnorm_cli.commands.options import json_option
 
 EXAMPLE = """List the rewrite rules in the order in which they are tried.
 
@@ -14,30 +18,31 @@ EXAMPLE = """List the rewrite rules in the order in which they are tried.
 
 
 @click.group("rules", invoke_without_command=True, help=EXAMPLE)
+@json_option
 @click.pass_context
-def command(context: click.Context) -> None:
+def command(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError("--json comes after 'show'", context)
         return
-    from trtnorm_cli.report.console import console, table
+    from trtnorm_cli.report.rules import print_rules, rules_json
     from trtnorm_cli.rewrite.rules import RULES
 
-    rows = [(number, rule.name, rule.doc.strip().splitlines()[0]) for number, rule in enumerate(RULES, 1)]
-    console().print(table("", ("#", "rule", "what it does"), rows))
+    click.echo(json.dumps(rules_json(RULES), indent=2)) if as_json else print_rules(RULES)
 
 
 @command.command("show")
 @click.argument("name")
-def show(name: str) -> None:
+@json_option
+def show(name: str, as_json: bool) -> None:
     """Show one rule: its algebra, its source, and what must hold before it is applied.
 
     \b
     Example:
       trtnorm rules show fold-batchnorm-conv
     """
+    from trtnorm_cli.report.rules import rule_json, rule_text
     from trtnorm_cli.rewrite.rules import rule_named
 
     rule = rule_named(name)
-    click.echo(f"{rule.name}\n\n{rule.doc.strip()}\n\nApplied only when")
-    for condition in (*rule.preconditions, *([rule.reach] if rule.reach is not None else [])):
-        click.echo(f"  - {' '.join((condition.__doc__ or '').split())}")
-    click.echo(f"\nThe outputs before and after may differ by {rule.tolerance:g} of the largest value in float32.")
+    click.echo(json.dumps(rule_json(rule), indent=2) if as_json else rule_text(rule))

@@ -14,6 +14,8 @@ from trtnorm_cli.export.request import ExportRequest
 from trtnorm_cli.export.spec import parse_model_spec, require_torch
 from trtnorm_cli.report.accidents import print_accidents, print_weights
 from trtnorm_cli.report.norm_modules import print_norm_modules
+from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.verbosity import Verbosity
 
 _REMARKS = {
     "program": "every call of a normalization is listed; one that is written out in other operators is not",
@@ -39,11 +41,10 @@ def inspect_module(text: str, weights: Path | None) -> dict[str, Any]:
     }
 
 
-def print_module(out: Console, text: str, found: dict[str, Any]) -> None:
+def print_module(out: Console, text: str, found: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """The table of normalization modules, then what an export puts right, doubts or refuses."""
     out.print(text)
     print_norm_modules(out, found["normalizations"], found["not_seen"])
     print_weights(out, found["weights"])
     print_accidents(out, found["accidents"])
-    for note in found["notes"]:
-        out.print(f"note: {note}")
+    print_notes(out, found["notes"], verbosity)

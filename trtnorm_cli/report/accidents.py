@@ -40,6 +40,12 @@ def print_weights(out: Console, weights: Mapping[str, Any] | None) -> None:
     if weights is None:
         return
     out.print(f"weights: {weights['loaded']} tensors of {weights['file']}" + "".join(f"; {note}" for note in weights["notes"]))
+    print_warnings(out, weight_warnings(weights))
+
+
+def weight_warnings(weights: Mapping[str, Any] | None) -> list[str]:
+    """Names that fit nothing."""
+    if weights is None:
+        return []
     left = [f"left as the callable made them: {listing(weights['missing'])}"] if weights["missing"] else []
-    left += [f"not in the model: {listing(weights['unexpected'])}"] if weights["unexpected"] else []
-    print_warnings(out, left)
+    return left + ([f"not in the model: {listing(weights['unexpected'])}"] if weights["unexpected"] else [])

@@ -8,30 +8,50 @@ from typing import Any
 
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
-from trtnorm_cli.report.export import export_rows, print_export_details
+from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
+from trtnorm_cli.report.notes import print_notes, print_results_alone
+from trtnorm_cli.report.verbosity import Verbosity
 
 
-def print_summary(manifest: dict[str, Any], engine: Path, stderr: bool = False) -> None:
+def print_summary(
+    manifest: dict[str, Any], engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL
+) -> None:
     """What was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
-    out = console(stderr)
+    if verbosity is Verbosity.QUIET:
+        print_results_alone(_files(engine), _warnings(manifest), as_json)
+        return
+    out = console(as_json)
     out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
     if manifest.get("export") is not None:
-        print_export_details(out, manifest["export"])
+        print_export_details(out, manifest["export"], verbosity)
     print_warnings(out, manifest["rewrite_warnings"])
-    for warning in manifest["warnings"]:
-        out.print(f"note: {warning}")
-    out.print(f"\nengine    {engine}\nmanifest  {engine}.json")
+    print_notes(out, manifest["warnings"], verbosity)
+    out.print(f"\nengine    {engine}\nmanifest  {engine}.json", soft_wrap=True)
 
 
-def print_up_to_date(manifest: dict[str, Any], engine: Path, stderr: bool = False) -> None:
+def print_up_to_date(
+    manifest: dict[str, Any], engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL
+) -> None:
     """That nothing had to be built, and what would build all the same."""
+    if verbosity is Verbosity.QUIET:
+        print_results_alone(_files(engine), manifest["rewrite_warnings"], as_json)
+        return
     versions = manifest["versions"]
-    out = console(stderr)
+    out = console(as_json)
     out.print(
         f"{engine} is up to date: made from the same model, profile and settings with {versions['backend']} "
         f"{versions['tensorrt']}; --force builds it again"
     )
     print_warnings(out, manifest["rewrite_warnings"])
+
+
+def _files(engine: Path) -> tuple[str, str]:
+    return str(engine), f"{engine}.json"
+
+
+def _warnings(manifest: dict[str, Any]) -> list[str]:
+    """What must not be overlooked, of the export and of the rewriting."""
+    return [*(export_warnings(manifest["export"]) if manifest["export"] else ()), *manifest["rewrite_warnings"]]
 
 
 def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:

@@ -10,6 +10,8 @@ from rich.console import Console
 
 from trtnorm_cli.compare.comparison import CandidateReport, Comparison, OutputVerdict
 from trtnorm_cli.report.console import table
+from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.verbosity import Verbosity
 
 _COLUMNS = ("at", "output", "max abs", "mean abs", "rel L2", "cosine", "exact", "allowed", "verdict")
 
@@ -58,8 +60,11 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def print_comparison(out: Console, comparison: Comparison, seed: int | None) -> None:
-    """One table for each candidate, then notes and the verdict."""
+def print_comparison(out: Console, comparison: Comparison, seed: int | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+    """One table for each candidate, then notes and the verdict; when quiet, the verdict with what is wrong."""
+    if verbosity is Verbosity.QUIET:
+        out.print("\n".join([*verdict_lines(comparison), f"verdict: {_verdict(comparison)} ({comparison.seconds:.1f} s)"]))
+        return
     out.print(f"reference: {comparison.reference}" + ("" if seed is None else f"   seed: {seed}"))
     _print_inputs(out, comparison)
     for candidate in comparison.candidates:
@@ -68,9 +73,8 @@ def print_comparison(out: Console, comparison: Comparison, seed: int | None) -> 
             out.print(f"\n{title}")
         else:
             out.print(table(title, _COLUMNS, (_row(verdict) for verdict in candidate.verdicts)), new_line_start=True)
-        _print_details(out, candidate)
-    for note in (*comparison.skipped, *comparison.notes):
-        out.print(f"note: {note}")
+        _print_details(out, candidate, verbosity)
+    print_notes(out, (*comparison.skipped, *comparison.notes), verbosity)
     if comparison.float64:
         own = sorted(set(comparison.float64.values()))
         out.print(f"float64 by: {', '.join(own)}")
@@ -125,7 +129,7 @@ def _row(verdict: OutputVerdict) -> tuple[str, ...]:
     )
 
 
-def _print_details(out: Console, candidate: CandidateReport) -> None:
+def _print_details(out: Console, candidate: CandidateReport, verbosity: Verbosity) -> None:
     for verdict in candidate.verdicts:
         if verdict.passed:
             continue
@@ -138,8 +142,7 @@ def _print_details(out: Console, candidate: CandidateReport) -> None:
         if metrics.not_finite_differs:
             counts = f"{metrics.not_finite_reference} in the reference, {metrics.not_finite_candidate} in the candidate"
             out.print(f"    NaN or infinite: {counts}")
-    for note in candidate.notes:
-        out.print(f"  note: {note}")
+    print_notes(out, candidate.notes, verbosity, indent="  ")
     if candidate.blame is not None:
         for line in candidate.blame["text"]:
             out.print(f"  {line}")

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import onnx
-from rich.table import Table
 
 from trtnorm_cli.onnx_model.normalization import normalizations
-from trtnorm_cli.report.console import counts_text, shape_text, table
+from trtnorm_cli.report.console import FittedTable, counts_text, shape_text, table
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, Made, count_by_kind, outcome_of
 from trtnorm_cli.rewrite.pattern import describe
@@ -43,7 +42,7 @@ def composite_json(
     return [{**asdict(norm), "outcome": outcome_of(norm, changes, rejections)} for norm in norms]
 
 
-def composite_table(norms: list[dict[str, Any]]) -> Table:
+def composite_table(norms: list[dict[str, Any]]) -> FittedTable:
     """One row for each normalization of ``composite_json``."""
     columns = ("kind", "made by", "data", "over", "epsilon", "spelled as", "outcome")
     return table("Normalizations in pieces", columns, [_row(norm) for norm in norms])

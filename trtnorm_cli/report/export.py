@@ -7,34 +7,47 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from trtnorm_cli.profile.dims import format_shape
-from trtnorm_cli.report.accidents import print_accidents, print_weights
+from trtnorm_cli.report.accidents import accident_lines, print_accidents, print_weights, weight_warnings
 from trtnorm_cli.report.console import console, print_warnings, table
+from trtnorm_cli.report.notes import print_notes, print_results_alone
+from trtnorm_cli.report.verbosity import Verbosity
 
 if TYPE_CHECKING:
     from trtnorm_cli.export.command import Done
 
 
-def print_export(done: Done, stderr: bool = False) -> None:
+def print_export(done: Done, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """Which exporter ran and why, inputs and outputs, what was learnt about sizes, and how far the result is off."""
-    out = console(stderr)
+    if verbosity is Verbosity.QUIET:
+        print_results_alone((done.path, done.manifest_path), export_warnings(done.manifest), as_json)
+        return
+    out = console(as_json)
     out.print(table("", ("", ""), export_rows(done.manifest)), new_line_start=True)
-    print_export_details(out, done.manifest)
+    print_export_details(out, done.manifest, verbosity)
     if done.updated:
         out.print("\nbuild profile updated: " + "; ".join(map(str, done.updated)))
     elif done.suggested:
         out.print("\nto write this into the build profile, add --update-profile:")
         for line in done.suggested:
-            out.print(f"  {line}")
-    out.print(f"\nmodel     {done.path}\nmanifest  {done.manifest_path}")
+            out.print(f"  {line}", soft_wrap=True)
+    out.print(f"\nmodel     {done.path}\nmanifest  {done.manifest_path}", soft_wrap=True)
 
 
-def print_export_details(out: Console, manifest: dict[str, Any]) -> None:
+def print_export_details(out: Console, manifest: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """What was put right in the module, what must not be overlooked, and notes."""
     print_weights(out, manifest["weights"])
     print_accidents(out, manifest["accidents"])
     print_warnings(out, dimension_warnings(manifest))
-    for note in [*manifest["skipped"], *manifest["notes"], *manifest["exporter_warnings"]]:
-        out.print(f"note: {note}")
+    print_notes(out, [*manifest["skipped"], *manifest["notes"], *manifest["exporter_warnings"]], verbosity)
+
+
+def export_warnings(manifest: dict[str, Any]) -> list[str]:
+    """What must not be overlooked about an export."""
+    return [
+        *weight_warnings(manifest["weights"]),
+        *accident_lines(manifest["accidents"], "warning"),
+        *dimension_warnings(manifest),
+    ]
 
 
 def export_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:

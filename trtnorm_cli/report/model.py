@@ -10,7 +10,6 @@ from typing import Any
 
 import onnx
 from rich.console import Console
-from rich.table import Table
 
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
@@ -18,7 +17,9 @@ from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.report.composite_norms import composite_json, composite_table, planned_changes
-from trtnorm_cli.report.console import counts_text, shape_text, table
+from trtnorm_cli.report.console import FittedTable, counts_text, shape_text, table
+from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.norms.record import composite_norms
 from trtnorm_cli.rewrite.pattern import describe
@@ -87,7 +88,7 @@ def _outcome(norm: Normalization, planned: driver.Plan) -> list[str]:
     return taken or refused or ["left as it is"]
 
 
-def print_model(out: Console, path: Path, described: dict[str, Any]) -> None:
+def print_model(out: Console, path: Path, described: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """The description as text."""
     opsets = ", ".join(f"{domain} {version}" for domain, version in described["opset"].items())
     out.print(f"{path}: {described['producer'] or 'unknown producer'}, opset {opsets}")
@@ -95,8 +96,7 @@ def print_model(out: Console, path: Path, described: dict[str, Any]) -> None:
     rows = [("input", i["name"], i["dtype"], shape_text(i["shape"])) for i in described["inputs"]]
     rows += [("output", o["name"], o["dtype"], shape_text(o["shape"])) for o in described["outputs"]]
     out.print(table("", ("", "name", "type", "shape"), rows), new_line_start=True)
-    for warning in described["warnings"]:
-        out.print(f"note: {warning}")
+    print_notes(out, described["warnings"], verbosity)
     if described["plugins"]:
         out.print(_plugin_table(described["plugins"]), new_line_start=True)
     if described["normalizations"]:
@@ -109,7 +109,7 @@ def print_model(out: Console, path: Path, described: dict[str, Any]) -> None:
         out.print(composite_table(described["composite_normalizations"]), new_line_start=True)
 
 
-def _plugin_table(plugins: list[dict[str, Any]]) -> Table:
+def _plugin_table(plugins: list[dict[str, Any]]) -> FittedTable:
     """Nodes that ask TensorRT for a plugin, and whether anybody else can run them."""
     columns = ("plugin", "name", "version", "namespace", "attributes", "elsewhere")
     rows = [

@@ -14,6 +14,8 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.report.console import counts_text, shape_text, table
+from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.verbosity import Verbosity
 
 
 def describe_network(model: Path, save_to: Path | None, backend: str | None) -> dict[str, Any]:
@@ -49,8 +51,11 @@ def _value(name: str, types: dict[str, TensorType]) -> dict[str, Any]:
     return {"name": name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
 
 
-def print_network(out: Console, described: dict[str, Any], save_to: Path | None) -> None:
-    """Counts, inputs and outputs, and the network as ONNX nodes named after TensorRT's layers."""
+def print_network(out: Console, described: dict[str, Any], save_to: Path | None, verbosity: Verbosity) -> None:
+    """Counts, inputs and outputs, and the network as ONNX nodes named after TensorRT's layers; when quiet, the file alone."""
+    if verbosity is Verbosity.QUIET and save_to is not None:
+        out.print(str(save_to), soft_wrap=True)
+        return
     out.print(f"network of {described['model']} by {described['backend']} {described['tensorrt']}")
     out.print(f"layers: {counts_text(described['layers_by_type'])}")
     rows = [
@@ -63,7 +68,6 @@ def print_network(out: Console, described: dict[str, Any], save_to: Path | None)
         if node["operator"] != "Constant"
     ]
     out.print(table("Layers as ONNX", ("operator", "layer", "output"), nodes), new_line_start=True)
-    for note in (*described["warnings"], *described["notes"]):
-        out.print(f"note: {note}")
+    print_notes(out, (*described["warnings"], *described["notes"]), verbosity)
     if save_to is not None:
-        out.print(f"wrote {save_to}")
+        out.print(f"wrote {save_to}", soft_wrap=True)

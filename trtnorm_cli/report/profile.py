@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import yaml
+
 from trtnorm_cli.profile.memory import MemoryEstimate
 from trtnorm_cli.profile.prove import Proof
 from trtnorm_cli.report.console import bytes_text, console
+from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.verbosity import Verbosity
 
 
-def print_proof(proof: Proof | None) -> None:
+def print_proof(proof: Proof | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """Snapped sizes, sizes in between that do not fit, and the memory that each optimization profile implies; to stderr."""
-    print_notes(proof)
-    for estimate in proof.memory if proof is not None else ():
+    print_proof_notes(proof, verbosity)
+    for estimate in proof.memory if proof is not None and verbosity is not Verbosity.QUIET else ():
         console(stderr=True).print(memory_text(estimate))
 
 
-def print_notes(proof: Proof | None) -> None:
+def print_proof_notes(proof: Proof | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """Snapped sizes, and sizes in between that do not fit; to stderr."""
-    for note in proof.notes if proof is not None else ():
-        console(stderr=True).print(f"note: {note}")
+    print_notes(console(stderr=True), proof.notes if proof is not None else (), verbosity)
+
+
+def starting_profile_json(text: str, written: Path | None) -> dict[str, Any]:
+    """A build profile to start from: as its text with the comments, and as what the text says."""
+    return {"written": None if written is None else str(written), "profile": yaml.safe_load(text), "text": text}
 
 
 def memory_text(estimate: MemoryEstimate) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
 from typing import Any
+
+from trtnorm_cli.report.verbosity import Verbosity
 
 
 def trial_text(event: dict[str, Any]) -> str:
@@ -25,10 +28,13 @@ _STAGES = {
 
 
 class BuildProgress:
-    """A context manager whose instances are called with the events of a build."""
+    """A context manager whose instances are called with the events of a build. When quiet, nothing is shown."""
+
+    def __init__(self, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+        self._verbosity = verbosity
 
     def __enter__(self) -> BuildProgress:
-        self._bar = _Bar() if sys.stderr.isatty() else _Lines()
+        self._bar = _display(self._verbosity)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -38,16 +44,28 @@ class BuildProgress:
         self._bar.show(event)
 
 
+def _display(verbosity: Verbosity) -> _Bar | _Lines | _Nothing:
+    if verbosity is Verbosity.QUIET:
+        return _Nothing()
+    return _Bar() if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else _Lines()
+
+
+class _Nothing:
+    def show(self, event: dict[str, Any]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class _Lines:
-    """One line for each stage and for each phase that TensorRT starts."""
+    """One line for each stage; what TensorRT does in it is too much for a log."""
 
     def show(self, event: dict[str, Any]) -> None:
         if event["event"] == "stage":
-            print(f"trtnorm: {_STAGES.get(event['stage'], event['stage'])} …", file=sys.stderr)
-        elif event["event"] == "phase":
-            print(f"  TensorRT: {event['phase']} ({event['steps']} steps)", file=sys.stderr)
+            print(f"trtnorm: {_STAGES.get(event['stage'], event['stage'])} …", file=sys.stderr, flush=True)
         elif event["event"] == "trial":
-            print(f"trtnorm: {trial_text(event)}", file=sys.stderr)
+            print(f"trtnorm: {trial_text(event)}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         pass

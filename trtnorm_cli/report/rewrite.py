@@ -11,6 +11,8 @@ from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
 from trtnorm_cli.report.composite_norms import composite_table, counts_line, norm_counts, of_rewriting
 from trtnorm_cli.report.console import console, print_warnings, table
+from trtnorm_cli.report.notes import print_notes, print_results_alone
+from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 
@@ -53,12 +55,19 @@ def _outcome(norm: Normalization, rewriting: Rewriting) -> list[str]:
 
 
 def print_rewriting(
-    loaded: LoadedModel, rewriting: Rewriting, written: list[Path], explain: bool, stderr: bool = False
+    loaded: LoadedModel,
+    rewriting: Rewriting,
+    written: list[Path],
+    explain: bool,
+    as_json: bool = False,
+    verbosity: Verbosity = Verbosity.NORMAL,
 ) -> None:
     """The changes with their check errors, and with ``explain`` every normalization node."""
-    out = console(stderr)
-    for warning in (*loaded.warnings, *rewriting.cleaning.notes):
-        out.print(f"note: {warning}")
+    if verbosity is Verbosity.QUIET:
+        print_results_alone(written, rewriting.warnings, as_json)
+        return
+    out = console(as_json)
+    print_notes(out, (*loaded.warnings, *rewriting.cleaning.notes), verbosity)
     cleaned = ", ".join(f"{n} {what}" for what, n in rewriting.cleaning.counts.items() if n)
     out.print(f"cleaned: {cleaned or 'nothing to clean'}")
     out.print(f"normalizations: {counts_line(norm_counts(rewriting.cleaned, rewriting.composites))}")
@@ -75,4 +84,4 @@ def print_rewriting(
             out.print(composite_table(of_rewriting(rewriting)), new_line_start=True)
     print_warnings(out, rewriting.warnings)
     for path in written:
-        out.print(f"wrote {path}")
+        out.print(f"wrote {path}", soft_wrap=True)

@@ -1,0 +1,45 @@
+"""Which remarks are shown: those on which a user can act always, the others with -v. The manifest keeps them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from trtnorm_cli.report.console import console, print_warnings
+from trtnorm_cli.report.verbosity import Verbosity
+
+# What TensorRT and the cleaning say of every such model, and no change to model, profile or machine would be right because of
+# it: the type of an int64 input is the model's own, as is where its layers keep their weights.
+_IDLE = re.compile(
+    r"""Make\ sure\ (input|output)\ .*\ has\ Int64\ binding
+    | has\ been\ generated\ with\ INT64\ weights
+    | Timing\ cache\ operations\ are\ no-ops
+    | Tensor\ DataType\ is\ determined\ at\ build\ time
+    | CUDA\ lazy\ loading\ is\ not\ enabled
+    | constant,\ but\ its\ value\ is\ too\ large\ to\ be\ stored
+    """,
+    re.VERBOSE,
+)
+
+
+def can_be_acted_on(note: str) -> bool:
+    """False for remarks that call for nothing."""
+    return _IDLE.search(note) is None
+
+
+def print_notes(out: Console, notes: Iterable[str], verbosity: Verbosity, indent: str = "") -> None:
+    """A line for each note that is to be seen, each once."""
+    if verbosity is Verbosity.QUIET:
+        return
+    for note in dict.fromkeys(notes):
+        if verbosity is Verbosity.VERBOSE or can_be_acted_on(note):
+            out.print(f"{indent}note: {note}")
+
+
+def print_results_alone(paths: Iterable[object], warnings: Iterable[str], as_json: bool) -> None:
+    """What -q leaves: the files that were written, one a line, and on stderr what must not be overlooked."""
+    print_warnings(console(stderr=True), warnings)
+    for path in () if as_json else paths:
+        console().print(str(path), soft_wrap=True)
