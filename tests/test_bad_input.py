@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -58,7 +59,10 @@ def refused(work, capsys):
         capsys.readouterr()
         assert run(arguments) == code
         shown = capsys.readouterr()
-        assert shown.out == ""
+        if "--json" in arguments:
+            assert json.loads(shown.out)["error"]["exit_code"] == code
+        else:
+            assert shown.out == ""
         assert "Traceback" not in shown.err
         assert len([line for line in shown.err.splitlines() if line.lower().startswith("error:")]) == 1, shown.err
         assert contents(work.parent) == before

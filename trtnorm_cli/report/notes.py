@@ -18,6 +18,7 @@ _IDLE = re.compile(
     | Timing\ cache\ operations\ are\ no-ops
     | Tensor\ DataType\ is\ determined\ at\ build\ time
     | CUDA\ lazy\ loading\ is\ not\ enabled
+    | Empty\ initializer\ .*\ Overriding\ data\ to\ nullptr
     | constant,\ but\ its\ value\ is\ too\ large\ to\ be\ stored
     """,
     re.VERBOSE,
