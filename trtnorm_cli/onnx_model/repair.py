@@ -11,6 +11,12 @@ from dataclasses import dataclass
 import onnx
 
 from trtnorm_cli.onnx_model.batchnorm_outputs import settle_batchnorm_outputs
+from trtnorm_cli.onnx_model.function_opsets import (
+    adopt_new_meanings,
+    adopt_opsets,
+    convert_functions,
+    import_default_domain,
+)
 
 _SHOWN = 3
 
@@ -36,12 +42,28 @@ class Mended:
     runs_unmended: bool = True
 
 
+# In this order: BatchNormalization reads its mode in the opset that its function is written for.
 REPAIRS: tuple[Repair, ...] = (
+    Repair(
+        import_default_domain,
+        "the model does not say which ONNX opset it uses; it is that of its {count} functions ({names})",
+        runs_unmended=False,
+    ),
     Repair(
         settle_batchnorm_outputs,
         "{count} BatchNormalizations ({names}) list other outputs than their mode has; unused ones were named or left out",
         runs_unmended=False,
     ),
+    Repair(
+        convert_functions,
+        "{count} nodes of functions ({names}) do not exist in the model's opset and were converted to it",
+        runs_unmended=False,
+    ),
+    Repair(
+        adopt_new_meanings,
+        "{count} nodes of functions ({names}) mean what they do in the model's opset, as ONNX Runtime and TensorRT take them",
+    ),
+    Repair(adopt_opsets, "{count} functions ({names}) import another opset than the model, and were given the model's"),
 )
 
 
