@@ -1,0 +1,175 @@
+"""docs/foreign_models.md from what foreign_models.py found."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LIST = Path(__file__).with_name("foreign_models.yaml")
+Record = Mapping[str, Any]
+
+HEAD = """# Models that nobody here wrote
+
+What `trtnorm build` does with ONNX files that packages on PyPI ship, and with exports of torchvision, timm, transformers,
+diffusers and MONAI, beside what TensorRT's own parser and builder do with the same file and the same profile. Made by:
+
+    python benchmarks/export_library_models.py -o build/exports     # in an environment with the libraries below
+    python -m benchmarks.foreign_models --exports build/exports -o build/foreign_models.json
+    python -m benchmarks.foreign_models --page docs/foreign_models.md -o build/foreign_models.json
+
+`benchmarks/foreign_models.yaml` names packages, versions, constructors and profiles. {versions}.
+"""
+
+COLUMNS = """
+"Kernels" are those of the engine that TensorRT builds from the file as it is, and those of trtnorm's. A profile is written by
+hand from what the model is for, or by `trtnorm init`; a static model needs none. The verdict names the shapes that were
+compared, and the largest part of the allowed distance that any output took: as a function (both evaluated in float64), and
+as run. Seconds are those of the stages of `trtnorm build`, on two cores that other programs used as well.
+"""
+
+
+def page(known: Mapping[str, Any]) -> str:
+    """The page: totals, what is refused and why, and one row for each model."""
+    records = [record for record in known["models"].values() if "defect" not in record]
+    groups = {
+        "Files in wheels": [record for record in records if not record["how"]],
+        "Exports": [record for record in records if record["how"]],
+    }
+    parts = [HEAD.format(versions=_versions(known)), _totals(groups), _not_tried(known), _refusals(records), COLUMNS]
+    parts += [_table(title, found) for title, found in groups.items() if found]
+    return "\n".join(parts)
+
+
+def _versions(known: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in known.get("versions", {}).items())
+
+
+def raw_builds(record: Record) -> bool:
+    return bool(record["raw"]["ok"])
+
+
+def exits(record: Record) -> list[int | str]:
+    return [run["exit"] for run in record["trtnorm"]]
+
+
+def builds(record: Record) -> bool:
+    return set(exits(record)) == {0}
+
+
+def compared(record: Record) -> bool:
+    """The engine's network was compared with the model, at every seed, and passed."""
+    runs = [run.get("verdict") for run in record["trtnorm"]]
+    return all(v is not None and v["passed"] and v["candidates"].get("network:rewriting", {}).get("passed") for v in runs)
+
+
+TESTS: dict[str, Callable[[Record], bool]] = {
+    "models": lambda record: True,
+    "raw TensorRT builds": raw_builds,
+    "trtnorm builds": builds,
+    "of these compared and equal": lambda record: builds(record) and compared(record),
+    "of these at min, opt and max": lambda record: builds(record) and compared(record) and not _left_out(record),
+    "trtnorm only": lambda record: builds(record) and not raw_builds(record),
+    "raw only": lambda record: raw_builds(record) and not builds(record),
+    "neither": lambda record: not raw_builds(record) and not builds(record),
+}
+
+
+def _left_out(record: Record) -> list[str]:
+    return [text for run in record["trtnorm"] for text in (run.get("verdict") or {}).get("skipped", [])]
+
+
+def _totals(groups: Mapping[str, Sequence[Record]]) -> str:
+    lines = [f"| | {' | '.join(groups)} | all |", f"|---|{'---|' * (len(groups) + 1)}"]
+    for title, test in TESTS.items():
+        numbers = [sum(test(record) for record in found) for found in groups.values()]
+        lines.append(f"| {title} | {' | '.join(map(str, [*numbers, sum(numbers)]))} |")
+    return "\n".join([*lines, ""])
+
+
+def _not_tried(known: Mapping[str, Any]) -> str:
+    found = [f"{name} ({_cell(record['defect'])})" for name, record in known["models"].items() if "defect" in record]
+    return f"Not tried: {', '.join(found)}.\n" if found else ""
+
+
+def _refusals(records: Sequence[Record]) -> str:
+    reasons = yaml.safe_load(LIST.read_text(encoding="utf-8")).get("refused", {})
+    lines = ["## What is not built", "", "| model | raw TensorRT | trtnorm | why, looked at by hand |", "|---|---|---|---|"]
+    for record in records:
+        if not builds(record):
+            failed = next(run for run in record["trtnorm"] if run["exit"] != 0)
+            said = _cell(failed.get("error", "").splitlines()[0] if failed.get("error") else "")
+            why = next((text for pattern, text in reasons.items() if fnmatch.fnmatch(record["name"], pattern)), "")
+            lines.append(f"| {record['name']} | {_raw(record)} | {_exit(record)}: {said} | {why} |")
+    return "\n".join([*lines, ""]) if len(lines) > 4 else ""
+
+
+def _table(title: str, records: Sequence[Record]) -> str:
+    head = "model | opset | normalizations | profile | exit | verdict | kernels | seconds"
+    lines = [f"## {title}", "", f"| {head} |", "|---|---|---|---|---|---|---|---|"]
+    source = ""
+    for record in records:
+        origin = f"{record['package']} {record['version']}"
+        if origin != source:
+            lines.append(f"| **{origin}** | | | | | | | |")
+            source = origin
+        lines.append(_row(record))
+    return "\n".join([*lines, ""])
+
+
+def _row(record: Record) -> str:
+    first = next((run for run in record["trtnorm"] if run["exit"] == 0), record["trtnorm"][0])
+    name = record["name"].split("/")[-1] + (f", {record['how']}" if record["how"] else "")
+    cells = [
+        name, str(record["opset"]), _norms(first), record["profile"], _exit(record), _verdict(record),
+        f"{_raw(record)} → {first.get('kernels', '–')}", _seconds(first),
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _norms(run: Record) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in run.get("norms", {}).items()) or "–"
+
+
+def _raw(record: Record) -> str:
+    if raw_builds(record):
+        return str(record["raw"]["kernels"])
+    return f"fails ({_cell(record['raw']['error'])[:90]})" if record["raw"]["error"] else f"fails at {record['raw']['stage']}"
+
+
+def _exit(record: Record) -> str:
+    found = Counter(exits(record))
+    if len(found) == 1:
+        return str(next(iter(found)))
+    return ", ".join(f"{code} at {number} of {found.total()} seeds" for code, number in found.most_common())
+
+
+def _verdict(record: Record) -> str:
+    verdicts = [run["verdict"] for run in record["trtnorm"] if run.get("verdict")]
+    if not verdicts:
+        return "–"
+    equal = all(verdict["passed"] for verdict in verdicts)
+    where = ", ".join(dict.fromkeys(text.removeprefix("default ") for verdict in verdicts for text in verdict["at"]))
+    words = [f"{'equal' if equal else '**not equal**'} at {where or 'its shape'}" if compared(record) or not equal else ""]
+    ratios = {kind: max(v["ratios"].get(kind, 0.0) for v in verdicts) for kind in ("exact", "native")}
+    measured = [f"{ratios[kind]:.2g} {words_}" for kind, words_ in (("exact", "as a function"), ("native", "as run"))]
+    if equal and not compared(record):
+        whys = {c["why"] for v in verdicts for c in v["candidates"].values() if not c["passed"]}
+        words = [f"not compared: {_cell('; '.join(sorted(whys)))[:120]}"]
+    left = _left_out(record)
+    return "; ".join([*words, *measured, *([f"left out: {_cell(', '.join(left))[:120]}"] if left else [])])
+
+
+def _seconds(run: Record) -> str:
+    steps = run.get("steps")
+    if steps is None:
+        return f"{run['seconds']:.0f} in all"
+    return ", ".join(f"{name} {seconds:.1f}" for name, seconds in steps.items())
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
