@@ -130,7 +130,7 @@ def built(source: Source, seed: int, folder: Path, timeout_s: float) -> dict[str
     ended, seconds, output, said = trtnorm(arguments + profile, timeout_s)
     record = {"seed": seed, "exit": ended, "seconds": seconds}
     if ended != 0:
-        record["error"] = _error(said)
+        record["error"] = _error(said).replace(f"{source.path.parent}{os.sep}", "")
     try:
         manifest = json.loads(output)
     except ValueError:
