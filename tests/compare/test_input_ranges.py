@@ -267,6 +267,23 @@ def test_boolean_masks():
     assert not drawn.all()
 
 
+@pytest.mark.parametrize(("body", "hidden"), [
+    ("c = Equal(i, k) a = Where(c, big, s)", {5}), ("d = Equal(i, k) c = Not(d) a = Where(c, s, big)", {5}),
+    ("c = Less(i, k) a = Where(c, big, s)", {0, 1, 2, 3, 4}),
+    ("d = Equal(i, k) c = Not(d) f = Cast <to = 1> (c) r = Relu(s) a = Mul(r, f)", {5}),
+])  # fmt: skip
+def test_padding_is_not_all_there_is(body, hidden):
+    """Models make a mask of the words themselves; a row of padding alone is nothing but NaN."""
+    constants = "k = Constant <value_int = 5> () big = Constant <value_float = -1e9> ()"
+    graph = f"{constants} e = Gather(words, i) {body} y = Softmax(a)"
+    words = {"words": random(8, 4)}
+    model = parse(f"g (int64[N, T] i, float[N, T] s) => (float[N, T] y, float[N, T, 4] e) {{ {graph} }}", words)
+    drawn = values(model, "i", i=(500, 2), s=(500, 2))
+    assert not hidden & set(drawn[:, 0])
+    assert set(drawn[:, 1]) == set(range(8))
+    assert not hidden & set(values(model, "i", i=(1, 1), s=(1, 1)).reshape(-1))
+
+
 def test_positions_that_a_mask_counts():
     """RoBERTa counts the tokens that are not padding, GPT-2 the places of the mask."""
     body = """one = Constant <value_int = 1> () c = CumSum(mask, one) p = Sub(c, one) e = Gather(words, p)

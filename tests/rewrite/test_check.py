@@ -19,7 +19,7 @@ from trtnorm_cli.rewrite.rules import (
     groupnorm_of_vectors,
     groupnorm_one_group,
 )
-from trtnorm_cli.rewrite.sampling import draw, sample_shapes
+from trtnorm_cli.rewrite.sampling import draw, fitting_domains, sample_shapes
 
 # As if TensorRT did not take the original: of a change that it can do without, only the reason is kept.
 FOLD = replace(fold_batchnorm_conv.RULE, optional=None)
@@ -299,3 +299,17 @@ def test_a_type_in_which_the_original_computes_is_allowed_for(rewrite):
     model = parse(graph, {"s": random(4), "b": random(4, seed=1)}, opset=21)
     (change,) = rewrite(model, (groupnorm_one_group.RULE,)).outcome.changes
     assert change.check.tolerance > 5e-3
+
+
+def test_indices_of_a_region_fit_what_they_index():
+    """With integers from 0 to 3 neither a table of two rows nor one of many is tested as it is used."""
+    body = "e = Gather(words, i) a = Relu(x) f = Gather <axis = 1> (a, k) y = Add(e, s) z = Identity(f)"
+    weights = {"words": random(2, 4), "s": random(4)}
+    region = parse(f"g (int64[] i, float[] x, int64[] k) => (float[] y, float[] z) {{ {body} }}", weights)
+    for value in region.graph.input:
+        value.type.tensor_type.ClearField("shape")
+    kinds = {"i": TensorType(INT64, (50,)), "x": TensorType(FLOAT, (3, 100)), "k": TensorType(INT64, (500,))}
+    shapes = {name: kind.shape for name, kind in kinds.items()}
+    values = draw(np.random.default_rng(0), kinds, shapes, domains=fitting_domains(region, kinds, shapes))
+    assert set(values["i"]) == {0, 1}
+    assert 90 < values["k"].max() < 100

@@ -11,7 +11,7 @@ from trtnorm_cli.compare.tensor_facts import Facts, Scope, Tensor
 from trtnorm_cli.compare.value_sets import Number, Values, between, union
 
 _INFINITE = float("inf")
-_MIRRORED = {
+MIRRORED = {
     "Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual", "Equal": "Equal"
 }  # fmt: skip
 _MOST_STEPS = 16
@@ -37,7 +37,7 @@ def never_passed(site: Site, position: int) -> Values:
     while node is not None and node.op_type == "Not":
         origin, turned = facts.origin(origin.scope, node.input[0]), not turned
         node = facts.producer(origin)
-    if node is None or node.op_type not in _MIRRORED:
+    if node is None or node.op_type not in MIRRORED:
         return nothing
     found = _compared(node, facts, origin.scope)
     if found is None:
@@ -57,13 +57,13 @@ def _compared(node: onnx.NodeProto, facts: Facts, scope: Scope) -> tuple[_Form, 
     for position in (0, 1):
         bounds = facts.bounds(scope, node.input[1 - position])
         if bounds is not None and bounds[0] == bounds[1]:
-            operator = node.op_type if position == 0 else _MIRRORED[node.op_type]
+            operator = node.op_type if position == 0 else MIRRORED[node.op_type]
             form = _form(facts, scope, node.input[position])
-            return None if form.factor == 0 else (form, *_sets(operator, bounds[0]))
+            return None if form.factor == 0 else (form, *where_compared(operator, bounds[0]))
     return None
 
 
-def _sets(operator: str, value: Number) -> tuple[Values, Values]:
+def where_compared(operator: str, value: Number) -> tuple[Values, Values]:
     """Where ``number <operator> value`` holds for whole numbers, and where it does not."""
     below, above = between(-_INFINITE, value - 1), between(value + 1, _INFINITE)
     equal = between(value, value)

@@ -105,6 +105,8 @@ def _from_domain(domain: Domain, shape: tuple[int, ...], rng: np.random.Generato
     drawn = _different(domain.values, shape, rng) if domain.distinct else None
     if drawn is None:
         drawn = _whole(domain.values, shape, rng)
+    if domain.shown is not None:
+        _set_first(drawn, _whole(domain.shown, shape, rng))
     if domain.kind == "lengths" and drawn.size:
         drawn.reshape(-1)[0] = domain.values.high
     return drawn
@@ -113,12 +115,17 @@ def _from_domain(domain: Domain, shape: tuple[int, ...], rng: np.random.Generato
 def _masks(shape: tuple[int, ...], shown: int, rng: np.random.Generator) -> np.ndarray:
     """Coin tosses; the first of each row, along the last axis that has several places, hides nothing."""
     drawn = np.asarray(rng.integers(0, 2, shape))
-    axis = next((axis for axis in reversed(range(len(shape))) if shape[axis] > 1), None)
-    if axis is not None:
-        np.moveaxis(drawn, axis, 0)[0] = shown
-    elif shape:
-        drawn[...] = shown
+    _set_first(drawn, np.full(shape, shown))
     return drawn
+
+
+def _set_first(drawn: np.ndarray, other: np.ndarray) -> None:
+    """Take the first of each row from ``other``; everything, where no axis has several places, and nothing of a number."""
+    axis = next((axis for axis in reversed(range(drawn.ndim)) if drawn.shape[axis] > 1), None)
+    if axis is not None:
+        np.moveaxis(drawn, axis, 0)[0] = np.moveaxis(other, axis, 0)[0]
+    elif drawn.ndim:
+        drawn[...] = other
 
 
 def _whole(values: Values, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 from trtnorm_cli.compare.value_sets import EVERYTHING, Values
 
+# Added to scores before a softmax, this leaves nothing of an element.
+_LOW = -900.0
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -13,8 +16,8 @@ class Demand:
 
     ``components`` are one set for each position along the last axis, where these differ. ``roles`` say what the tensor is for:
     ``index``, ``length``, ``mask``, ``flag``, ``distinct``, ``domain``, ``pixels``, ``position``. ``constants`` are numbers
-    that it is compared with. ``penalty`` is (k, d) where k·value + d is added to scores: where it is very low, a value of the
-    mask hides an element.
+    that it is compared with; where that makes a mask, ``shown`` are the values that it does not hide. ``penalty`` is (k, d)
+    where k·value + d is added to scores: where it is very low, a value of the mask hides an element.
     """
 
     legal: Values = EVERYTHING
@@ -23,7 +26,16 @@ class Demand:
     roles: frozenset[str] = frozenset()
     constants: frozenset[int | float] = frozenset()
     penalty: tuple[float, float] | None = None
+    shown: Values = EVERYTHING
     components: tuple[Values, ...] | None = None
+
+    @property
+    def hides(self) -> int | None:
+        """Which of 0 and 1 is made a very low number, where the other is not."""
+        if self.penalty is None:
+            return None
+        at_zero, at_one = self.penalty[1], sum(self.penalty)
+        return (0 if at_zero < at_one else 1) if min(at_zero, at_one) <= _LOW < max(at_zero, at_one) else None
 
     def whole_rows(self) -> Demand:
         """The same without a difference between positions: every element must fit each."""
@@ -71,5 +83,6 @@ def merged(a: Demand, b: Demand) -> Demand:
         a.roles | b.roles,
         a.constants | b.constants,
         a.penalty or b.penalty,
+        a.shown if a.shown.intersect(b.shown).empty else a.shown.intersect(b.shown),
         components,
     )

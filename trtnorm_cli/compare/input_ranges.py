@@ -25,7 +25,6 @@ Shapes = Mapping[str, tuple[int, ...]]
 # Integers of which nothing is known are small.
 _UNKNOWN = between(0, 3)
 _SPREAD = 3
-_HIDES = -900.0
 # Numbers that become sines and cosines are positions or steps; those of a scalar have no axis that says how many there are.
 _STEPS = 1000
 
@@ -36,7 +35,8 @@ class Domain:
 
     ``values`` are drawn evenly, one set for each position of the last axis where ``components`` are given; where they are
     infinite, at a normal distance from the finite end. ``choices`` are single numbers. A mask holds 0 and 1, and ``open`` is
-    the one that hides nothing: it stands first in every row. Of lengths the first is the longest.
+    the one that hides nothing: it stands first in every row, and so does one of the ``shown`` numbers where a mask is made of
+    numbers. Of lengths the first is the longest.
     """
 
     text: str
@@ -46,6 +46,7 @@ class Domain:
     choices: tuple[int | float, ...] = ()
     open: int = 1
     distinct: bool = False
+    shown: Values | None = None
     note: str | None = None
 
 
@@ -112,15 +113,7 @@ def _mask(demand: Demand, what: str, words: tuple[str, str] = ("0", "1")) -> Dom
 
 def _open(demand: Demand) -> int:
     """The value of a mask that hides nothing: 1 unless what is made of it says otherwise."""
-    return 0 if _hides(demand) and demand.penalty is not None and demand.penalty[0] < 0 else 1
-
-
-def _hides(demand: Demand) -> bool:
-    """True where one of 0 and 1, but not the other, is made a very low number."""
-    if demand.penalty is None:
-        return False
-    slope, offset = demand.penalty
-    return min(offset, slope + offset) <= _HIDES < max(offset, slope + offset)
+    return 0 if demand.hides == 1 else 1
 
 
 def _integer(name: str, dtype: np.dtype, shape: tuple[int, ...], demand: Demand) -> Domain:
@@ -133,7 +126,7 @@ def _integer(name: str, dtype: np.dtype, shape: tuple[int, ...], demand: Demand)
         return replace(_evenly(_UNKNOWN, "no value fits all its uses"), note=note)
     if "index" in demand.roles:
         return _index(demand, fitting)
-    if ("mask" in demand.roles or _hides(demand)) and fitting.includes(0, 1) and demand.constants <= {0, 1}:
+    if ("mask" in demand.roles or demand.hides is not None) and fitting.includes(0, 1) and demand.constants <= {0, 1}:
         return _mask(demand, "0 and 1")
     if demand.constants and math.prod(shape) <= 1:
         choices = tuple(sorted(c for c in demand.constants if fitting.contains(c) and float(c).is_integer()))
@@ -172,7 +165,8 @@ def _index(demand: Demand, legal: Values) -> Domain:
         if all(c.bounded for c in own):
             each = ", ".join(f"{c.low} to {c.high}" for c in own)
             found = replace(found, components=own, text=f"integers {each} along the last axis ({_why(demand)})")
-    return replace(found, distinct="distinct" in demand.roles)
+    shown = values.intersect(demand.shown.whole())
+    return replace(found, distinct="distinct" in demand.roles, shown=None if shown in (values, Values(())) else shown)
 
 
 def _floating(name: str, demand: Demand) -> Domain:
@@ -180,7 +174,7 @@ def _floating(name: str, demand: Demand) -> Domain:
         values = _first(demand.legal.intersect(demand.preferred), demand.legal)
         if values.bounded:
             return _lengths_or_indices(demand, values)
-    if _hides(demand):
+    if demand.hides is not None:
         return _mask(demand, "0 and 1")
     if "domain" in demand.roles and not demand.legal.empty:
         legal = demand.legal

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from trtnorm_cli.compare.branches import never_passed
+from trtnorm_cli.compare.branches import MIRRORED, never_passed, where_compared
 from trtnorm_cli.compare.demand import NOTHING, Demand, merged
 from trtnorm_cli.compare.input_flow import Site
 from trtnorm_cli.compare.value_sets import EVERYTHING, NOT_NEGATIVE, Number, Values, between
@@ -30,9 +30,13 @@ def passed_back(site: Site, position: int, wanted: Demand) -> Demand:
 
 
 def _mapped(wanted: Demand, change: Callable[[Values], Values]) -> Demand:
-    components = None if wanted.components is None else tuple(map(change, wanted.components))
     return replace(
-        wanted, legal=change(wanted.legal), preferred=change(wanted.preferred), components=components, constants=frozenset()
+        wanted,
+        legal=change(wanted.legal),
+        preferred=change(wanted.preferred),
+        shown=change(wanted.shown),
+        components=None if wanted.components is None else tuple(map(change, wanted.components)),
+        constants=frozenset(),
     )
 
 
@@ -184,15 +188,18 @@ def _equal(site: Site, position: int, wanted: Demand) -> Demand:
     operator = site.node.op_type
     if site.reads[position].truth:
         return wanted if value in (None, 1) else _not(site, position, wanted)
+    shown = EVERYTHING
+    if value is not None and wanted.hides is not None:
+        shown = where_compared(operator if position == 0 else MIRRORED[operator], value)[wanted.hides]
     roles = frozenset({"mask"}) if "mask" in wanted.roles else frozenset({"flag"}) & wanted.roles
     if value not in (0, 1) or not roles:
-        return NOTHING
+        return Demand(shown=shown)
     turned = (
         {("Equal", 0), ("Less", 1), ("LessOrEqual", 0)}
         if position == 0
         else {("Equal", 0), ("Greater", 1), ("GreaterOrEqual", 0)}
     )
-    found = Demand(roles=roles, reasons=wanted.reasons, penalty=wanted.penalty)
+    found = Demand(roles=roles, reasons=wanted.reasons, penalty=wanted.penalty, shown=shown)
     return _affine(found, -1, 1, 1) if (operator, value) in turned else found
 
 

@@ -21,7 +21,7 @@ from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.realise import Realised, realise
 from trtnorm_cli.rewrite.rule import Check, Match, Unprovable
-from trtnorm_cli.rewrite.sampling import draw, sample_shapes
+from trtnorm_cli.rewrite.sampling import draw, fitting_domains, sample_shapes
 from trtnorm_cli.rewrite.shape_sources import ShapeSources, shape_sources
 
 Tensors = dict[str, np.ndarray]
@@ -97,14 +97,16 @@ class Judge:
         rng = np.random.default_rng(self.seed)
         reason = ""
         for shapes in sample_shapes(kinds):
-            draws = [{**draw(rng, kinds, shapes, positive), **stated}]
+            domains = fitting_domains(before, kinds, shapes)
+            draws = [{**draw(rng, kinds, shapes, positive, domains), **stated}]
             try:
                 wanted = [evaluate_float64(before, draws[0]).outputs]
                 name, first = next(iter(wanted[0].items()))
                 if first.size == 0:
                     raise Unprovable(f"{name} has no elements")
                 if kinds:
-                    draws += [{**draw(rng, kinds, shapes, positive), **stated} for _ in range(_further_draws(first.size))]
+                    further = range(_further_draws(first.size))
+                    draws += [{**draw(rng, kinds, shapes, positive, domains), **stated} for _ in further]
                 return draws, wanted + [evaluate_float64(before, feeds).outputs for feeds in draws[1:]]
             except ReferenceUnavailable as error:
                 reason = str(error)

@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import onnx
 
+from trtnorm_cli.compare.data import draw as draw_values
+from trtnorm_cli.compare.input_ranges import Domain, InputRanges
+from trtnorm_cli.onnx_model.infer import light_copy
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.rule import Unprovable
 
@@ -60,18 +63,35 @@ def _shrunk(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def fitting_domains(region: onnx.ModelProto, kinds: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Domain]:
+    """What the integer inputs of ``region`` may hold at ``shapes``, so that they fit what they index there."""
+    counted = {name for name, kind in kinds.items() if not _is_floating(kind.dtype)}
+    if not counted:
+        return {}
+    light = light_copy(region)
+    for value in light.graph.input:
+        if value.name in shapes:
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, kinds[value.name].dtype, shapes[value.name]))
+    found = InputRanges(light).at(shapes)
+    return {name: domain for name, domain in found.items() if name in counted}
+
+
 def draw(
-    rng: np.random.Generator, kinds: Mapping[str, TensorType], shapes: Shapes, positive: Collection[str] = ()
+    rng: np.random.Generator,
+    kinds: Mapping[str, TensorType],
+    shapes: Shapes,
+    positive: Collection[str] = (),
+    domains: Mapping[str, Domain] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Standard normal values for floating types, their size for those in ``positive``; small integers and booleans else."""
-    values = {name: _values(rng, kinds[name].dtype, shape) for name, shape in shapes.items()}
+    """Standard normal values for floating types, their size for those in ``positive``; integers and booleans by ``domains``.
+
+    Without a domain integers are small, and booleans coin tosses.
+    """
+    given = domains or {}
+    values = {name: draw_values(kinds[name], shape, None, rng, given.get(name)) for name, shape in shapes.items()}
     return {name: np.abs(value) if name in positive else value for name, value in values.items()}
 
 
-def _values(rng: np.random.Generator, data_type: int, shape: tuple[int, ...]) -> np.ndarray:
+def _is_floating(data_type: int) -> bool:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
-    if dtype == np.bool_:
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    if np.issubdtype(dtype, np.integer):
-        return rng.integers(0, 4, shape).astype(dtype)
-    return rng.standard_normal(shape).astype(dtype)
+    return dtype != np.bool_ and not np.issubdtype(dtype, np.integer)
