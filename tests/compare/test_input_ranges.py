@@ -90,6 +90,14 @@ def test_negative_indices_that_are_wrapped_are_not_drawn():
     assert domains(model, i=(5,))["i"].text == "integers 0 to 299 (index of words)"
 
 
+def test_a_choice_written_as_a_sum_of_products():
+    """tf2onnx writes a Where of integers so."""
+    body = """z = Constant <value_int = 0> () n = Constant <value_int = 300> () c = Less(i, z) d = Not(c) a = Add(i, n)
+        f = Cast <to = 7> (c) g = Cast <to = 7> (d) p = Mul(f, a) q = Mul(i, g) w = Add(p, q) y = Gather(words, w)"""
+    model = parse(f"g (int64[N] i) => (float[N, 4] y) {{ {body} }}", TABLE)
+    assert domains(model, i=(5,))["i"].text == "integers 0 to 299 (index of words)"
+
+
 def test_two_tables_that_share_the_numbers():
     body = """z = Constant <value_int = 0> () n = Constant <value_int = 300> () c = Less(i, n) a = Where(c, i, z)
         s = Sub(i, n) d = Not(c) b = Where(d, s, z) y = Gather(words, a) w = Gather(more, b)"""
@@ -319,6 +327,22 @@ def test_domains_of_floating_point_numbers(body, low, high):
 def test_whole_numbers_are_not_divided_by_zero():
     model = parse("g (int64[N] x, int64[N] by) => (int64[N] y) { y = Div(x, by) }")
     assert values(model, "by", x=(100,), by=(100,)).min() >= 1
+
+
+def test_sums_of_sums_are_followed_once():
+    """Each doubling has two ways back to where it comes from."""
+    steps = " ".join(f"d{k + 1} = Add(d{k}, d{k})" for k in range(40))
+    body = f"o = Shape(x) t = NonZero(o) d0 = Cast <to = 7> (t) {steps} i = Add(k, d40)"
+    model = parse(f"g (float[N, T] x, int64[N] k) => (float[N, 4] y) {{ {body} y = Gather(words, i) }}", TABLE)
+    start = time.process_time()
+    assert "k" in domains(model, x=(2, 3), k=(4,))
+    assert time.process_time() - start < 2
+
+
+def test_numbers_below_zero_where_nothing_else_fits():
+    body = "c = Constant <value_int = 400> () a = Add(i, c) y = Gather(words, a)"
+    model = parse(f"g (int64[N] i) => (float[N, 4] y) {{ {body} }}", TABLE)
+    assert span(domains(model, i=(3,))["i"]) == (-400, -101)
 
 
 def test_pixels():

@@ -14,6 +14,7 @@ _INFINITE = float("inf")
 MIRRORED = {
     "Less": "Greater", "Greater": "Less", "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual", "Equal": "Equal"
 }  # fmt: skip
+_CONDITIONS = frozenset({*MIRRORED, "Not", "And", "Or", "Xor"})
 _MOST_STEPS = 16
 
 
@@ -27,26 +28,44 @@ class _Form(NamedTuple):
 
 def never_passed(site: Site, position: int) -> Values:
     """Values of the operand at ``position`` (1 or 2) of a Where that its condition does not let through."""
+    return _blocked(site, position, 0, position == 1) if site.has(0) else Values(())
+
+
+def never_multiplied(site: Site, position: int) -> Values:
+    """Values of an operand of a Mul whose other operand is a condition, 0 and 1, that makes them zero."""
+    return _blocked(site, position, 1 - position, True)
+
+
+def is_selection(site: Site) -> bool:
+    """True where both operands of an Add are products with conditions: a Where of integers as some exporters write it."""
+    return all(_is_masked(site.facts, site.facts.origin(site.scope, name)) for name in site.node.input)
+
+
+def _is_masked(facts: Facts, tensor: Tensor) -> bool:
+    node = facts.producer(tensor)
+    if node is None or node.op_type != "Mul":
+        return False
+    makers = (facts.producer(facts.origin(tensor.scope, name)) for name in node.input)
+    return any(maker is not None and maker.op_type in _CONDITIONS for maker in makers)
+
+
+def _blocked(site: Site, position: int, condition: int, when: bool) -> Values:
+    """Values of the operand at ``position`` at which the ``condition`` is not ``when``."""
     nothing = Values(())
-    if not site.has(0):
-        return nothing
     facts = site.facts
-    origin = facts.origin(site.scope, site.node.input[0])
+    origin = facts.origin(site.scope, site.node.input[condition])
     node = facts.producer(origin)
-    turned = False
     while node is not None and node.op_type == "Not":
-        origin, turned = facts.origin(origin.scope, node.input[0]), not turned
+        origin, when = facts.origin(origin.scope, node.input[0]), not when
         node = facts.producer(origin)
-    if node is None or node.op_type not in MIRRORED:
-        return nothing
-    found = _compared(node, facts, origin.scope)
+    found = None if node is None or node.op_type not in MIRRORED else _compared(node, facts, origin.scope)
     if found is None:
         return nothing
     form, where_true, where_false = found
     own = _form(facts, site.scope, site.node.input[position])
     if own.base != form.base or own.factor == 0:
         return nothing
-    blocked = where_false if (position == 1) != turned else where_true
+    blocked = where_false if when else where_true
     # From the compared number to the base, and from there to the operand.
     base = blocked.shift(-form.offset).scale(1 / form.factor if abs(form.factor) != 1 else form.factor)
     return base.scale(own.factor).shift(own.offset)

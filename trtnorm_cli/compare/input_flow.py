@@ -6,6 +6,7 @@ products and normalizations end every way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -94,6 +95,12 @@ class Site:
         """The value of an operand all of whose elements are equal."""
         bounds = self.bounds(position)
         return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
+
+    def elements(self, position: int) -> int | None:
+        """How many elements an operand is made of, before it was repeated."""
+        shape = self.facts.shape(*self.facts.origin(self.scope, self.node.input[position]))
+        known = [size for size in shape or () if size is not None]
+        return math.prod(known) if shape is not None and len(known) == len(shape) else None
 
     def source(self, position: int) -> str:
         """The name of the tensor that an operand's elements come from."""

@@ -25,6 +25,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 # Integers of which nothing is known are small.
 _UNKNOWN = between(0, 3)
 _SPREAD = 3
+# More than this is the type's range, not the model's.
+_ENDLESS = 1 << 31
 # Numbers that become sines and cosines are positions or steps; those of a scalar have no axis that says how many there are.
 _STEPS = 1000
 
@@ -156,8 +158,8 @@ def _index(demand: Demand, legal: Values) -> Domain:
     values = legal
     for wish in (demand.preferred.whole(), NOT_NEGATIVE):
         values = _first(values.intersect(wish), values)
-    if not values.bounded or values.high - values.low > 1 << 40:
-        values = values.intersect(between(values.low, max(values.low, 0) + _SPREAD))
+    if values.high - values.low >= _ENDLESS:
+        values = _first(Values(()), values)
     kind = "lengths" if "length" in demand.roles else "evenly"
     found = _evenly(values, _why(demand), kind)
     if demand.components is not None:
@@ -205,9 +207,10 @@ def _why(demand: Demand) -> str:
 
 
 def _first(wanted: Values, otherwise: Values) -> Values:
+    """``wanted``, or where that is empty ``otherwise``, near zero where it has no end."""
     if not wanted.empty:
         return wanted
-    if otherwise.bounded and otherwise.high - otherwise.low < 1 << 40:
+    if otherwise.bounded and otherwise.high - otherwise.low < _ENDLESS:
         return otherwise
-    low = otherwise.low if math.isfinite(otherwise.low) else otherwise.high - _SPREAD
-    return otherwise.intersect(between(low, low + _SPREAD))
+    nearest = min((min(max(0, low), high) for low, high in otherwise.parts), key=abs)
+    return otherwise.intersect(between(nearest - _SPREAD, nearest) if nearest < 0 else between(nearest, nearest + _SPREAD))

@@ -206,7 +206,7 @@ def _compared(site: Site, position: int) -> Demand:
     low, high = bounds
     if low == high:
         return Demand(constants=frozenset({low}))
-    if low != 0 or not float(high).is_integer():
+    if low != 0 or site.elements(other) != high + 1:
         return NOTHING
     strict = (site.node.op_type, other) in {("Less", 0), ("GreaterOrEqual", 0), ("Greater", 1), ("LessOrEqual", 1)}
     if strict:

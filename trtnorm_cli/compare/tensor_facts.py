@@ -74,9 +74,10 @@ class Facts:
 
     def __init__(self, model: onnx.ModelProto, tensors: Mapping[str, SymbolicTensor] | None = None) -> None:
         self._model, self._given = model, tensors
-        self._inner: dict[int, Mapping[str, SymbolicTensor]] = {}
+        self._inner: dict[Scope, Mapping[str, SymbolicTensor]] = {}
         self._sizes: dict[str, int] = {}
-        self._constants: dict[str, Bounds | None] = {}
+        self._constants: dict[int, Bounds | None] = {}
+        self._known: dict[Tensor, Bounds | None] = {}
 
     def at(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, tuple[int, ...]]) -> None:
         """Answer for these shapes of the inputs, and these elements of those that hold sizes, from now on."""
@@ -91,6 +92,7 @@ class Facts:
         for name, elements in values.items():
             sizes |= {value_symbol(name, index): element for index, element in enumerate(elements)}
         self._sizes = sizes
+        self._known = {}
 
     def shape(self, scope: Scope, name: str) -> tuple[int | None, ...] | None:
         """The sizes, None for each that is not known; None where the rank is not."""
@@ -106,6 +108,12 @@ class Facts:
     def bounds(self, scope: Scope, name: str, steps: int = _MOST_STEPS) -> Bounds | None:
         """The least and greatest element; None where they are not known, or there are no elements."""
         owner = scope.owner(name)
+        key = Tensor(owner, name)
+        if key not in self._known:
+            self._known[key] = self._bounds(owner, name, steps)
+        return self._known[key]
+
+    def _bounds(self, owner: Scope, name: str, steps: int) -> Bounds | None:
         if name in owner.initializers:
             return self._constant(owner.initializers[name])
         produced = owner.producers.get(name)
@@ -168,18 +176,18 @@ class Facts:
         return None if found is None else found[1]
 
     def _constant(self, tensor: onnx.TensorProto) -> Bounds | None:
-        if tensor.name not in self._constants:
-            self._constants[tensor.name] = _bounds_of_tensor(tensor)
-        return self._constants[tensor.name]
+        if id(tensor) not in self._constants:
+            self._constants[id(tensor)] = _bounds_of_tensor(tensor)
+        return self._constants[id(tensor)]
 
     def _symbolic(self, scope: Scope, name: str) -> SymbolicTensor:
         if scope.parent is None:
             if self._given is None:
                 self._given = propagate(self._model).tensors
             return self._given.get(name, UNKNOWN)
-        if id(scope) not in self._inner:
-            self._inner[id(scope)] = propagate(_flattened(self._model, scope)).tensors
-        return self._inner[id(scope)].get(name, UNKNOWN)
+        if scope not in self._inner:
+            self._inner[scope] = propagate(_flattened(self._model, scope)).tensors
+        return self._inner[scope].get(name, UNKNOWN)
 
 
 def _flattened(model: onnx.ModelProto, scope: Scope) -> onnx.ModelProto:

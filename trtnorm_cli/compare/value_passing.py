@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from trtnorm_cli.compare.branches import MIRRORED, never_passed, where_compared
+from trtnorm_cli.compare.branches import MIRRORED, is_selection, never_multiplied, never_passed, where_compared
 from trtnorm_cli.compare.demand import NOTHING, Demand, merged
 from trtnorm_cli.compare.input_flow import Site
 from trtnorm_cli.compare.value_sets import EVERYTHING, NOT_NEGATIVE, Number, Values, between
@@ -59,7 +59,9 @@ def _affine(wanted: Demand, factor: Number, low: Number, high: Number) -> Demand
 
 def _add(site: Site, position: int, wanted: Demand) -> Demand:
     other = _other_bounds(site, position)
-    return _halved(wanted) if other is None else _affine(wanted, 1, *other)
+    if other is not None:
+        return _affine(wanted, 1, *other)
+    return wanted if len(site.node.input) == 2 and is_selection(site) else _halved(wanted)
 
 
 def _sub(site: Site, position: int, wanted: Demand) -> Demand:
@@ -82,7 +84,8 @@ def _mul(site: Site, position: int, wanted: Demand) -> Demand:
     other = _other_bounds(site, position)
     if other is None or other == (0, 0):
         # A factor that is not known is taken for a mask of zeros and ones, which leaves a value or makes it zero.
-        return wanted
+        free = never_multiplied(site, position) if len(site.node.input) == 2 else Values(())
+        return wanted if free.empty else _mapped(wanted, free.unite)
     found: Demand = NOTHING
     for factor in dict.fromkeys(b for b in other if b != 0):
         found = merged(found, _affine(wanted, factor, 0, 0))
