@@ -12,7 +12,10 @@ import pytest
 from tests.models import operators, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.digest import sha256_of
+from trtnorm_cli.export.opening import OpenedModel
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
+from trtnorm_cli.prepare import prepare, prepare_opened
+from trtnorm_cli.profile.load import load_profile
 
 SHAPES = "optimization_profiles:\n  - inputs: {x: {min: [1, 3, 8, 8], opt: [2, 3, 8, 8], max: [4, 3, 16, 16]}}\n"
 PLUGIN = SHAPES + "instance_norm: plugin\n"
@@ -140,3 +143,13 @@ def test_native_builds(work):
     assert manifest["plugins"] == [{"file": Path(library).name, "sha256": sha256_of([Path(library)])}]
     assert any("registered no plugin that was not there before" in warning for warning in manifest["warnings"])
     assert manifest["network"]["layers_by_type"]["NORMALIZATION"] == 2
+
+
+def test_libraries_lie_beside_the_profile_wherever_the_command_runs(work, tmp_path, monkeypatch):
+    """The profile carries its own path, so that no way into the program can lose it."""
+    (work / "libplugin.so").write_bytes(b"")
+    (work / "cfg.yaml").write_text(SHAPES + "plugins: [libplugin.so]\n")
+    monkeypatch.chdir(tmp_path)
+    opened = OpenedModel(work / "good.onnx", load_profile(work / "cfg.yaml"), work / "good.onnx", None)
+    assert prepare_opened(opened).plugin_libraries == (str(work / "libplugin.so"),)
+    assert prepare(work / "good.onnx", work / "cfg.yaml").profile_path == work / "cfg.yaml"

@@ -58,13 +58,17 @@ class RewriteError(TrtnormError):
     exit_code = 4
 
 
-class TensorRTRefusal(TrtnormError):
+class BuilderFailure(TrtnormError):
+    """There is no engine, or no network, because of TensorRT: it refused the model or died on it."""
+
+
+class TensorRTRefusal(BuilderFailure):
     """TensorRT refused the model."""
 
     exit_code = 5
 
 
-class BuilderDied(TrtnormError):
+class BuilderDied(BuilderFailure):
     """The builder crashed, was killed, or ran out of time."""
 
     exit_code = 6

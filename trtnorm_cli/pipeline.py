@@ -29,7 +29,7 @@ from trtnorm_cli.build.variants import VariantBuilder
 from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.engine import manifest_of
-from trtnorm_cli.errors import BuilderDied, OutOfTolerance, TensorRTRefusal, UsageProblem
+from trtnorm_cli.errors import BuilderFailure, OutOfTolerance, UsageProblem
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
@@ -127,7 +127,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     """
     loaded, profile = prepared.loaded, prepared.profile_path
     require_plugins_can_be(prepared.profile, options.backend)
-    weights = [prepared.checkpoint.path] if prepared.checkpoint else []
+    weights = prepared.checkpoint.files if prepared.checkpoint else ()
     sources = [*loaded.data_files, *weights, *(path for path in (profile, prepared.source) if path is not None)]
     require_free([engine, manifest_of(engine)], [loaded.path, *sources])
     require_settings(prepared.profile, options.backend, loaded.proto)
@@ -287,7 +287,7 @@ def _work_folder() -> Iterator[Path]:
     keep = False
     try:
         yield folder
-    except (BuilderDied, TensorRTRefusal):
+    except BuilderFailure:
         keep = True
         raise
     finally:

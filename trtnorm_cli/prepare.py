@@ -41,12 +41,16 @@ class Prepared:
     loaded: LoadedModel
     profile: BuildProfile | None
     fitted: FittedProfiles
-    profile_path: Path | None = None
     checkpoint: Checkpoint | None = None
     proof: Proof | None = None
     # Of a PyTorch model: how it was exported, and the file that it came from.
     export: dict[str, Any] | None = None
     source: Path | None = None
+
+    @property
+    def profile_path(self) -> Path | None:
+        """The file of the build profile."""
+        return None if self.profile is None else self.profile.path
 
     @property
     def plugin_libraries(self) -> tuple[str, ...]:
@@ -106,18 +110,16 @@ def prepare(model: Path, profile_path: Path | None, weights: Path | None = None,
     Every size of the profile is proved to fit the model; with ``snap`` those that do not are moved to ones that do.
     """
     profile = None if profile_path is None else load_profile(profile_path)
-    return _prepared(load_model(model), profile, profile_path, weights, snap)
+    return _prepared(load_model(model), profile, weights, snap)
 
 
-def prepare_opened(opened: OpenedModel, profile_path: Path | None, snap: bool = False) -> Prepared:
+def prepare_opened(opened: OpenedModel, snap: bool = False) -> Prepared:
     """As ``prepare``, for a model that may have been exported a moment ago and the build profile that goes with it."""
-    prepared = _prepared(load_model(opened.path), opened.profile, profile_path, opened.weights, snap)
+    prepared = _prepared(load_model(opened.path), opened.profile, opened.weights, snap)
     return replace(prepared, export=opened.manifest, source=opened.source)
 
 
-def _prepared(
-    loaded: LoadedModel, profile: BuildProfile | None, profile_path: Path | None, weights: Path | None, snap: bool
-) -> Prepared:
+def _prepared(loaded: LoadedModel, profile: BuildProfile | None, weights: Path | None, snap: bool) -> Prepared:
     if profile is not None:
         outputs = [value.name for value in loaded.proto.graph.output]
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
@@ -125,7 +127,7 @@ def _prepared(
     loaded = replace(loaded, proto=as_profiled(loaded.proto, profile))
     inputs = inputs_of(loaded.proto)
     proof = prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)
-    return Prepared(loaded, proof.profile, proof.fitted, profile_path, checkpoint, proof)
+    return Prepared(loaded, proof.profile, proof.fitted, checkpoint, proof)
 
 
 def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
@@ -158,7 +160,7 @@ def rewrite_opened(
     """As ``rewrite_alone``, for a model that may have been exported a moment ago."""
     model, weights = opened.path, opened.weights
     if opened.profile is not None:
-        prepared = prepare_opened(opened, None, snap)
+        prepared = prepare_opened(opened, snap)
         on_proof(prepared.proof)
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)

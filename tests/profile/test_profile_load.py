@@ -329,3 +329,14 @@ def test_a_path_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "cfg.yaml" / "inner.yaml", tmp_path / "nul\0.yaml", tmp_path / ("x" * 300)):
         with pytest.raises(ProfileError, match="the build profile cannot be read"):
             load_profile(path)
+
+
+def test_a_profile_knows_its_file(tmp_path):
+    """Relative paths in it start there, also after it was changed for an exported model or for sizes that fit."""
+    path = tmp_path / "cfg.yaml"
+    path.write_text("dims: {N: {min: 1, opt: 2, max: 4}}\n")
+    profile = load_profile(path)
+    assert profile.path == path
+    assert profile.model_copy(update={"optimize": "never"}).path == path
+    assert profile.located(profile.positions).path == path
+    assert BuildProfile().path is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import pickle
 
 import ml_dtypes
@@ -65,17 +66,71 @@ def test_a_state_dict(tmp_path, name):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model"])
+@pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model", "params", "net", "network", "weights", "generator"])
 def test_a_training_checkpoint(tmp_path, key):
     assert_holds_the_values(torch_file(tmp_path, lambda torch: {"epoch": 3, key: tensors(torch)}))
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod."])
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "model.", "module.model.", "_orig_mod.module.", "module._orig_mod."]
+)
 def test_the_prefix_of_a_wrapper(tmp_path, prefix):
     path = torch_file(tmp_path, lambda torch: tensors(torch, prefix))
     assert load_checkpoint(path).size("bn.weight") == 8
     np.testing.assert_array_equal(load_checkpoint(path).values("bn.weight"), VALUES["bn.weight"])
+
+
+@pytest.mark.torch
+def test_of_several_sets_the_usual_one_is_taken_and_said(tmp_path):
+    def content(torch):
+        return {"state_dict_ema": {name: value + 1 for name, value in tensors(torch).items()}, "state_dict": tensors(torch)}
+
+    path = torch_file(tmp_path, content)
+    assert_holds_the_values(path)
+    assert load_checkpoint(path).notes == ("took 'state_dict' of the checkpoint, not state_dict_ema",)
+
+
+@pytest.mark.torch
+def test_several_sets_of_which_none_is_meant_for_sure(tmp_path):
+    path = torch_file(tmp_path, lambda torch: {"generator": tensors(torch), "discriminator": tensors(torch)})
+    with pytest.raises(UsageProblem, match="several sets of weights: generator, discriminator"):
+        load_checkpoint(path)
+
+
+def test_parts_named_by_an_index(tmp_path):
+    numpy_format = pytest.importorskip("safetensors.numpy")
+    weight_map = {name: f"part-{number}.safetensors" for number, name in enumerate(VALUES)}
+    for name, file in weight_map.items():
+        numpy_format.save_file({name: VALUES[name]}, tmp_path / file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    assert_holds_the_values(index)
+    assert [file.name for file in load_checkpoint(index).files] == [index.name, *sorted(weight_map.values())]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("wrapped", [
+    lambda inner: inner,
+    lambda inner: {"net": inner, "epoch": 3},
+    lambda inner: {"model": {"state_dict": inner}, "ema": inner},
+    lambda inner: {f"module.model.{name}": value for name, value in inner.items()},
+    lambda inner: {f"net._orig_mod.{name}": value for name, value in inner.items()},
+])  # fmt: skip
+def test_weights_of_a_module_and_those_beside_a_file_are_read_alike(tmp_path, wrapped):
+    torch = pytest.importorskip("torch")
+    from trtnorm_cli.export.state_dict import read_state_dict
+    from trtnorm_cli.export.weights import without_prefixes
+
+    path = torch_file(tmp_path, lambda torch: wrapped(tensors(torch)))
+    state, checkpoint = read_state_dict(path), load_checkpoint(path)
+    assert state.notes == checkpoint.notes
+    names = [name for names in ({*VALUES}, {f"net.{name}" for name in VALUES}) for name in names]
+    for_module, _ = without_prefixes(state.tensors, names)
+    for name in names:
+        assert (name in for_module) == (checkpoint.size(name) is not None)
+        if name in for_module:
+            assert torch.equal(for_module[name], torch.from_numpy(checkpoint.values(name)))
 
 
 @pytest.mark.torch

@@ -42,7 +42,7 @@ def make_manifest(
         "versions": versions(result),
         "source": {"file": prepared.loaded.path.name, "sha256": prepared.loaded.sha256},
         "export": prepared.export,
-        "weights": None if checkpoint is None else {"file": checkpoint.path.name, "sha256": sha256_of([checkpoint.path])},
+        "weights": None if checkpoint is None else {"file": checkpoint.path.name, "sha256": sha256_of(checkpoint.files)},
         "plugins": [{"file": Path(file).name, "sha256": sha256_of([Path(file)])} for file in prepared.plugin_libraries],
         "rewritten": {"sha256": sha256_of(fixed)},
         "engine": {

@@ -84,7 +84,7 @@ def command(
     engine = output or Path(stem_of(model) + ".engine")
     export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
     with BuildProgress(verbosity) as progress, opened_model(model, profile, export, progress) as opened:
-        prepared = prepare_opened(opened, profile, snap)
+        prepared = prepare_opened(opened, snap)
         print_proof(prepared.proof, verbosity)
         earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
         if earlier is None:

@@ -28,7 +28,7 @@ from trtnorm_cli.compare.participants import (
 )
 from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.compare.shape_points import shape_points
-from trtnorm_cli.errors import TrtnormError, UsageProblem
+from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.prepare import Prepared, inputs_of, rewrite_alone
@@ -140,9 +140,7 @@ def admit(session: Session, spec: Spec, scratch: Path, backend: str | None) -> N
     """Add a candidate; what TensorRT refuses, or what kills its parser, is reported with the others."""
     try:
         session.candidates.append(_participant(spec, scratch, backend))
-    except TrtnormError as error:
-        if error.exit_code not in (5, 6):
-            raise
+    except BuilderFailure as error:
         session.refused.append(_refused(spec.label, spec.kind, error))
 
 
@@ -177,9 +175,7 @@ def admit_file(session: Session, fixed: Path, label: str, backend: str | None, s
     network_label = f"{NETWORK_PREFIX}{label}"
     try:
         session.candidates.append(network_participant(fixed, scratch, backend, network_label))
-    except TrtnormError as error:
-        if error.exit_code not in (5, 6):
-            raise
+    except BuilderFailure as error:
         session.refused.append(_refused(network_label, "network", error))
 
 

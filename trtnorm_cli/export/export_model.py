@@ -13,7 +13,7 @@ from typing import Any
 from trtnorm_cli import __version__
 from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.digest import sha256_of
-from trtnorm_cli.errors import BuilderDied, OutOfTolerance, TensorRTRefusal
+from trtnorm_cli.errors import BuilderFailure, OutOfTolerance
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.opset import default_opset
 from trtnorm_cli.export.options import ExportOptions
@@ -136,7 +136,7 @@ def work_folder(prefix: str) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield folder
-    except (BuilderDied, TensorRTRefusal):
+    except BuilderFailure:
         raise
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,10 +14,8 @@ from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.export.state_dict import read_state_dict
 from trtnorm_cli.profile.suggest import listing
+from trtnorm_cli.weights_file import namings
 
-# What DataParallel, Lightning and similar put before every name; torch.compile puts its word anywhere.
-_PREFIXES = ("module.", "model.")
-_COMPILED = "_orig_mod."
 _NO_STRICT = "--no-strict loads what fits and leaves the rest as the callable made it"
 
 
@@ -54,17 +52,9 @@ def load_weights(module: nn.Module, path: Path, strict: bool = True) -> LoadedWe
 
 def without_prefixes(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors without what wrappers put before their names, where more of the ``wanted`` names are met without."""
-    known, notes = set(wanted), []
-    renamed = dict(tensors)
-    if not any(_COMPILED in name for name in known) and any(_COMPILED in name for name in renamed):
-        renamed = {name.replace(_COMPILED, ""): value for name, value in renamed.items()}
-        notes.append(f"took {_COMPILED!r}, which torch.compile writes, out of the names")
-    choices = [(renamed, notes)]
-    while prefix := next((prefix for prefix in _PREFIXES if all(name.startswith(prefix) for name in renamed)), None):
-        renamed = {name.removeprefix(prefix): value for name, value in renamed.items()}
-        notes = [*notes, f"took the prefix {prefix!r} off every name"]
-        choices.append((renamed, notes))
-    return max(choices, key=lambda choice: len(known & choice[0].keys()))
+    known = set(wanted)
+    naming = max(namings(tensors), key=lambda naming: len(known & naming.names.keys()))
+    return {name: tensors[own] for name, own in naming.names.items()}, list(naming.notes)
 
 
 def _casts(module: nn.Module, tensors: Mapping[str, Tensor]) -> list[str]:

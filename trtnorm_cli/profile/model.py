@@ -7,6 +7,7 @@ into the manifest; ``model_validate`` reads it back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -196,6 +197,11 @@ class BuildProfile(Settings):
     def positions(self) -> Positions:
         """Where each value stands in the file it was read from; empty for a profile made in a program."""
         return self._positions
+
+    @property
+    def path(self) -> Path | None:
+        """The file it was read from, which relative paths in it start from; None for a profile made in a program."""
+        return None if self._positions.source is None else Path(self._positions.source)
 
     def located(self, positions: Positions) -> BuildProfile:
         """Return this profile with the positions of the file it was read from."""

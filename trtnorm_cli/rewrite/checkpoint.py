@@ -1,10 +1,10 @@
-"""Weights that a user gives beside the model: a safetensors file or a PyTorch checkpoint. No code in it is executed."""
+"""Weights that a user gives beside the model: safetensors files or a PyTorch checkpoint. No code in it is executed."""
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,26 @@ import ml_dtypes
 import numpy as np
 
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.profile.suggest import listing
-
-SUFFIXES = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".bin": "torch", ".ckpt": "torch"}
-# Where training scripts put the weights when they save more than those, and what wrappers put before each name.
-_INNER = ("state_dict", "model_state_dict", "model")
-_WRAPPERS = ("module.", "_orig_mod.")
+from trtnorm_cli.weights_file import INDEX, Naming, kind_of_weights, missing_package, namings, parts_of, torch_tensors
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by name; each is read when it is asked for. ``sizes`` are numbers of values."""
+    """Tensors by name; each is read when it is asked for. ``sizes`` are numbers of values.
+
+    ``path`` is the file that was named, ``parts`` are those that it names. ``notes`` say what was chosen in a file that holds
+    more than one set of weights.
+    """
 
     path: Path
     sizes: Mapping[str, int]
     _read: Callable[[str], np.ndarray] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    parts: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.path, *self.parts)
 
     def size(self, name: str) -> int | None:
         """The number of values of the tensor that an exported model calls ``name``; None when there is none."""
@@ -41,30 +46,29 @@ class Checkpoint:
         return self._read(key)
 
     def _key(self, name: str) -> str | None:
-        return next((key for key in (name, *(wrapper + name for wrapper in _WRAPPERS)) if key in self.sizes), None)
+        return next((naming.names[name] for naming in self._namings if name in naming.names), None)
+
+    @cached_property
+    def _namings(self) -> list[Naming]:
+        return namings(self.sizes)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Open ``path``, a ``.safetensors`` file or one of ``torch.save``.
+    """Open ``path``: a ``.safetensors`` file, one of ``torch.save``, or the index of several of them.
 
-    Raises ``UsageProblem`` when it cannot be read, when the package that reads it is missing, and for a PyTorch file that
-    holds more than tensors: reading that could run code.
+    Raises ``UsageProblem`` when it cannot be read, when the package that reads it is missing, for a PyTorch file that holds
+    more than tensors (reading that could run code), and for one with several sets of weights of which none has a usual name.
     """
+    if path.name.endswith(INDEX):
+        return _joined(path, [load_checkpoint(part) for part in parts_of(path)])
     return _safetensors(path) if kind_of_weights(path) == "safetensors" else _torch(path)
 
 
-def kind_of_weights(path: Path) -> str:
-    """``safetensors`` or ``torch``, by the suffix; raises ``UsageProblem`` for other files and for one that is missing."""
-    if not path.is_file():
-        raise UsageProblem("there is no such file of weights", str(path), "check the path after --weights")
-    kind = SUFFIXES.get(path.suffix.lower())
-    if kind is None:
-        raise UsageProblem(
-            f"weights cannot be read from a {path.suffix or 'file without a suffix'}",
-            str(path),
-            f"give a file ending in {listing(SUFFIXES)}",
-        )
-    return kind
+def _joined(path: Path, parts: list[Checkpoint]) -> Checkpoint:
+    holder = {name: part for part in parts for name in part.sizes}
+    sizes = {name: part.sizes[name] for name, part in holder.items()}
+    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
+    return Checkpoint(path, sizes, lambda name: holder[name]._read(name), notes, tuple(part.path for part in parts))
 
 
 def _safetensors(path: Path) -> Checkpoint:
@@ -82,43 +86,12 @@ def _safetensors(path: Path) -> Checkpoint:
 
 def _torch(path: Path) -> Checkpoint:
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError:
         raise missing_package("torch", "torch", path) from None
-    content = torch_content(path)
-    tensors = {name: value for name, value in _state_dict(content).items() if isinstance(value, torch.Tensor)}
-    if not tensors:
-        raise no_tensors(path)
-    return Checkpoint(path, {name: value.numel() for name, value in tensors.items()}, lambda name: _array(tensors[name]))
-
-
-def torch_content(path: Path) -> Any:
-    """What ``torch.save`` wrote, tensors and plain values alone; raises ``UsageProblem`` for anything that could run code."""
-    import torch
-
-    try:
-        # Mapped, the file is not read into memory as a whole; only the newer, zipped form can be.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # UnpicklingError, RuntimeError, EOFError and others, by what the file is
-        raise UsageProblem(
-            f"the checkpoint cannot be read as tensors alone: {str(error).splitlines()[0]}",
-            str(path),
-            "save the state_dict alone: torch.save(model.state_dict(), 'weights.pt'); trtnorm runs no code from a checkpoint",
-        ) from error
-
-
-def no_tensors(path: Path) -> UsageProblem:
-    return UsageProblem("the checkpoint holds no tensors by name", str(path), "save the state_dict: a dict of tensors")
-
-
-def _state_dict(content: Any) -> Mapping[str, Any]:
-    """The innermost mapping that holds the weights."""
-    while isinstance(content, Mapping):
-        inner = next((content[key] for key in _INNER if isinstance(content.get(key), Mapping)), None)
-        if inner is None:
-            return content
-        content = inner
-    return {}
+    tensors, notes = torch_tensors(path)
+    sizes = {name: value.numel() for name, value in tensors.items()}
+    return Checkpoint(path, sizes, lambda name: _array(tensors[name]), tuple(notes))
 
 
 def _array(tensor: Any) -> np.ndarray:
@@ -127,9 +100,3 @@ def _array(tensor: Any) -> np.ndarray:
     if tensor.dtype == torch.bfloat16:
         return tensor.detach().float().numpy().astype(ml_dtypes.bfloat16)
     return np.asarray(tensor.detach().numpy())
-
-
-def missing_package(package: str, extra: str, path: Path) -> UsageProblem:
-    return UsageProblem(
-        f"{package} is not installed, and is needed to read these weights", str(path), f"pip install 'trtnorm[{extra}]'"
-    )

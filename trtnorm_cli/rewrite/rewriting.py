@@ -139,8 +139,10 @@ class Workshop:
     def __init__(self, loaded: LoadedModel, pins: Pins | None, settings: RewriteSettings) -> None:
         self.loaded, self.settings = loaded, settings
         self.rules = select_rules(settings.skip)
+        chosen = () if settings.checkpoint is None else settings.checkpoint.notes
         self.proofs: dict[str, Check] = {}
         source, self.notes = _provable(loaded.proto)
+        self.notes = [*chosen, *self.notes]
         self.was_raised = source is not loaded.proto
         source = without_placeholders(source)
         if settings.fixed is not None:
