@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
 
 from tests.models import batchnorm, parse
 from trtnorm_cli.build.explain import informative, node_of, refusal, words
+from trtnorm_cli.build.origin import Subject
 from trtnorm_cli.build.request import BuildResult, TensorRTMessage
 
 NOISE = (
@@ -114,3 +117,12 @@ def test_a_backend_that_cannot_be_loaded_is_a_matter_of_usage(tmp_path):
 def test_every_stage_has_a_title(tmp_path):
     for stage in ("parse", "profile", "build"):
         assert refusal(refused(TensorRTMessage("x"), stage=stage), model(), tmp_path).summary.startswith("TensorRT ")
+
+
+def test_a_profile_that_conflicts_is_not_answered_with_another_one(tmp_path):
+    conflict = TensorRTMessage("Profile kMIN values are not self-consistent. Condition '==' violated: 8 != 1.")
+    again = "trtnorm build m.onnx -p p.yaml --isolate"
+    for profile, command in ((None, "trtnorm init m.onnx -o start.yaml"), (Path("p.yaml"), again)):
+        error = refusal(refused(conflict, stage="profile"), model(), tmp_path, Subject(Path("m.onnx"), profile))
+        assert f"run: {command}" in (error.hint or "")
+        assert "8 != 1" in (error.where or "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from trtnorm_cli.build.catalogue import CATALOGUE, ISOLATE, Entry, is_missing_driver_noise
+from trtnorm_cli.build.catalogue import CATALOGUE, INIT, ISOLATE, Entry, is_missing_driver_noise
 from trtnorm_cli.build.origin import Subject
 from trtnorm_cli.build.plugin_request import refusal_of_plugins
 from trtnorm_cli.build.plugins import STAGE as PLUGINS
@@ -109,4 +109,6 @@ def _hint(messages: list[TensorRTMessage], subject: Subject | None) -> str:
     entries = [entry for message in messages if (entry := explain(message.text)) is not None]
     advice = list(dict.fromkeys(entry.advice for entry in entries)) or [UNKNOWN]
     command = entries[0].command if entries else ISOLATE
+    if command == INIT and subject is not None and subject.profile is not None:
+        command = ISOLATE  # there is a profile, most likely from there
     return "\n".join([*advice, *([f"run: {subject.command(command)}"] if subject is not None else [])])

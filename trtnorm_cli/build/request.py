@@ -31,6 +31,7 @@ class BuildRequest:
     ``model`` is relative to the work folder; ``engine`` is where the child writes the finished bytes (a temporary name).
     ``profiles`` maps input name to (min, opt, max) for each optimization profile; ``settings`` are builder settings.
     ``plugins`` are libraries to load, ``plugin_nodes`` the nodes of the model that want a plugin (``PluginNode``).
+    With ``parse_only`` there will be no engine: the question is what the parser says.
     """
 
     model: str
@@ -40,6 +41,7 @@ class BuildRequest:
     settings: dict[str, Any] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     plugin_nodes: tuple[dict[str, Any], ...] = ()
+    parse_only: bool = False
 
     def save(self, folder: Path) -> Path:
         path = folder / REQUEST_FILE

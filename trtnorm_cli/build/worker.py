@@ -111,6 +111,8 @@ class Build:
     def run(self) -> BuildResult:
         self.builder = self.trt.Builder(self.logger)
         network = self._timed("parse", self._parse)
+        if self.request.parse_only:
+            return BuildResult(ok=True, stage="parse", backend=self.backend.name, version=self.backend.version)
         described = describe_network(network, self.trt)
         config = self._configure(network)
         plan = self._timed("build", lambda: self._build(network, config))

@@ -14,12 +14,14 @@ from trtnorm_cli.report.verbosity import Verbosity
 @click.command("init")
 @model_argument
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="CFG.yaml", help="Default: print it.")
+@click.option("--no-run", is_flag=True, help="Do not run the model in ONNX Runtime, nor ask TensorRT's parser.")
 @json_option
 @verbosity_options
-def command(model: Path, output: Path | None, as_json: bool, verbosity: Verbosity) -> None:
+def command(model: Path, output: Path | None, no_run: bool, as_json: bool, verbosity: Verbosity) -> None:
     """Write a commented build profile for MODEL: it loads and fits as it is, and its numbers are meant to be changed.
 
-    What the model demands of its sizes is worked out, and written beside them.
+    What the model demands of its sizes is worked out, and written beside them. ONNX Runtime then runs the model at the
+    smallest and the usual sizes, and others are looked for where it cannot: about a minute at most.
 
     An existing file is not overwritten.
 
@@ -27,23 +29,30 @@ def command(model: Path, output: Path | None, as_json: bool, verbosity: Verbosit
     Example:
       trtnorm init resnet18.onnx -o cfg.yaml
     """
+    from trtnorm_cli.first_profile import first_profile
     from trtnorm_cli.onnx_model.load import load_model
-    from trtnorm_cli.prepare import inputs_of
-    from trtnorm_cli.profile.paste import starting_profile
-    from trtnorm_cli.profile.start import start_for
     from trtnorm_cli.report.profile import starting_profile_json
 
-    proto = load_model(model).proto
-    inputs = inputs_of(proto)
-    text = starting_profile(model.name, inputs, start_for(proto, inputs))
+    if output is not None and output.exists():
+        raise _exists(output)
+    found = first_profile(load_model(model), run=not no_run)
+    if verbosity is not Verbosity.QUIET:
+        for note in found.notes:
+            click.echo(f"note: {note}", err=True)
     if output is not None:
-        _write_new(text, output)
+        _write_new(found.text, output)
     if as_json:
-        click.echo(json.dumps(starting_profile_json(text, output), indent=2))
+        click.echo(json.dumps(starting_profile_json(found.text, output, found.notes), indent=2))
     elif output is None:
-        click.echo(text, nl=False)
+        click.echo(found.text, nl=False)
     else:
         click.echo(str(output) if verbosity is Verbosity.QUIET else f"wrote {output}")
+
+
+def _exists(output: Path) -> Exception:
+    from trtnorm_cli.errors import UsageProblem
+
+    return UsageProblem("the file exists and is not overwritten", str(output), "give another name with -o")
 
 
 def _write_new(text: str, output: Path) -> None:
@@ -53,6 +62,6 @@ def _write_new(text: str, output: Path) -> None:
         with output.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError as error:
-        raise UsageProblem("the file exists and is not overwritten", str(output), "give another name with -o") from error
+        raise _exists(output) from error
     except OSError as error:
         raise UsageProblem(f"the file cannot be written: {error.strerror}", str(output), "choose another folder") from error

@@ -193,7 +193,7 @@ def trials_of(
     described, inputs = inputs_of(model), model_inputs(model)
     proof = prove(model, described, profile, fit(profile, described), settings.snap)
     points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
-    ranges = InputRanges(reference.model, proof.tensors)
+    ranges = InputRanges(model, proof.tensors)
     feeds, chosen, notes = fitting_feeds(ranges, points, {} if profile is None else profile.data, settings.seed)
     trials = [Trial(p.label, f, optional=" random " in f" {p.label} ") for p, f in zip(points, feeds, strict=True)]
     return trials, (*proof.notes, *notes), chosen

@@ -73,8 +73,11 @@ def values_line(name: str, values: ValueRange) -> str:
     return f"{yaml_key(name)}: {entry_text(values.corners())}"
 
 
-def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | None = None) -> str:
-    """Return ``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name."""
+def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | None = None, comments: Sequence[str] = ()) -> str:
+    """Return ``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name.
+
+    ``comments`` are further lines, each with its ``#``.
+    """
     fixed = start is not None and not (start.ranges or start.values)
     lines = [
         "# yaml-language-server: $schema=profile.schema.json",
@@ -82,9 +85,15 @@ def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | No
         f"# Build profile of {model}:  trtnorm build {model}{'' if fixed else ' --profile THIS.yaml'}",
         "#",
         *(_NOTHING_TO_RANGE if fixed else _RANGES),
+        *(["#", *comments] if comments else []),
         "",
     ]
     return "\n".join(lines) + "\n" + paste_block(inputs, start)
+
+
+def is_batch_name(name: str) -> bool:
+    """True where the name of a dimension says that it is the batch."""
+    return _BATCH_NAME.fullmatch(name.lower()) is not None
 
 
 def default_ranges(inputs: Sequence[ModelInput]) -> dict[str, DimRange]:

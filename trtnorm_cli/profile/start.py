@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import onnx
 
+from trtnorm_cli.profile.deciding_inputs import deciding_inputs
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.memory import MOST_BYTES, estimate_memory
 from trtnorm_cli.profile.model import DimRange
@@ -14,7 +15,7 @@ from trtnorm_cli.profile.paste import Start, default_ranges
 from trtnorm_cli.profile.shape_inputs import shape_inputs, value_range
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
-from trtnorm_cli.shapes.propagate import propagate
+from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import legal_sizes, repaired
 from trtnorm_cli.shapes.solve import LegalSizes
 
@@ -27,15 +28,17 @@ def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mappi
     Dimensions that are ``known`` keep their values, and the others are made to go with them.
     """
     found = propagate(model)
-    usual = {**default_ranges(inputs), **(known or {})}
-    elements = shape_inputs(found)
+    usual = {**_within_reach(found, default_ranges(inputs)), **(known or {})}
+    decisions = deciding_inputs(model)
+    elements = {**shape_inputs(found), **dict.fromkeys(decisions, 1)}
     values: dict[str, Corners] = {value_symbol(name, i): (1, 1, 1) for name, count in elements.items() for i in range(count)}
+    values |= {value_symbol(name, 0): (value, value, value) for name, value in decisions.items()}
     sizes = {**{name: dim.corners() for name, dim in usual.items()}, **values}
     conditions: list[Size] = [constraint.condition for constraint in found.constraints]
     conditions += _rounder(conditions, sizes)
     free = [name for name in sizes if name not in (known or {})]
     fitting = repaired(conditions, sizes, values or free) or repaired(conditions, sizes, free) or sizes
-    fitting = _rounded(conditions, fitting)
+    fitting = _rounded(conditions, fitting, values)
     fitting = next((s for s in _smaller(fitting) if estimate_memory(model, found, "", s).total <= MOST_BYTES), fitting)
     legal = legal_sizes([constraint.condition for constraint in found.constraints], fitting)
     return Start(
@@ -43,6 +46,18 @@ def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mappi
         {name: value_range([fitting[value_symbol(name, i)] for i in range(count)]) for name, count in elements.items()},
         _rules(usual, legal),
     )
+
+
+def _within_reach(found: Propagation, usual: Mapping[str, DimRange]) -> dict[str, DimRange]:
+    """The usual sizes, or larger ones where the model takes none before the usual maximum, so that there is a range."""
+    conditions = [constraint.condition for constraint in found.constraints]
+    ranges = dict(usual)
+    for name, legal in legal_sizes(conditions, {name: dim.corners() for name, dim in usual.items()}).items():
+        rule = legal.rule()
+        if rule is not None and rule.residues and rule.most is None and rule.least >= usual[name].max:
+            least = rule.least
+            ranges[name] = DimRange(min=least, opt=2 * least, max=4 * least)
+    return ranges
 
 
 def _rounder(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> list[Size]:
@@ -55,13 +70,13 @@ def _rounder(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> list[S
     return found
 
 
-def _rounded(conditions: Sequence[Size], sizes: dict[str, Corners]) -> dict[str, Corners]:
+def _rounded(conditions: Sequence[Size], sizes: dict[str, Corners], kept: Collection[str]) -> dict[str, Corners]:
     """Sizes that cannot vary, brought down to a multiple of a power of two where that fits: 64 rather than 79."""
-    fixed = [name for name, corners in sizes.items() if corners[0] == corners[2]]
+    fixed = [name for name, corners in sizes.items() if corners[0] == corners[2] and name not in kept]
     for step in _STEPS if fixed else ():
         candidate = {**sizes, **{name: (sizes[name][0] // step * step,) * 3 for name in fixed}}
         corners = [{name: values[corner] for name, values in candidate.items()} for corner in range(3)]
-        if all(0 not in values_at(conditions, at) and min(at.values()) > 0 for at in corners):
+        if all(0 not in values_at(conditions, at) and all(at[name] > 0 for name in fixed) for at in corners):
             return candidate
     return sizes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ def print_proof_notes(proof: Proof | None, verbosity: Verbosity = Verbosity.NORM
     print_notes(console(stderr=True), proof.notes if proof is not None else (), verbosity)
 
 
-def starting_profile_json(text: str, written: Path | None) -> dict[str, Any]:
-    """A build profile to start from: as its text with the comments, and as what the text says."""
-    return {"written": None if written is None else str(written), "profile": yaml.safe_load(text), "text": text}
+def starting_profile_json(text: str, written: Path | None, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """A build profile to start from: as its text with the comments, and as what the text says; and notes beside it."""
+    file = None if written is None else str(written)
+    return {"written": file, "profile": yaml.safe_load(text), "text": text, "notes": list(notes)}
 
 
 def memory_text(estimate: MemoryEstimate) -> str:
