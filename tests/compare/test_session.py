@@ -11,6 +11,7 @@ import pytest
 from onnx import parser
 
 from tests.compare.planted import network
+from tests.models import parse, random, saved
 from trtnorm_cli.cli import run
 
 RELU = """
@@ -214,3 +215,23 @@ def test_the_network_of_a_sound_model_passes(
     save("gn.onnx", GROUP_NORM.replace("GROUPS", "4"))
     Path("q.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 3}}\n")
     assert run(["compare", "gn.onnx", "network:gn.onnx", "-p", "q.yaml"]) == 0
+
+
+def test_what_inputs_are_drawn_from_is_printed_and_in_the_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = parse("g (int64[6] ids) => (float[6, 4] y) { y = Gather(words, ids) }", {"words": random(300, 4)})
+    saved(model, folder / "words.onnx")
+    assert run(["compare", "words.onnx", "words.onnx", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["inputs"] == {"ids": "integers 0 to 299 (index of words)"}
+    assert "ids: integers 0 to 299 (index of words)\n" in printed.err
+
+
+def test_a_table_of_two_rows_is_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Integers from 0 to 3 ended with ``indices element out of data bounds``."""
+    model = parse("g (int64[N, 6] kinds) => (float[N, 6, 4] y) { y = Gather(two, kinds) }", {"two": random(2, 4)})
+    saved(model, folder / "two.onnx")
+    (folder / "two.yaml").write_text("dims: {N: {min: 1, opt: 8, max: 64}}\n")
+    for seed in "01234":
+        code, found = compared(capsys, "two.onnx", "two.onnx", "-p", "two.yaml", "--seed", seed)
+        assert code == 0
+        assert found["skipped"] == []

@@ -165,7 +165,7 @@ def _summed(site: Site, position: int, wanted: Demand) -> Demand:
         return between(0, values.high / terms if terms else math.inf) if not values.empty else values
 
     legal = EVERYTHING if wanted.legal == EVERYTHING else change(wanted.legal)
-    return Demand(legal, EVERYTHING, wanted.reasons, wanted.roles - {"index", "length", "distinct", "position"})
+    return Demand(legal, roles=wanted.roles - {"index", "length", "distinct", "position"})
 
 
 def _without_index(site: Site, position: int, wanted: Demand) -> Demand:

@@ -84,7 +84,7 @@ def print_comparison(out: Console, comparison: Comparison, seed: int | None, ver
 def _print_inputs(out: Console, comparison: Comparison) -> None:
     """What each input was drawn from, one line each."""
     for name, chosen in comparison.inputs.items():
-        out.print(f"{name}: {chosen}")
+        out.print(f"{name}: {chosen}", soft_wrap=True)
 
 
 def _verdict(comparison: Comparison) -> str:

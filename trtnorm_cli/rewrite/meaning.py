@@ -30,7 +30,7 @@ from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.diagnosis import OVER_CHANNELS
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
-from trtnorm_cli.rewrite.sampling import draw
+from trtnorm_cli.rewrite.sampling import draw, fitting_domains
 from trtnorm_cli.rewrite.settings import RewriteSettings
 
 Pins = Mapping[str, tuple[int, ...]]
@@ -131,7 +131,7 @@ def _effect(before: onnx.ModelProto, after: onnx.ModelProto, folder: Path, pins:
     if any(not kind.is_static for kind in kinds.values()):
         return "by how much the results change was not measured: the shapes of the inputs are not known"
     shapes = {name: tuple(size for size in kind.shape or () if isinstance(size, int)) for name, kind in kinds.items()}
-    feeds = draw(np.random.default_rng(_SEED), kinds, shapes)
+    feeds = draw(np.random.default_rng(_SEED), kinds, shapes, domains=fitting_domains(before, kinds, shapes))
     with tempfile.TemporaryDirectory(prefix="trtnorm-effect-") as name:
         files = [_saved(model, Path(name) / f"{index}.onnx", folder) for index, model in enumerate((before, after))]
         try:
