@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from trtnorm_cli.onnx_model import file_repairs
 from trtnorm_cli.onnx_model.batchnorm_outputs import settle_batchnorm_outputs
 from trtnorm_cli.onnx_model.function_opsets import (
     adopt_new_meanings,
@@ -42,8 +43,41 @@ class Mended:
     runs_unmended: bool = True
 
 
-# In this order: BatchNormalization reads its mode in the opset that its function is written for.
+def _unstated_ir_version(model: onnx.ModelProto) -> Sequence[str]:
+    return () if model.HasField("ir_version") else file_repairs.set_ir_version(model)
+
+
+# In this order: BatchNormalization reads its mode in the opset that its function is written for, and types are inferred last.
 REPAIRS: tuple[Repair, ...] = (
+    Repair(
+        file_repairs.use_one_name_for_the_domain,
+        "the domain of {count} nodes ({names}) is called ai.onnx, which is the default",
+    ),
+    Repair(file_repairs.import_domains, "{count} domains ({names}) are used and not imported"),
+    Repair(file_repairs.drop_repeated_metadata, "{count} keys of the metadata ({names}) are there twice; the first counts"),
+    Repair(file_repairs.name_graphs, "{count} graphs have no name"),
+    Repair(file_repairs.drop_idle_nodes, "{count} nodes ({names}) have neither inputs nor outputs and were dropped"),
+    Repair(
+        file_repairs.name_nodes_apart,
+        "{count} nodes ({names}) have the name of another and were given their own",
+        runs_unmended=False,
+    ),
+    Repair(
+        file_repairs.type_attributes,
+        "{count} attributes ({names}) do not say of which type they are; it is that of their value",
+        runs_unmended=False,
+    ),
+    Repair(
+        file_repairs.drop_repeated_attributes,
+        "{count} attributes ({names}) are given twice, with one value",
+        runs_unmended=False,
+    ),
+    Repair(
+        file_repairs.drop_repeated_initializers,
+        "{count} initializers ({names}) are there again or cannot be read, and were dropped",
+    ),
+    Repair(file_repairs.drop_repeated_values, "{count} tensors ({names}) hold their values twice"),
+    Repair(file_repairs.sort_nodes, "{count} nodes ({names}) stand before what they read, and were put in order"),
     Repair(
         import_default_domain,
         "the model does not say which ONNX opset it uses; it is that of its {count} functions ({names})",
@@ -64,6 +98,11 @@ REPAIRS: tuple[Repair, ...] = (
         "{count} nodes of functions ({names}) mean what they do in the model's opset, as ONNX Runtime and TensorRT take them",
     ),
     Repair(adopt_opsets, "{count} functions ({names}) import another opset than the model, and were given the model's"),
+    Repair(file_repairs.type_outputs, "{count} outputs ({names}) have no type in the file; the one that follows was taken"),
+    Repair(_unstated_ir_version, "the file does not say of which IR version it is", runs_unmended=False),
+    Repair(
+        file_repairs.set_ir_version, "IR version {names} does not have what the file uses (initializers that are no inputs)"
+    ),
 )
 
 
