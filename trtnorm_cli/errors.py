@@ -58,6 +58,12 @@ class RewriteError(TrtnormError):
     exit_code = 4
 
 
+class NotCompared(TrtnormError):
+    """A comparison that was asked for could not be made."""
+
+    exit_code = 5
+
+
 class BuilderFailure(TrtnormError):
     """There is no engine, or no network, because of TensorRT: it refused the model or died on it."""
 

@@ -26,10 +26,10 @@ from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
 from trtnorm_cli.build.typed import require_types
 from trtnorm_cli.build.up_to_date import made_from
 from trtnorm_cli.build.variants import VariantBuilder
-from trtnorm_cli.compare.comparison import Comparison
+from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.engine import manifest_of
-from trtnorm_cli.errors import BuilderFailure, OutOfTolerance, UsageProblem
+from trtnorm_cli.errors import BuilderFailure, NotCompared, OutOfTolerance, TrtnormError, UsageProblem
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
@@ -60,6 +60,7 @@ class BuildOptions:
     isolate: bool = False
     compare: bool = True
     seed: int = 0
+    require_compare: bool = False
 
 
 @dataclass
@@ -174,8 +175,10 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         if options.compare:
             on_event({"event": "stage", "stage": "compare"})
             with clock.time("compare"):
-                comparison = compare_rewriting(prepared, rewriting, fixed, work, options.seed, result.backend)
+                comparison = _compared(prepared, rewriting, fixed, work, options, result.backend)
             _require_within_tolerance(comparison)
+            if options.require_compare:
+                _require_compared(comparison)
         manifest = make_manifest(prepared, rewriting, result, files, beside / engine.name, engine)
         manifest["optimize"] = {"policy": workshop.settings.optimize, "chosen": choice, "before": before}
         manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
@@ -240,8 +243,31 @@ def _is_worse(result: BuildResult, before: dict[str, Any] | None) -> bool:
     return len(launched(result.kernels)) > sum(before["kernels_by_type"].values())
 
 
+def _compared(
+    prepared: Prepared, rewriting: Rewriting, fixed: Path, work: Path, options: BuildOptions, backend: str
+) -> Comparison:
+    """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
+    try:
+        return compare_rewriting(prepared, rewriting, fixed, work, options.seed, backend, options.memory_bytes)
+    except TrtnormError as error:
+        why = f"{error.summary} ({error.where})" if error.where else error.summary
+    except Exception as error:  # the engine is built, and whoever waited for it should have it
+        why = f"trtnorm's comparison failed, please report it: {type(error).__name__}: {error}"
+    report = CandidateReport("network:rewriting", "network", error=why, unavailable=True)
+    return Comparison(prepared.loaded.path.name, candidates=[report])
+
+
+def _require_compared(comparison: Comparison) -> None:
+    if comparison.not_compared:
+        raise NotCompared(
+            "the engine could not be compared with the model, so nothing was written",
+            where="\n".join(comparison.not_compared),
+            hint="without `--require-compare` the build ends with a warning instead",
+        )
+
+
 def _require_within_tolerance(comparison: Comparison) -> None:
-    if not comparison.passed:
+    if comparison.state == FAILED:
         raise OutOfTolerance(
             "what TensorRT would compute is not what the model computes, so nothing was written",
             where="\n".join(["the comparison says:", *verdict_lines(comparison)]),

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from tests.compare.planted import defects, network
-from trtnorm_cli.compare.comparison import Comparison
 from trtnorm_cli.compare.participants import onnx_participant
+from trtnorm_cli.compare.result import Comparison
 from trtnorm_cli.compare.session import Session, Settings, judge_session
 from trtnorm_cli.profile.load import parse_profile
 

@@ -23,6 +23,7 @@ from trtnorm_cli.engine import manifest_of, read_manifest
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.prepare import Prepared
 
+NO_COMPARISON, ANY_COMPARISON, COMPLETE_COMPARISON = "none", "any", "complete"
 _PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxscript", "onnx-ir", "onnx-graphsurgeon")
 
 
@@ -47,17 +48,20 @@ def made_from(prepared: Prepared, backend: BackendFacts) -> dict[str, Any]:
     return {**origins(prepared), "backend": own}
 
 
-def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, compare: bool, seed: int) -> dict[str, Any] | None:
+def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, wanted: str, seed: int) -> dict[str, Any] | None:
     """The manifest of ``engine`` when a build would make the same engine again; None when it must be built.
 
-    An engine that was not compared, or with random inputs of another ``seed``, is no answer to a build that compares.
+    ``wanted`` is the comparison that the build would make. An engine that was not compared, or with random inputs of another
+    ``seed``, is no answer to a build that compares, and one that could not be compared none where that is required.
     """
     try:
         manifest = read_manifest(manifest_of(engine)) if engine.is_file() and manifest_of(engine).is_file() else {}
         compared = manifest.get("comparison")
         known = dict(manifest.get("made_from") or {})
         made_by = known.pop("backend", None)
-        if not known or (compare and (compared is None or compared["seed"] != seed)):
+        if not known or (wanted != NO_COMPARISON and (compared is None or compared["seed"] != seed)):
+            return None
+        if wanted == COMPLETE_COMPARISON and compared is not None and compared["not_compared"]:
             return None
         if known != origins(prepared) or sha256_of([engine]) != manifest["engine"]["sha256"]:
             return None

@@ -36,6 +36,7 @@ from trtnorm_cli.report.verbosity import Verbosity
 @click.option("--check-reproducible", is_flag=True, help="Rewrite and build twice, and compare the bytes.")
 @click.option("--isolate", is_flag=True, help="Where TensorRT fails, save the smallest part of the model that does.")
 @click.option("--no-compare", is_flag=True, help="Do not compare what TensorRT made of the model with the model.")
+@click.option("--require-compare", is_flag=True, help="End with an error where the comparison cannot be made.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the comparison's inputs.")
 @json_option
 @verbosity_options
@@ -53,6 +54,7 @@ def command(
     check_reproducible: bool,
     isolate: bool,
     no_compare: bool,
+    require_compare: bool,
     seed: int,
     as_json: bool,
     verbosity: Verbosity,
@@ -72,7 +74,8 @@ def command(
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.build.backend import require_backend
-    from trtnorm_cli.build.up_to_date import earlier_manifest
+    from trtnorm_cli.build.up_to_date import ANY_COMPARISON, COMPLETE_COMPARISON, NO_COMPARISON, earlier_manifest
+    from trtnorm_cli.errors import UsageProblem
     from trtnorm_cli.export.opening import opened_model, stem_of
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.prepare import prepare_opened
@@ -80,15 +83,20 @@ def command(
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
 
+    if no_compare and require_compare:
+        raise UsageProblem("--no-compare and --require-compare contradict each other", hint="leave out one of them")
     require_backend(backend)
     engine = output or Path(stem_of(model) + ".engine")
     export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
     with BuildProgress(verbosity) as progress, opened_model(model, profile, export, progress) as opened:
         prepared = prepare_opened(opened, snap)
         print_proof(prepared.proof, verbosity)
-        earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, not no_compare, seed)
+        wanted = NO_COMPARISON if no_compare else COMPLETE_COMPARISON if require_compare else ANY_COMPARISON
+        earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, wanted, seed)
         if earlier is None:
-            options = pipeline.BuildOptions(backend, timeout, memory, check_reproducible, isolate, not no_compare, seed)
+            options = pipeline.BuildOptions(
+                backend, timeout, memory, check_reproducible, isolate, not no_compare, seed, require_compare
+            )
             manifest = pipeline.build(prepared, engine, options, progress)
     if earlier is not None:
         if as_json:

@@ -87,6 +87,7 @@ def command(
       trtnorm compare model.py:resnet18 model.onnx
     """
     from trtnorm_cli.compare.participants import parse_spec
+    from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED
     from trtnorm_cli.compare.session import Settings, run_session
     from trtnorm_cli.report.compare import comparison_json, print_comparison
     from trtnorm_cli.report.console import console
@@ -119,6 +120,4 @@ def command(
     if as_json:
         click.echo(json.dumps(comparison_json(comparison, shown_seed), indent=2))
     print_comparison(console(stderr=as_json), comparison, shown_seed, verbosity)
-    if not comparison.judged:
-        return _EXIT_NOT_RUN
-    return 0 if comparison.passed else _EXIT_OUT_OF_TOLERANCE
+    return {PASSED: 0, FAILED: _EXIT_OUT_OF_TOLERANCE, NOT_COMPARED: _EXIT_NOT_RUN}[comparison.state]

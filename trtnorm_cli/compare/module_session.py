@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from trtnorm_cli.compare.comparison import Comparison, Trial, compare
+from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import Participant, Recorded, Spec, onnx_participant
+from trtnorm_cli.compare.result import Comparison, Trial
 from trtnorm_cli.compare.session import Session, Settings, admit, admit_file, comparison_options, trials_of
 from trtnorm_cli.compare.tensor_files import write_tensor
 from trtnorm_cli.errors import ModelError, UsageProblem

@@ -63,6 +63,7 @@ class Participant:
     model_path: Path | None
     notes: tuple[str, ...] = ()
     recorded: Mapping[str, Recorded] | None = None
+    shares_tensors: bool = False
 
     def inputs(self) -> dict[str, TensorType]:
         return model_inputs(self.model) if self.model is not None else {}

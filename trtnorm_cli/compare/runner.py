@@ -79,21 +79,27 @@ class OrtRunner:
         self._started()
 
     def run(
-        self, model: Path | onnx.ModelProto, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+        self,
+        model: Path | onnx.ModelProto,
+        feeds: Mapping[str, np.ndarray],
+        outputs: Sequence[str] | None = None,
+        limit_s: float | None = None,
     ) -> dict[str, np.ndarray]:
         """Outputs of ``model`` for one set of inputs; see :meth:`run_many`."""
-        return self.run_many(model, [feeds], outputs)[0]
+        return self.run_many(model, [feeds], outputs, limit_s)[0]
 
     def run_many(
         self,
         model: Path | onnx.ModelProto,
         feeds_list: Iterable[Mapping[str, np.ndarray]],
         outputs: Sequence[str] | None = None,
+        limit_s: float | None = None,
     ) -> list[dict[str, np.ndarray]]:
         """Outputs of ``model`` for each set of inputs, from one session.
 
         ``outputs`` names graph outputs, or inner tensors of the top-level graph; by default all graph outputs. All
         tensor types are exchanged as they are: bfloat16, float8 and int4 as ``ml_dtypes``, strings as object arrays.
+        ``limit_s`` bounds each run where it is shorter than the runner's own limit.
         Raises :class:`RunFailed` when ONNX Runtime refuses the model or the inputs, has no CPU kernel for an operator
         and type, crashes, or takes longer than the time limit; also for an output that is a sequence or an optional.
         """
@@ -103,7 +109,8 @@ class OrtRunner:
             child = self._started()
             file, external_folder = self._file_of(model, outputs)
             child.ask({"do": "load", "model": str(file), "external_folder": external_folder}, self.timeout_s)
-            results = [self._run_one(child, feeds, outputs) for feeds in feeds_list]
+            limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
+            results = [self._run_one(child, feeds, outputs, limit) for feeds in feeds_list]
             child.ask({"do": "unload"}, self.timeout_s)
             return results
         except BaseException as error:
@@ -118,11 +125,13 @@ class OrtRunner:
         except (OSError, DecodeError) as error:
             raise RunFailed(f"the model cannot be read: {error}") from error
 
-    def _run_one(self, child: _Child, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None) -> dict[str, np.ndarray]:
+    def _run_one(
+        self, child: _Child, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None, limit_s: float
+    ) -> dict[str, np.ndarray]:
         folder = Path(self._folder.name)
         records = {name: write_tensor(folder / f"feed{i}", array) for i, (name, array) in enumerate(feeds.items())}
         request = {"do": "run", "feeds": records, "outputs": list(outputs) if outputs is not None else None}
-        reply = child.ask(request, self.timeout_s)
+        reply = child.ask(request, limit_s)
         return {name: read_tensor(folder, record) for name, record in reply["outputs"]}
 
     def _started(self) -> _Child:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.compare.blame import Blame, Side, blamed_rule, find_blame, save_regions
-from trtnorm_cli.compare.comparison import CandidateReport, Comparison, Options, Trial, compare
+from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.data import fitting_feeds
 from trtnorm_cli.compare.data_files import read_data
 from trtnorm_cli.compare.input_ranges import InputRanges
@@ -26,6 +27,7 @@ from trtnorm_cli.compare.participants import (
     onnx_participant,
     pair_names,
 )
+from trtnorm_cli.compare.result import CandidateReport, Comparison, Options, Trial
 from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.compare.shape_points import shape_points
 from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
@@ -41,7 +43,11 @@ from trtnorm_cli.rewrite.rewriting import Rewriting
 
 # At the end of a build the comparison should cost seconds, not minutes.
 _BUILD_FLOAT64_S = 20.0
-_BUILD_TRIAL_S = 3.0
+_BUILD_RUNS_S = 8.0
+# Runs at the largest shapes may need more memory than there is; the rest belongs to the user's other work.
+_MEMORY_SHARE = 0.7
+# Seeds of further data, tried where nothing can be said on the first.
+_FURTHER_SEEDS = (1001, 1002)
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Settings:
     backend: str | None = None
     find_blame: bool = True
     save_to: Path | None = None
-    trial_budget_s: float | None = None
+    runs_budget_s: float | None = None
     snap: bool = False
     weights: Path | None = None
     float64_trials: int | None = None
@@ -100,26 +106,41 @@ def run_session(reference: Spec, candidates: Sequence[Spec], profile_path: Path 
 
 
 def compare_rewriting(
-    prepared: Prepared, rewriting: Rewriting, fixed: Path, scratch: Path, seed: int, backend: str
+    prepared: Prepared, rewriting: Rewriting, fixed: Path, scratch: Path, seed: int, backend: str, memory_bytes: int | None
 ) -> Comparison:
     """The comparison at the end of a build: the source with its rewriting ``fixed`` and the TensorRT network of that.
 
-    Where the source cannot serve, because it is invalid or was to be read otherwise, the model as it was read stands for it.
-    Shapes at which a run would take long are left out; the result names them.
+    Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is invalid or was to
+    be read otherwise, the model as it was read stands for it. Runs are bounded in time and memory; the result names what was
+    left out.
     """
     source = onnx_participant(prepared.loaded.path, prepared.loaded.path.name)
     session = Session(_as_meant(source, rewriting, scratch))
     session.changes = [asdict(change) for change in rewriting.changes]
-    admit_file(session, fixed, "rewriting", backend, scratch)
-    settings = Settings(seed=seed, in_between=0, budget_s=_BUILD_FLOAT64_S, trial_budget_s=_BUILD_TRIAL_S, float64_trials=1)
+    admit_file(session, fixed, "rewriting", backend, scratch, with_model=bool(rewriting.changes))
+    settings = Settings(
+        seed=seed,
+        in_between=0,
+        budget_s=_BUILD_FLOAT64_S,
+        runs_budget_s=_BUILD_RUNS_S,
+        float64_trials=1,
+        memory_bytes=memory_bytes or _free_memory(),
+    )
     return judge_session(session, prepared.profile, settings)
+
+
+def _free_memory() -> int:
+    """Bytes that a run may take: most of what the machine has free, as Linux counts it."""
+    pages = os.sysconf("SC_AVPHYS_PAGES")
+    return int(_MEMORY_SHARE * pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
     trials, notes, chosen = trials_of(session.reference, profile, settings)
+    further = [] if settings.data is not None else _further_trials(session.reference, profile, settings, trials)
     options = comparison_options(profile, settings)
-    comparison = compare(session.reference, session.candidates, trials, options)
+    comparison = compare(session.reference, session.candidates, tuple(trials), options, further)
     comparison.candidates += session.refused
     comparison.notes += notes
     comparison.inputs = chosen
@@ -169,12 +190,21 @@ def _as_meant(source: Participant, rewriting: Rewriting, scratch: Path) -> Parti
     return onnx_participant(path, f"{source.label} as it was read")
 
 
-def admit_file(session: Session, fixed: Path, label: str, backend: str | None, scratch: Path) -> None:
-    """Add a rewritten model and the TensorRT network of it."""
-    session.candidates.append(onnx_participant(fixed, label))
+def admit_file(
+    session: Session,
+    fixed: Path,
+    label: str,
+    backend: str | None,
+    scratch: Path,
+    with_model: bool = True,
+) -> None:
+    """Add a rewritten model, unless it is what it was made from, and the TensorRT network of it."""
+    if with_model:
+        session.candidates.append(replace(onnx_participant(fixed, label), shares_tensors=True))
     network_label = f"{NETWORK_PREFIX}{label}"
     try:
-        session.candidates.append(network_participant(fixed, scratch, backend, network_label))
+        network = network_participant(fixed, scratch, backend, network_label)
+        session.candidates.append(replace(network, shares_tensors=True))
     except BuilderFailure as error:
         session.refused.append(_refused(network_label, "network", error))
 
@@ -195,8 +225,19 @@ def trials_of(
     points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
     ranges = InputRanges(model, proof.tensors)
     feeds, chosen, notes = fitting_feeds(ranges, points, {} if profile is None else profile.data, settings.seed)
-    trials = [Trial(p.label, f, optional=" random " in f" {p.label} ") for p, f in zip(points, feeds, strict=True)]
+    trials = [Trial(point.label, fed, point.optional) for point, fed in zip(points, feeds, strict=True)]
     return trials, (*proof.notes, *notes), chosen
+
+
+def _further_trials(
+    reference: Participant, profile: BuildProfile | None, settings: Settings, made: list[Trial]
+) -> Iterator[Trial]:
+    """The corners of the optimization profiles with other data, drawn when they are asked for and added to ``made``."""
+    for seed in _FURTHER_SEEDS:
+        trials, _, _ = trials_of(reference, profile, replace(settings, seed=settings.seed + seed, in_between=0))
+        for trial in sorted(trials, key=lambda trial: trial.elements):
+            made.append(replace(trial, label=f"{trial.label}, seed {settings.seed + seed}"))
+            yield made[-1]
 
 
 def comparison_options(profile: BuildProfile | None, settings: Settings) -> Options:
@@ -208,7 +249,7 @@ def comparison_options(profile: BuildProfile | None, settings: Settings) -> Opti
         settings.budget_s,
         settings.timeout_s,
         settings.memory_bytes,
-        settings.trial_budget_s,
+        settings.runs_budget_s,
         settings.float64_trials,
         tolerances,
     )
@@ -219,7 +260,7 @@ def _blame_all(session: Session, comparison: Comparison, trials: Sequence[Trial]
     with ExitStack() as stack:
         runner = stack.enter_context(OrtRunner(options.run_timeout_s, options.memory_bytes))
         for candidate, report in zip(session.candidates, comparison.candidates, strict=False):
-            bad = [verdict for verdict in report.verdicts if not verdict.passed]
+            bad = [verdict for verdict in report.verdicts if verdict.passed is False]
             if bad and candidate.model is not None:
                 report.blame = _blame(session, candidate, by_label[bad[0].trial], runner, options, settings)
 

@@ -20,12 +20,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 class ShapePoint:
     """One set of input shapes; ``label`` says where in which profile it lies.
 
-    ``values`` are the elements of inputs that hold sizes.
+    ``values`` are the elements of inputs that hold sizes. ``optional`` points are drawn: a model may refuse their shapes.
     """
 
     label: str
     shapes: Shapes
     values: Shapes = field(default_factory=dict)
+    optional: bool = False
 
     @property
     def elements(self) -> int:
@@ -47,7 +48,9 @@ def shape_points(proof: Proof, inputs: Mapping[str, TensorType], in_between: int
         drawn = [_fitting_shapes(proof, profile, inputs, rng) for _ in range(in_between)]
         usual = profile.values_at("opt")
         points += [
-            ShapePoint(f"{profile.name} random {n}", shapes, usual) for n, shapes in enumerate(drawn, 1) if shapes is not None
+            ShapePoint(f"{profile.name} random {n}", shapes, usual, optional=True)
+            for n, shapes in enumerate(drawn, 1)
+            if shapes is not None
         ]
         for point in points:
             found.setdefault((*sorted(point.shapes.items()), *sorted(point.values.items())), point)

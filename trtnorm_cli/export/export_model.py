@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trtnorm_cli import __version__
-from trtnorm_cli.compare.comparison import Comparison
+from trtnorm_cli.compare.result import FAILED, Comparison
 from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.errors import BuilderFailure, OutOfTolerance
 from trtnorm_cli.export.launch import launch
@@ -119,7 +119,7 @@ def _cleaned(raw: Path, path: Path) -> tuple[Cleaning, list[Path]]:
 
 def _require_equal(exported: ExportedModel) -> None:
     comparison = exported.comparison
-    if comparison is None or comparison.passed:
+    if comparison is None or comparison.state != FAILED:
         return
     lines = ["the comparison says:", *verdict_lines(comparison)]
     lines.append(f"exported with {exported.result.exporter}, {exported.result.because}")

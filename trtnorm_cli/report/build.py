@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.report.compare import state_text
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
 from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
@@ -25,6 +26,7 @@ def print_summary(
     if manifest.get("export") is not None:
         print_export_details(out, manifest["export"], verbosity)
     print_warnings(out, manifest["rewrite_warnings"])
+    print_warnings(out, [f"NOT COMPARED: {line}" for line in (manifest.get("comparison") or {}).get("not_compared", ())])
     print_notes(out, manifest["warnings"], verbosity)
     out.print(f"\nengine    {engine}\nmanifest  {engine}.json", soft_wrap=True)
 
@@ -103,8 +105,9 @@ def _optimize_rows(optimize: dict[str, Any]) -> list[tuple[str, str]]:
 def _comparison_text(comparison: dict[str, Any] | None) -> str:
     if comparison is None:
         return "left out"
-    judged = [f"{c['label']} {'passed' if c['passed'] else 'FAILED'}{_worst(c['outputs'])}" for c in comparison["candidates"]]
-    return f"{'; '.join(judged)}; at {', '.join(comparison['at'])}"
+    judged = [f"{c['label']} {state_text(c['state'])}{_worst(c['outputs'])}" for c in comparison["candidates"]]
+    at = f"; at {', '.join(comparison['at'])}" if comparison["at"] else ""
+    return "; ".join(judged) + at + (f"; not at {'; '.join(comparison['skipped'])}" if comparison["skipped"] else "")
 
 
 def _target_rows(engine: dict[str, Any]) -> list[tuple[str, str]]:
@@ -118,7 +121,11 @@ def _target_rows(engine: dict[str, Any]) -> list[tuple[str, str]]:
 def _worst(outputs: list[dict[str, Any]]) -> str:
     exact = [output["exact"] for output in outputs if isinstance(output["exact"], float)]
     native = [output["native_distance"] for output in outputs if isinstance(output["native_distance"], float)]
-    return f" ({max(exact):.1e} as a function, {max(native):.1e} as run)" if exact and native else ""
+    shares = [output["share"] for output in outputs if isinstance(output["share"], float)]
+    parts = [f"float64: {max(exact):.1e}"] if exact else []
+    parts += [f"as run: {max(native):.1e}"] if native else []
+    parts += [f"{max(shares):.0%} of what rounding explains"] if shares else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _profile_text(profile: dict[str, Any]) -> str:

@@ -8,18 +8,22 @@ from typing import Any
 
 from rich.console import Console
 
-from trtnorm_cli.compare.comparison import CandidateReport, Comparison, OutputVerdict
+from trtnorm_cli.compare.result import NOT_COMPARED, PASSED, CandidateReport, Comparison, OutputVerdict
 from trtnorm_cli.report.console import table
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
 
-_COLUMNS = ("at", "output", "max abs", "mean abs", "rel L2", "cosine", "exact", "allowed", "verdict")
+_COLUMNS = ("at", "output", "max abs", "mean abs", "rel L2", "cosine", "float64", "of limit", "verdict")
+# Shares of the limit are percentages up to here.
+_MANY = 100.0
 
 
 def comparison_json(comparison: Comparison, seed: int | None) -> dict[str, Any]:
     """The result as JSON values; what is infinite or not a number becomes text."""
     found = {
         "passed": comparison.passed,
+        "state": comparison.state,
+        "not_compared": comparison.not_compared,
         "seed": seed,
         "reference": comparison.reference,
         "at": comparison.trials,
@@ -36,9 +40,11 @@ def comparison_json(comparison: Comparison, seed: int | None) -> dict[str, Any]:
 
 
 def _candidate_json(candidate: CandidateReport) -> dict[str, Any]:
-    entry = {"passed": candidate.passed, "label": candidate.label, "kind": candidate.kind}
+    entry = {"passed": candidate.passed, "state": candidate.state, "label": candidate.label, "kind": candidate.kind}
     if candidate.error is not None:
         entry["unavailable" if candidate.unavailable else "error"] = candidate.error
+    if candidate.inner is not None:
+        entry["inner"] = {**asdict(candidate.inner), "share": candidate.inner.share}
     entry["outputs"] = [_verdict_json(verdict) for verdict in candidate.verdicts]
     entry["notes"] = candidate.notes
     if candidate.blame is not None:
@@ -88,9 +94,14 @@ def _print_inputs(out: Console, comparison: Comparison) -> None:
 
 
 def _verdict(comparison: Comparison) -> str:
-    if not comparison.judged:
+    if comparison.state == NOT_COMPARED:
         return "none, nothing could be compared on this machine"
     return "within tolerance" if comparison.passed else "OUT OF TOLERANCE"
+
+
+def state_text(state: str) -> str:
+    """The state of a candidate, loud unless it passed."""
+    return state if state == PASSED else state.upper()
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:
@@ -99,23 +110,28 @@ def verdict_lines(comparison: Comparison) -> list[str]:
     for candidate in comparison.candidates:
         if candidate.error is not None:
             lines.append(f"{candidate.label}: {candidate.error}")
-        lines += [f"{candidate.label}, {v.output} at {v.trial}: {v.reason}" for v in candidate.verdicts if not v.passed]
+        wrong = [verdict for verdict in candidate.verdicts if verdict.passed is False]
+        lines += [f"{candidate.label}, {v.output} at {v.trial}: {v.reason}" for v in wrong]
+        if candidate.inner is not None and candidate.inner.share > 1:
+            lines.append(f"{candidate.label}: {candidate.inner.text()}")
         if candidate.blame is not None:
             lines += [f"  {line}" for line in candidate.blame["text"]]
     return lines
 
 
 def _state(candidate: CandidateReport) -> str:
-    if candidate.unavailable:
-        return f"not run: {candidate.error}"
-    if candidate.error is not None:
+    if candidate.state == NOT_COMPARED:
+        return f"NOT COMPARED: {candidate.why_not}"
+    if candidate.error is not None and not candidate.unavailable:
         return f"FAILED: {candidate.error}"
-    return "passed" if candidate.passed else "OUT OF TOLERANCE"
+    return PASSED if candidate.passed else "OUT OF TOLERANCE"
 
 
 def _row(verdict: OutputVerdict) -> tuple[str, ...]:
     metrics = verdict.native
-    allowed = "given" if verdict.bound is None else f"{verdict.bound.exact:.1e} / {verdict.bound.native:.1e}"
+    of_limit = (
+        "given" if verdict.share is None else f"{verdict.share:.0%}" if verdict.share < _MANY else f"{verdict.share:.1g}x"
+    )
     return (
         verdict.trial,
         verdict.output,
@@ -124,14 +140,17 @@ def _row(verdict: OutputVerdict) -> tuple[str, ...]:
         f"{metrics.relative_l2:.1e}",
         f"{metrics.cosine:.9f}",
         "-" if verdict.exact is None else f"{verdict.exact:.1e}",
-        allowed,
-        "ok" if verdict.passed else "FAIL",
+        of_limit,
+        "-" if verdict.passed is None else "ok" if verdict.passed else "FAIL",
     )
 
 
 def _print_details(out: Console, candidate: CandidateReport, verbosity: Verbosity) -> None:
     for verdict in candidate.verdicts:
         if verdict.passed:
+            continue
+        if verdict.passed is None:
+            out.print(f"  {verdict.output} at {verdict.trial}: no verdict, {verdict.reason}")
             continue
         metrics = verdict.native
         out.print(f"  {verdict.output} at {verdict.trial}: {verdict.reason}")
@@ -142,6 +161,8 @@ def _print_details(out: Console, candidate: CandidateReport, verbosity: Verbosit
         if metrics.not_finite_differs:
             counts = f"{metrics.not_finite_reference} in the reference, {metrics.not_finite_candidate} in the candidate"
             out.print(f"    NaN or infinite: {counts}")
+    if candidate.inner is not None and candidate.inner.share > 1:
+        out.print(f"  {candidate.inner.text()}")
     print_notes(out, candidate.notes, verbosity, indent="  ")
     if candidate.blame is not None:
         for line in candidate.blame["text"]:

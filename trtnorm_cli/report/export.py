@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from trtnorm_cli.compare.result import NOT_COMPARED
 from trtnorm_cli.profile.dims import format_shape
 from trtnorm_cli.report.accidents import accident_lines, print_accidents, print_weights, weight_warnings
 from trtnorm_cli.report.console import console, print_warnings, table
@@ -89,5 +90,6 @@ def _comparison_text(comparison: dict[str, Any] | None) -> str:
         output["native_distance"] for candidate in comparison["candidates"] for output in candidate["outputs"]
         if isinstance(output["native_distance"], float)
     ]  # fmt: skip
-    state = "passed" if comparison["passed"] else "FAILED"
-    return f"{state} at {', '.join(comparison['at'])}" + (f", at most {max(worst):.1e} away" if worst else "")
+    if comparison["state"] == NOT_COMPARED:
+        return f"NOT COMPARED: {'; '.join(comparison['not_compared'])}"
+    return f"{comparison['state']} at {', '.join(comparison['at'])}" + (f", at most {max(worst):.1e} away" if worst else "")

@@ -21,12 +21,14 @@ from trtnorm_cli.compare.float64.function_bodies import body_model
 from trtnorm_cli.compare.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPLEMENTATIONS, KERNELS, microsoft
 from trtnorm_cli.compare.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.compare.float64.kernels.casting import dense
+from trtnorm_cli.compare.float64.perturbation import Perturbation
 from trtnorm_cli.compare.float64.planning import DEFAULT_DOMAINS, Plan, Step, imported_opsets, node_name, plan
 from trtnorm_cli.compare.float64.raising import raise_structure, raised_array
 from trtnorm_cli.compare.float64.shape_arithmetic import KEPT
 
 OLDEST_OPSET = 7
 """Before, operators broadcast by an attribute."""
+_SIZES = ("Shape", "Size")
 DISCONTINUOUS = (
     *("ArgMax", "ArgMin", "DynamicQuantizeLinear", "Hardmax", "NonMaxSuppression", "QLinearConv", "QLinearMatMul"),
     *("QuantizeLinear", "Round", "Sign", "TopK", "Unique"),
@@ -52,18 +54,21 @@ def evaluate_float64(
     feeds: Mapping[str, np.ndarray],
     outputs: Sequence[str] | None = None,
     budget_s: float = 60.0,
+    perturbation: Perturbation | None = None,
+    watch: Callable[[str, Any], None] | None = None,
 ) -> Reference:
     """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
 
     The model is raised with :func:`raise_to_float64`; weights are raised one by one when they are needed, and every
-    tensor is freed after its last use. Raises :class:`UnsupportedOperator` for an operator without a verified
-    implementation, :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for
-    anything else that stands in the way: a missing input, shapes that do not fit, no memory.
+    tensor is freed after its last use. A ``perturbation`` moves constants and results; ``watch`` is shown every result of
+    the main graph by name. Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
+    :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
+    stands in the way: a missing input, shapes that do not fit, no memory.
     """
     start = time.perf_counter()
-    run = _Run(*_loaded(model), start, start + budget_s)
+    run = _Run(*_loaded(model), start, start + budget_s, perturbation)
     with np.errstate(all="ignore"):
-        values = run.evaluate(feeds, outputs)
+        values = run.evaluate(feeds, outputs, watch)
     return Reference(values, run.evaluated_with, time.perf_counter() - start, run.notes())
 
 
@@ -113,7 +118,9 @@ class _Scope:
 
 
 class _Run:
-    def __init__(self, model: onnx.ModelProto, folder: str, start: float, deadline: float) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, folder: str, start: float, deadline: float, perturbation: Perturbation | None
+    ) -> None:
         self._structure = _raised(model)
         self._opsets = imported_opsets(model)
         if self._opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
@@ -121,16 +128,22 @@ class _Run:
         self._weights = {t.name: t for t in (*model.graph.initializer, *self._structure.graph.initializer)}
         self._sparse = {s.values.name: s for s in self._structure.graph.sparse_initializer}
         self._folder, self._start, self._deadline = folder, start, deadline
+        self._perturbation = perturbation
+        # Tensors whose elements depend on the elements of an input, not only on its shape.
+        self._varying: set[str] = set()
         self.evaluated_with: dict[str, str] = {}
 
-    def evaluate(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
+    def evaluate(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Callable[[str, Any], None] | None
+    ) -> dict[str, Any]:
         graph = self._structure.graph
         names = list(outputs) if outputs is not None else [value.name for value in graph.output]
         scope = _Scope(self._weight)
-        scope.values = {name: raised_array(value) for name, value in feeds.items()}
+        scope.values = {name: self._fed(raised_array(value)) for name, value in feeds.items()}
+        self._varying = set(feeds)
         todo = plan(graph, names, self._opsets)
         self._check_inputs(todo, feeds)
-        self._run_plan(todo, scope)
+        self._run_plan(todo, scope, watch)
         return {name: _own(raised_array(scope.get(name))) for name in names}
 
     def notes(self) -> tuple[str, ...]:
@@ -164,16 +177,34 @@ class _Run:
             tensor = TensorProto()
             tensor.CopyFrom(self._weights[name])
         array = numpy_helper.to_array(tensor, self._folder)
-        return array if name.endswith(KEPT) else raised_array(array)
+        return array if name.endswith(KEPT) else self._stored(raised_array(array))
 
-    def _run_plan(self, todo: Plan, scope: _Scope) -> None:
+    def _fed(self, value: Any) -> Any:
+        return value if self._perturbation is None else self._perturbation.input(value)
+
+    def _stored(self, value: Any) -> Any:
+        return value if self._perturbation is None else self._perturbation.constant(value)
+
+    def _computed(self, step: Step, inputs: list[Any], name: str, value: Any) -> Any:
+        """A result, moved if results are; what a node that decides sizes gives is exact."""
+        if self._perturbation is None or name.endswith(KEPT):
+            return value
+        fixed = self._varying.isdisjoint(step.reads)
+        return self._perturbation.result(step.node, step.attributes, inputs, value, fixed)
+
+    def _run_plan(self, todo: Plan, scope: _Scope, watch: Callable[[str, Any], None] | None = None) -> None:
         for step in todo.steps:
             self._check_time(step, 0.0)
             inputs = [self._read(scope, step, name) for name in step.node.input]
             results = self._evaluate(step, inputs, scope, todo.opsets)
             for name, value in zip(step.node.output, results):  # noqa: B905 - trailing outputs may be left out
                 if name:
-                    scope.values[name] = value if value is None or isinstance(value, list) else np.asarray(value)
+                    array = value if value is None or isinstance(value, list) else np.asarray(value)
+                    scope.values[name] = self._computed(step, inputs, name, array)
+                    if watch is not None:
+                        watch(name, scope.values[name])
+            if step.node.op_type not in _SIZES and not self._varying.isdisjoint(step.reads):
+                self._varying.update(step.node.output)
             for name in step.done:
                 scope.values.pop(name, None)
 
@@ -239,7 +270,7 @@ class _Run:
         if attribute not in step.cache:
             graph: GraphProto = step.attributes[attribute]
             todo = plan(graph, [value.name for value in graph.output], opsets)
-            weights = {t.name: raised_array(numpy_helper.to_array(t, self._folder)) for t in graph.initializer}
+            weights = {t.name: self._stored(raised_array(numpy_helper.to_array(t, self._folder))) for t in graph.initializer}
             step.cache[attribute] = todo, weights
         todo, weights = step.cache[attribute]
 
@@ -247,6 +278,7 @@ class _Run:
             self._check_time(step, 0.0)
             scope = _Scope(weights.__getitem__, outer)
             scope.values = {value.name: given for value, given in zip(todo.graph.input, inputs, strict=True)}
+            self._varying.update(scope.values)
             self._run_plan(todo, scope)
             return [scope.get(name) for name in todo.outputs]
 

@@ -1,0 +1,344 @@
+"""Run trials one after the other, and measure noise where a candidate is further off than a few units in the last place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from trtnorm_cli.compare.calibration import Noise, arithmetic_noise, constant_noise, inner_noise, run_noise, stored_constants
+from trtnorm_cli.compare.engine_runner import EngineUnavailable, run_engine
+from trtnorm_cli.compare.float64 import Reference, ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, Watch, suspicious, worst_difference
+from trtnorm_cli.compare.metrics import Distance, distance
+from trtnorm_cli.compare.participants import Participant, pair_names, require_same_types
+from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
+from trtnorm_cli.compare.runner import OrtRunner, RunFailed
+from trtnorm_cli.compare.tolerance import epsilon
+from trtnorm_cli.compare.verdict import Measured, NoiseOf, judged
+from trtnorm_cli.onnx_model.shapes import TensorType
+
+# ONNX Runtime's words for an operator and type that it has no kernel for; the model itself may be fine.
+_NO_KERNEL = "Could not find an implementation"
+# A candidate may take longer than the reference, which a whole budget was left for.
+_SLOWER, _AT_LEAST_S = 4.0, 5.0
+
+
+class Pairing:
+    """Which input and output of a candidate stands for which of the reference."""
+
+    def __init__(self, reference: Participant, candidate: Participant, by_position: bool) -> None:
+        self.candidate = candidate
+        if candidate.kind == "engine":
+            self.inputs = {name: name for name in reference.inputs()}
+            self.outputs = {name: name for name in reference.outputs()}
+            return
+        label = candidate.label
+        self.inputs = pair_names(reference.inputs(), candidate.inputs(), "inputs", label, by_position)
+        self.outputs = pair_names(reference.outputs(), candidate.outputs(), "outputs", label, by_position)
+        require_same_types(reference.inputs(), candidate.inputs(), self.inputs, label)
+
+    def feeds(self, trial: Trial) -> Feeds:
+        """The trial's arrays under the candidate's names and in its types."""
+        kinds = self.candidate.inputs()
+        renamed = {theirs: trial.feeds[ours] for ours, theirs in self.inputs.items()}
+        if not kinds:
+            return renamed
+        return {n: a.astype(onnx.helper.tensor_dtype_to_np_dtype(kinds[n].dtype), copy=False) for n, a in renamed.items()}
+
+    def back(self, outputs: Outputs) -> Outputs:
+        return {ours: outputs[theirs] for ours, theirs in self.outputs.items() if theirs in outputs}
+
+
+@dataclass
+class _Run:
+    """One trial while it is judged. ``truth`` is the reference in float64 once it is known, ``seconds`` its own run's time."""
+
+    trial: Trial
+    native: Outputs
+    seconds: float
+    truth: Outputs | None = None
+    inner: InnerTensors = field(default_factory=InnerTensors)
+    noise: dict[tuple[str, float], Noise] = field(default_factory=dict)
+
+
+class Comparer:
+    """Remembers between trials what float64 said of the reference, and how much time was used."""
+
+    def __init__(
+        self,
+        reference: Participant,
+        runner: OrtRunner,
+        options: Options,
+        result: Comparison,
+        pairings: Sequence[Pairing],
+    ) -> None:
+        self.reference, self.runner, self.options, self.result = reference, runner, options, result
+        self.pairings = pairings
+        self._reference_errors: dict[str, Distance] = {}
+        self._native_bounds: dict[str, Distance] = {}
+        self._float64_refused = False
+        # True once ONNX Runtime, which lacks many kernels for bfloat16 and float64, has not run the reference.
+        self._uses_float64_reference = False
+        self._float64_rates: dict[str, float] = {}
+        self._used_s = 0.0
+
+    def has_undecided(self) -> bool:
+        """True while nothing can be said of a candidate that runs, on the data so far."""
+        return any(report.error is None and report.state == NOT_COMPARED for report in self.result.candidates)
+
+    def run(self, trial: Trial) -> None:
+        """Run ``trial`` if there is time, and add the verdicts on it to the result."""
+        if self.result.candidates and all(report.error is not None for report in self.result.candidates):
+            return
+        left = self._seconds_left()
+        if left is not None and left <= 0:
+            budget = self.options.runs_budget_s
+            self.result.skipped.append(f"{trial.label}: not run, the {budget:g} s for runs were used up")
+            return
+        start = time.perf_counter()
+        native = self._run_reference(trial, left)
+        run = _Run(trial, native or {}, time.perf_counter() - start)
+        self._used_s += run.seconds
+        if native is None:
+            return
+        self.result.trials.append(trial.label)
+        if self._wants_float64():
+            self._learn_truth(run)
+        for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
+            if report.error is None:
+                self._judge(run, pairing, report)
+
+    def _seconds_left(self) -> float | None:
+        """For runs; None without a bound. The first trial is run in any case."""
+        if self.options.runs_budget_s is None or not self.result.trials:
+            return None
+        return self.options.runs_budget_s - self._used_s
+
+    def _run_reference(self, trial: Trial, left: float | None) -> Outputs | None:
+        if self.reference.recorded is not None:
+            return self.reference.recorded[trial.label].native
+        assert self.reference.model_path is not None
+        try:
+            return self.runner.run(self.reference.model_path, trial.feeds, limit_s=left)
+        except RunFailed as error:
+            if error.timed_out and left is not None and self.result.trials:
+                self.result.skipped.append(f"{trial.label}: not run, it takes longer than the {left:.1f} s that were left")
+                return None
+            substitute = self._in_float64_instead(self.reference, trial.feeds, trial.label, error)
+            if substitute is not None:
+                self._uses_float64_reference = True
+                return substitute
+            notes = self.result.notes if trial.optional else self.result.skipped
+            notes.append(f"{trial.label}: the reference does not run there: {error.reason}")
+            return None
+
+    def _in_float64_instead(self, participant: Participant, feeds: Feeds, label: str, error: RunFailed) -> Outputs | None:
+        """The float64 evaluation, rounded to the types of the outputs, of what ONNX Runtime does not run."""
+        found = self._float64(participant, feeds, label)
+        if found is None or not all(isinstance(value, np.ndarray) for value in found.outputs.values()):
+            return None
+        self._note(f"ONNX Runtime does not run {participant.label}, its float64 evaluation stands for it: {error.reason}")
+        return {name: _stored(value, participant.outputs().get(name)) for name, value in found.outputs.items()}
+
+    def _note(self, text: str) -> None:
+        if text not in self.result.notes:
+            self.result.notes.append(text)
+
+    def _wants_float64(self) -> bool:
+        """True for the smallest trials, while nothing else can run, and while nothing could be said yet."""
+        limit = self.options.float64_trials
+        first = limit is None or len(self.result.trials) <= limit
+        return first or self._uses_float64_reference or self.reference.recorded is not None or self.has_undecided()
+
+    def _learn_truth(self, run: _Run) -> None:
+        """Evaluate the reference in float64, where that is possible within the budget."""
+        if self.reference.recorded is not None:
+            run.truth = self.reference.recorded[run.trial.label].exact
+        else:
+            found = self._float64(self.reference, run.trial.feeds, run.trial.label, run.inner.keep)
+            if found is not None:
+                self.result.float64.update(found.evaluated_with)
+                run.truth = found.outputs
+        for name, exact in (run.truth or {}).items():
+            self._remember(name, distance(exact, run.native[name]))
+
+    def _remember(self, name: str, error: Distance) -> None:
+        """Keep the larger of the distances seen: one lucky run must not make the bound tight for the others."""
+        known = self._reference_errors.get(name)
+        if known is None or error.largest > known.largest:
+            self._reference_errors[name] = error
+
+    def _float64(self, participant: Participant, feeds: Feeds, label: str, watch: Watch | None = None) -> Reference | None:
+        """The participant in float64; None, with a note, when that is not possible or takes too long."""
+        if self._float64_refused or participant.model_path is None:
+            return None
+        elements = sum(array.size for array in feeds.values())
+        predicted = self._float64_rates.get(participant.label, 0.0) * elements
+        if predicted > self.options.budget_s:
+            reason = f"it would take about {predicted:.0f} s, the budget is {self.options.budget_s:g} s"
+            self._without_float64(participant, label, reason)
+            return None
+        try:
+            found = evaluate_float64(participant.model_path, feeds, budget_s=self.options.budget_s, watch=watch)
+        except ReferenceUnavailable as error:
+            where = f" ({error.where})" if error.where else ""
+            self._without_float64(participant, label, f"{error.summary}{where}")
+            return None
+        self._float64_rates[participant.label] = found.seconds / max(elements, 1)
+        return found
+
+    def _without_float64(self, participant: Participant, label: str, reason: str) -> None:
+        """Note why there is no float64 run. Without one of the reference, larger trials need not ask again."""
+        self._float64_refused = self._float64_refused or participant is self.reference
+        self._note(f"{label}: no float64 run of {participant.label}: {reason}")
+
+    def _judge(self, run: _Run, pairing: Pairing, report: CandidateReport) -> None:
+        feeds = pairing.feeds(run.trial)
+        start = time.perf_counter()
+        got = self._run_candidate(run, pairing, report, feeds)
+        self._used_s += time.perf_counter() - start
+        if got is None:
+            return
+        verdicts = self._verdicts(run, pairing, report, feeds, got)
+        if run.truth is None and not self._float64_refused and any(v.passed is not True for v in verdicts):
+            self._learn_truth(run)
+            verdicts = verdicts if run.truth is None else self._verdicts(run, pairing, report, feeds, got)
+        report.verdicts += verdicts
+
+    def _run_candidate(self, run: _Run, pairing: Pairing, report: CandidateReport, feeds: Feeds) -> Outputs | None:
+        """The candidate's outputs under the reference's names; None, with the reason in the report, where it does not run."""
+        candidate, limit = pairing.candidate, self._candidate_limit(run)
+        try:
+            if candidate.kind == "engine":
+                return pairing.back(run_engine(candidate.path, feeds, self.options.run_timeout_s))
+            assert candidate.model_path is not None
+            return pairing.back(self._run_twice(candidate, feeds, limit))
+        except EngineUnavailable as error:
+            report.error, report.unavailable = str(error), True
+        except RunFailed as error:
+            lacks_kernel = _NO_KERNEL in error.reason
+            if self._uses_float64_reference or lacks_kernel or candidate.kind == "network":
+                substitute = self._in_float64_instead(candidate, feeds, run.trial.label, error)
+                if substitute is not None:
+                    return pairing.back(substitute)
+            could_not = lacks_kernel or error.timed_out or error.signal is not None
+            if could_not and report.verdicts:
+                self.result.skipped.append(f"{run.trial.label}: {report.label} was not run there: {error.reason}")
+            else:
+                report.error, report.unavailable = f"{run.trial.label}: {error.reason}", could_not
+        return None
+
+    def _candidate_limit(self, run: _Run) -> float | None:
+        left = self._seconds_left()
+        return None if left is None else max(left, _SLOWER * run.seconds, _AT_LEAST_S)
+
+    def _run_twice(self, candidate: Participant, feeds: Feeds, limit: float | None) -> Outputs:
+        """The outputs; a process that was killed, by whomever, is started once more."""
+        assert candidate.model_path is not None
+        try:
+            return self.runner.run(candidate.model_path, feeds, limit_s=limit)
+        except RunFailed as error:
+            if error.signal is None:
+                raise
+            return self.runner.run(candidate.model_path, feeds, limit_s=limit)
+
+    def _verdicts(
+        self, run: _Run, pairing: Pairing, report: CandidateReport, feeds: Feeds, got: Outputs
+    ) -> list[OutputVerdict]:
+        # A module and its export round their constants at different places, so only their runs are held to each other.
+        alike = run.truth is not None and self.reference.recorded is None
+        inner = SliceDistances(run.inner, FLOOR_ULPS * self._ulp(pairing.candidate))
+        watch = inner.watch if pairing.candidate.shares_tensors and not self.options.tolerances else None
+        exact = self._float64(pairing.candidate, feeds, run.trial.label, watch) if alike else None
+        self._look_inside(run, pairing, report, inner)
+        exact_outputs = pairing.back(exact.outputs) if exact else {}
+        return [
+            self._verdict(run, pairing, name, wanted, got.get(name), exact_outputs.get(name))
+            for name, wanted in run.native.items()
+        ]
+
+    def _look_inside(self, run: _Run, pairing: Pairing, report: CandidateReport, found: SliceDistances) -> None:
+        """Remember the inner tensor that is furthest beyond what rounding explains."""
+        names = suspicious(found)
+        if not names or self.reference.model_path is None:
+            return
+        ulp, budget = self._ulp(pairing.candidate), self.options.budget_s
+        kept = InnerTensors({name: run.inner.values[name] for name in names})
+        noise = inner_noise(self.reference.model_path, run.trial.feeds, kept, ulp, budget, _kept_constants(pairing.candidate))
+        worst = worst_difference(found, names, noise) if noise else None
+        if worst is not None and (report.inner is None or worst.share > report.inner.share):
+            report.inner = worst
+
+    def _verdict(
+        self, run: _Run, pairing: Pairing, name: str, wanted: np.ndarray, got: np.ndarray | None, exact: np.ndarray | None
+    ) -> OutputVerdict:
+        measured = Measured(
+            trial=run.trial.label,
+            output=name,
+            wanted=wanted,
+            got=got,
+            truth=None if run.truth is None else run.truth[name],
+            exact=exact,
+            reference_error=self._reference_errors.get(name),
+            known=None if run.truth is not None else self._native_bounds.get(name),
+            ulp=self._ulp(pairing.candidate, wanted, got),
+            is_module=self.reference.recorded is not None,
+        )
+        given = self.options.tolerances.get(name, self.options.tolerances.get(""))
+        verdict = judged(measured, given, self._noise_of(run, pairing, name, measured.ulp))
+        if verdict.bound is not None and run.truth is not None:
+            self._native_bounds[name] = verdict.bound.native
+        return verdict
+
+    def _ulp(self, candidate: Participant, *arrays: np.ndarray | None) -> float:
+        """The coarsest floating type in which the two compute."""
+        models = [model for model in (self.reference.model, candidate.model) if model is not None]
+        stored = {t.data_type for model in models for t in model.graph.initializer}
+        stored |= {kind.dtype for participant in (self.reference, candidate) for kind in participant.inputs().values()}
+        kinds = [onnx.helper.tensor_dtype_to_np_dtype(kind) for kind in stored if kind]
+        plain = [kind for kind in kinds if kind.name in ("float64", "float32", "float16", "bfloat16")]
+        given = [array.dtype for array in arrays if array is not None]
+        return max((epsilon(kind) for kind in (*plain, *given)), default=0.0) or epsilon(np.dtype(np.float32))
+
+    def _noise_of(self, run: _Run, pairing: Pairing, name: str, ulp: float) -> NoiseOf:
+        """Noise of output ``name`` by kind, measured when it is asked for, once a trial."""
+
+        def noise(kind: str) -> list[Distance]:
+            shared = kind == "arithmetic" and self.reference.model_path is not None
+            key = (kind if shared else f"{kind} of {pairing.candidate.label}", ulp)
+            if key not in run.noise:
+                run.noise[key] = self._measured_noise(run, pairing, kind, ulp)
+            return run.noise[key].get(name, [])
+
+        return noise
+
+    def _measured_noise(self, run: _Run, pairing: Pairing, kind: str, ulp: float) -> Noise:
+        """The reference's own noise; that of its export where the reference is a module."""
+        model, feeds, truth = self.reference.model_path, run.trial.feeds, run.truth
+        if model is None:
+            found = self._float64(pairing.candidate, pairing.feeds(run.trial), run.trial.label)
+            model, feeds = pairing.candidate.model_path, pairing.feeds(run.trial)
+            truth = None if found is None else pairing.back(found.outputs)
+        if model is None:
+            return {}
+        if truth is None:
+            return run_noise(self.runner, model, feeds, run.native, ulp) if self.reference.model_path else {}
+        if kind == "arithmetic":
+            return arithmetic_noise(model, feeds, truth, ulp, self.options.budget_s)
+        return constant_noise(model, feeds, truth, ulp, self.options.budget_s, _kept_constants(pairing.candidate))
+
+
+def _kept_constants(candidate: Participant) -> frozenset[bytes]:
+    """Constants that the candidate holds as they are: no rounding of them can make a difference."""
+    if candidate.model is None or candidate.model_path is None:
+        return frozenset()
+    return stored_constants(candidate.model, candidate.model_path.absolute().parent)
+
+
+def _stored(values: np.ndarray, kind: TensorType | None) -> np.ndarray:
+    """``values`` in the type that the file declares, as far as it declares one."""
+    return values if kind is None or not kind.dtype else values.astype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype))

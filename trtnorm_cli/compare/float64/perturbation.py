@@ -1,0 +1,189 @@
+"""Seeded roundings: what finite precision may do to a model, played through in float64.
+
+Stored constants, and what is computed from constants and sizes alone (a cleaner may store it), move by half a unit in the last
+place, to either side. With ``arithmetic`` inputs and results move as well: a result by half a unit, a sum of n terms by what
+adding them one after the other costs. With partial sums s₁ … sₙ and errors of half a unit each, that is about
+
+    0.2·ε·√n·|y|  for terms of one sign,    0.2·ε·√n·rms(y)  for products of mixed signs,
+
+in standard deviations (a random walk of roundings; Higham, Accuracy and Stability of Numerical Algorithms, §2.8 and §4.2).
+Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto
+
+_SUM = 0.2
+# These pass elements on, or choose among them: nothing is rounded.
+_EXACT = frozenset(
+    [
+        "Abs",
+        "Cast",
+        "CastLike",
+        "Clip",
+        "Compress",
+        "Concat",
+        "ConcatFromSequence",
+        "ConstantOfShape",
+        "DepthToSpace",
+        "Dropout",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "GlobalMaxPool",
+        "Identity",
+        "If",
+        "Loop",
+        "Max",
+        "MaxPool",
+        "MaxUnpool",
+        "Min",
+        "Neg",
+        "Optional",
+        "OptionalGetElement",
+        "Pad",
+        "ReduceMax",
+        "ReduceMin",
+        "Relu",
+        "Reshape",
+        "ReverseSequence",
+        "Scan",
+        "Scatter",
+        "ScatterElements",
+        "ScatterND",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceInsert",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "SplitToSequence",
+        "Squeeze",
+        "Tile",
+        "TopK",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+        "Where",
+    ]
+)
+_REDUCTIONS = frozenset(
+    [
+        "GlobalAveragePool",
+        "GlobalLpPool",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceSumSquare",
+    ]
+)
+_NORMALIZATIONS_OF_PLANES = frozenset(("InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization"))
+
+
+class Perturbation:
+    """One draw of roundings with relative half-unit ``half_ulp``; the same seed gives the same draw.
+
+    Constants whose digest is in ``kept`` stay as they are.
+    """
+
+    def __init__(self, half_ulp: float, seed: int, arithmetic: bool, kept: Container[bytes] = frozenset()) -> None:
+        self.half_ulp, self.arithmetic, self._kept = half_ulp, arithmetic, kept
+        self._rng = np.random.default_rng(seed)
+
+    def input(self, value: Any) -> Any:
+        """What is fed: it came from somewhere, rounded."""
+        return self._moved(value, np.abs(value)) if self.arithmetic and _is_floating(value) else value
+
+    def constant(self, value: Any) -> Any:
+        if not _is_floating(value) or digest(value) in self._kept:
+            return value
+        return self._moved(value, np.abs(value))
+
+    def result(self, node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any], value: Any, fixed: bool) -> Any:
+        """``value`` as finite precision might give it; ``fixed`` means that it depends on no input's elements."""
+        if not _is_floating(value) or value.size == 0:
+            return value
+        if node.op_type == "Constant":
+            return self.constant(value)
+        if fixed:
+            return value if node.op_type in _EXACT else self._moved(value, np.abs(value))
+        if not self.arithmetic or node.op_type in _EXACT:
+            return value
+        terms = _summands(node, attributes, inputs, value)
+        size = np.abs(value)
+        if terms > 1:
+            size = size + _rms(inputs[0] if node.op_type in _REDUCTIONS else value) / (
+                math.sqrt(terms) if node.op_type in _REDUCTIONS else 1.0
+            )
+        return self._moved(value, size * max(1.0, 2 * _SUM * math.sqrt(terms)))
+
+    def _moved(self, value: np.ndarray, size: np.ndarray) -> np.ndarray:
+        signs = self._rng.integers(0, 2, np.shape(value)) * 2.0 - 1.0
+        moved = value + self.half_ulp * size * signs
+        return np.where(value == np.rint(value), value, moved)
+
+
+def digest(value: np.ndarray) -> bytes:
+    """What tells a constant, raised to float64, from others; its shape does not count."""
+    return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).digest()
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.float64
+
+
+def _rms(value: np.ndarray) -> float:
+    finite = value[np.isfinite(value)]
+    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+
+
+def _summands(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any], value: np.ndarray) -> float:
+    """How many terms one element of the result adds up; 1 for what works element by element."""
+    kind = node.op_type
+    arrays = [x for x in inputs if isinstance(x, np.ndarray)]
+    if not arrays:
+        return 1.0
+    x = arrays[0]
+    if kind in _REDUCTIONS:
+        return x.size / value.size
+    if kind in _NORMALIZATIONS_OF_PLANES:
+        groups = x.shape[0] * int(attributes.get("num_groups") or (x.shape[1] if x.ndim > 1 else 1))
+        return x.size / max(groups, 1)
+    if kind in ("LayerNormalization", "RMSNormalization"):
+        return math.prod(x.shape[int(attributes.get("axis", -1)) :])
+    if kind in ("Softmax", "LogSoftmax", "LpNormalization", "CumSum"):
+        return max(x.shape, default=1)
+    if kind in ("AveragePool", "LpPool"):
+        return math.prod(attributes.get("kernel_shape") or (1,))
+    if len(arrays) > 1:
+        return _terms_of_products(kind, attributes, arrays)
+    return 1.0
+
+
+def _terms_of_products(kind: str, attributes: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> float:
+    x, weight = arrays[:2]
+    if kind == "MatMul":
+        return x.shape[-1] if x.ndim else 1
+    if kind == "Gemm":
+        return x.shape[0 if attributes.get("transA") else 1]
+    if kind in ("Conv", "DeformConv"):
+        return weight.size / max(weight.shape[0], 1)
+    if kind == "ConvTranspose":
+        return weight.size / max(weight.shape[1], 1)
+    if kind in ("LSTM", "GRU", "RNN"):
+        return weight.shape[-1] + (arrays[2].shape[-1] if len(arrays) > 2 else 0)
+    if kind in ("Attention", "MultiHeadAttention", "Einsum"):
+        return max(x.shape, default=1)
+    return 1.0

@@ -1,0 +1,121 @@
+"""Hold the tensors inside a rewritten model to those of its source, slice by slice, in float64.
+
+A defect in one channel is diluted on its way to the outputs: one of 256 that is off by 1e-4 moves a class score by a few 1e-6,
+next to what rounding moves it by. Where it happens it is 1e-4 of its slice. Rewriting and TensorRT's parser keep the names of
+tensors around what they change, so most tensors of a model have a partner.
+
+The distance of a slice (all elements with one index along one axis) is ‖c − r‖₂ / ‖r‖₂; for slices far smaller than the
+others, a tenth of their root mean square stands for ‖r‖₂. Slices that are percents apart carry another meaning under the same
+name, as when a scale moved across them: what goes wrong there is large, and shows in the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trtnorm_cli.compare.tolerance import allowed_each
+
+FLOOR_ULPS = 8.0
+_OTHER_MEANING = 1e-2
+_SMALL_SLICE = 0.1
+_MOST_SLICES = 1 << 14
+_MOST_BYTES = 1 << 29
+Watch = Callable[[str, object], None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The slice of an inner tensor that is furthest beyond what rounding explains. ``share`` is measured over allowed."""
+
+    tensor: str
+    axis: int
+    index: int
+    distance: float
+    allowed: float
+
+    @property
+    def share(self) -> float:
+        return self.distance / self.allowed
+
+    def text(self) -> str:
+        return (
+            f"inside, {self.tensor} is {self.distance:.2e} away in float64 at index {self.index} of axis {self.axis}, "
+            f"rounding explains {self.allowed:.2e}"
+        )
+
+
+@dataclass
+class InnerTensors:
+    """The reference's tensors by name, up to half a gibibyte of them."""
+
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def keep(self, name: str, value: object) -> None:
+        if isinstance(value, np.ndarray) and value.dtype == np.float64 and self._bytes + value.nbytes <= _MOST_BYTES:
+            self.values[name] = value
+            self._bytes += value.nbytes
+
+
+@dataclass
+class SliceDistances:
+    """Distances of another run from ``reference``, by tensor and axis; of tensors that move at least one slice by ``floor``."""
+
+    reference: InnerTensors
+    floor: float
+    found: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
+
+    def watch(self, name: str, value: object) -> None:
+        wanted = self.reference.values.get(name)
+        if wanted is None or not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.size != wanted.size:
+            return
+        found = slice_distances(wanted, value.reshape(wanted.shape), self.floor)
+        if found:
+            self.found[name] = found
+
+
+def slice_distances(wanted: np.ndarray, got: np.ndarray, floor: float) -> dict[int, np.ndarray]:
+    """The distance of every slice along every axis; nothing where no slice is further than ``floor`` or not all is finite."""
+    difference = got - wanted
+    size = float(np.sqrt(np.mean(np.square(wanted)))) if wanted.size else 0.0
+    most = float(np.max(np.abs(difference), initial=0.0))
+    if not np.isfinite(most) or not np.isfinite(size) or most <= floor * _SMALL_SLICE * size:
+        return {}
+    squares, weights = np.square(difference), np.square(wanted)
+    found = {}
+    for axis, length in enumerate(wanted.shape):
+        if 1 < length <= _MOST_SLICES:
+            others = tuple(i for i in range(wanted.ndim) if i != axis)
+            norms = np.sqrt(np.sum(weights, others))
+            usual = _SMALL_SLICE * float(np.sqrt(np.mean(np.square(norms))))
+            if usual > 0:
+                found[axis] = np.sqrt(np.sum(squares, others)) / np.maximum(norms, usual)
+    return found
+
+
+def suspicious(distances: SliceDistances) -> list[str]:
+    """Tensors with a slice beyond the floor, and none that carries another meaning."""
+    return [
+        name
+        for name, axes in distances.found.items()
+        if axes and distances.floor < max(float(d.max()) for d in axes.values()) < _OTHER_MEANING
+    ]
+
+
+def worst_difference(
+    distances: SliceDistances, names: Iterable[str], noise: Iterable[Mapping[str, Mapping[int, np.ndarray]]]
+) -> Difference | None:
+    """The slice with the largest share of what is allowed; ``noise`` are the slices' distances in perturbed runs."""
+    runs, worst = list(noise), None
+    for name in names:
+        for axis, measured in distances.found[name].items():
+            samples = [run.get(name, {}).get(axis, np.zeros_like(measured)) for run in runs]
+            limits = np.maximum(allowed_each(samples), distances.floor) if samples else np.full_like(measured, distances.floor)
+            index = int(np.argmax(measured / limits))
+            found = Difference(name, axis, index, float(measured[index]), float(limits[index]))
+            if worst is None or found.share > worst.share:
+                worst = found
+    return worst

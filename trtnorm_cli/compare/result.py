@@ -1,0 +1,150 @@
+"""What is compared, how, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trtnorm_cli.compare.inner_tensors import Difference
+from trtnorm_cli.compare.metrics import Metrics
+from trtnorm_cli.compare.tolerance import Bound
+from trtnorm_cli.profile.model import Tolerance
+
+PASSED, FAILED, NOT_COMPARED = "passed", "failed", "not compared"
+
+Feeds = dict[str, np.ndarray]
+Outputs = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of inputs. ``label`` says what is fed; ``optional`` ones were drawn, and the reference may refuse them."""
+
+    label: str
+    feeds: Feeds
+    optional: bool = False
+
+    @property
+    def elements(self) -> int:
+        return sum(array.size for array in self.feeds.values())
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compare.
+
+    ``budget_s`` bounds each float64 run, ``run_timeout_s`` each other run, and ``runs_budget_s`` all of these together: the
+    smallest inputs are run in any case, larger ones while time is left. Only the first ``float64_trials`` trials, the
+    smallest ones, are evaluated in float64 (all by default), and those where a candidate seems to fail without.
+    ``tolerances`` are by output name, '' for all others.
+    """
+
+    by_position: bool = False
+    budget_s: float = 60.0
+    run_timeout_s: float = 300.0
+    memory_bytes: int | None = None
+    runs_budget_s: float | None = None
+    float64_trials: int | None = None
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OutputVerdict:
+    """One output of one candidate in one trial.
+
+    ``native`` compares the candidate with the reference as both ran; ``exact`` is the candidate's distance from the
+    reference when both are evaluated in float64, ``native_distance`` that of its own run from float64 (or from the
+    reference's run where there is no float64). ``bound`` says what was allowed; with ``atol`` and ``rtol`` given, those.
+    ``share`` is measured over allowed. ``passed`` is None, with a ``reason``, where nothing can be said: nothing finite to
+    compare, or rounding alone moves the output by more than a few percent.
+    """
+
+    trial: str
+    output: str
+    native: Metrics
+    native_distance: float
+    exact: float | None
+    reference_error: float | None
+    bound: Bound | None
+    tolerance: Tolerance | None
+    share: float | None
+    passed: bool | None
+    reason: str
+
+
+@dataclass
+class CandidateReport:
+    """All verdicts on one candidate.
+
+    ``error`` says why it could not be run (further); with ``unavailable`` that is no fault of the candidate's. ``inner`` is the
+    inner tensor that is furthest off, of those that are further off than a few units in the last place.
+    """
+
+    label: str
+    kind: str
+    verdicts: list[OutputVerdict] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    error: str | None = None
+    unavailable: bool = False
+    blame: dict[str, Any] | None = None
+    inner: Difference | None = None
+
+    @property
+    def state(self) -> str:
+        """Passed, failed, or not compared: then ``why_not`` has the reason."""
+        if any(v.passed is False for v in self.verdicts) or (self.error is not None and not self.unavailable):
+            return FAILED
+        if self.inner is not None and self.inner.share > 1:
+            return FAILED
+        return PASSED if any(v.passed for v in self.verdicts) else NOT_COMPARED
+
+    @property
+    def passed(self) -> bool:
+        return self.state == PASSED
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing was compared."""
+        reasons = [self.error] if self.error else [f"{v.output} at {v.trial}: {v.reason}" for v in self.verdicts]
+        return reasons[0] if reasons else "no inputs could be run"
+
+
+@dataclass
+class Comparison:
+    """The whole result.
+
+    ``skipped`` names the trials that were not run, ``float64``, by operator, what evaluated the truth; ``inputs`` say what
+    each was drawn from.
+    """
+
+    reference: str
+    trials: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    candidates: list[CandidateReport] = field(default_factory=list)
+    float64: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def judged(self) -> list[CandidateReport]:
+        """The candidates that something can be said of."""
+        return [candidate for candidate in self.candidates if candidate.state != NOT_COMPARED]
+
+    @property
+    def state(self) -> str:
+        """Failed if one candidate did, passed if another one was compared, else not compared."""
+        states = {candidate.state for candidate in self.candidates}
+        return next((state for state in (FAILED, PASSED) if state in states), NOT_COMPARED)
+
+    @property
+    def passed(self) -> bool:
+        return self.state == PASSED
+
+    @property
+    def not_compared(self) -> list[str]:
+        """A line for each candidate of which nothing can be said."""
+        return [f"{c.label}: {c.why_not}" for c in self.candidates if c.state == NOT_COMPARED]
