@@ -12,7 +12,7 @@ import onnx
 from trtnorm_cli.compare.calibration import Noise, arithmetic_noise, constant_noise, inner_noise, run_noise, stored_constants
 from trtnorm_cli.compare.engine_runner import EngineUnavailable, run_engine
 from trtnorm_cli.compare.float64 import Reference, ReferenceUnavailable, evaluate_float64
-from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, Watch, suspicious, worst_difference
+from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, Watch, first_difference, suspicious
 from trtnorm_cli.compare.metrics import Distance, distance
 from trtnorm_cli.compare.participants import Participant, pair_names, require_same_types
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
@@ -262,14 +262,14 @@ class Comparer:
         ]
 
     def _look_inside(self, run: _Run, pairing: Pairing, report: CandidateReport, found: SliceDistances) -> None:
-        """Remember the inner tensor that is furthest beyond what rounding explains."""
+        """Remember the first inner tensor that is further off than rounding explains."""
         names = suspicious(found)
         if not names or self.reference.model_path is None:
             return
         ulp, budget = self._ulp(pairing.candidate), self.options.budget_s
         kept = InnerTensors({name: run.inner.values[name] for name in names})
         noise = inner_noise(self.reference.model_path, run.trial.feeds, kept, ulp, budget, _kept_constants(pairing.candidate))
-        worst = worst_difference(found, names, noise) if noise else None
+        worst = first_difference(found, names, noise) if noise else None
         if worst is not None and (report.inner is None or worst.share > report.inner.share):
             report.inner = worst
 

@@ -28,7 +28,7 @@ Watch = Callable[[str, object], None]
 
 @dataclass(frozen=True)
 class Difference:
-    """The slice of an inner tensor that is furthest beyond what rounding explains. ``share`` is measured over allowed."""
+    """A slice of an inner tensor that is off. ``share`` is measured over allowed."""
 
     tensor: str
     axis: int
@@ -105,17 +105,28 @@ def suspicious(distances: SliceDistances) -> list[str]:
     ]
 
 
-def worst_difference(
+def first_difference(
     distances: SliceDistances, names: Iterable[str], noise: Iterable[Mapping[str, Mapping[int, np.ndarray]]]
 ) -> Difference | None:
-    """The slice with the largest share of what is allowed; ``noise`` are the slices' distances in perturbed runs."""
+    """The worst slice of the first tensor, in the order of execution, that is further off than rounding explains.
+
+    ``noise`` are the slices' distances in perturbed runs. Where none is so far off, the worst slice of all.
+    """
     runs, worst = list(noise), None
     for name in names:
-        for axis, measured in distances.found[name].items():
-            samples = [run.get(name, {}).get(axis, np.zeros_like(measured)) for run in runs]
-            limits = np.maximum(allowed_each(samples), distances.floor) if samples else np.full_like(measured, distances.floor)
-            index = int(np.argmax(measured / limits))
-            found = Difference(name, axis, index, float(measured[index]), float(limits[index]))
-            if worst is None or found.share > worst.share:
-                worst = found
+        found = _worst_slice(name, distances, runs)
+        if worst is None or found.share > worst.share:
+            worst = found
+        if worst.share > 1:
+            break
     return worst
+
+
+def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, Mapping[int, np.ndarray]]]) -> Difference:
+    found = []
+    for axis, measured in distances.found[name].items():
+        samples = [run.get(name, {}).get(axis, np.zeros_like(measured)) for run in runs]
+        limits = np.maximum(allowed_each(samples), distances.floor)
+        index = int(np.argmax(measured / limits))
+        found.append(Difference(name, axis, index, float(measured[index]), float(limits[index])))
+    return max(found, key=lambda difference: difference.share)

@@ -80,7 +80,7 @@ class CandidateReport:
     """All verdicts on one candidate.
 
     ``error`` says why it could not be run (further); with ``unavailable`` that is no fault of the candidate's. ``inner`` is the
-    inner tensor that is furthest off, of those that are further off than a few units in the last place.
+    first inner tensor that is further off than rounding explains, or the worst of those that are off by some units.
     """
 
     label: str

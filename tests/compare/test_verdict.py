@@ -1,0 +1,195 @@
+"""What passes, what fails, and of what nothing can be said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import parse, random, saved
+from trtnorm_cli.compare.comparison import compare
+from trtnorm_cli.compare.float64 import evaluate_float64
+from trtnorm_cli.compare.float64.perturbation import Perturbation
+from trtnorm_cli.compare.metrics import distance
+from trtnorm_cli.compare.participants import onnx_participant
+from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
+from trtnorm_cli.compare.tolerance import Distance, allowed, says_something, share
+from trtnorm_cli.compare.verdict import Measured, judged
+from trtnorm_cli.errors import UsageProblem
+
+EPSILON = 2.0**-23
+
+
+def compared(
+    folder: Path, reference: onnx.ModelProto, candidate: onnx.ModelProto, *feeds: dict, shares_tensors=False, **options
+) -> Comparison:
+    saved(reference, folder / "reference.onnx")
+    saved(candidate, folder / "candidate.onnx")
+    other = replace(onnx_participant(folder / "candidate.onnx"), shares_tensors=shares_tensors)
+    trials = [Trial(f"trial {i}", fed) for i, fed in enumerate(feeds)]
+    further = [replace(trial, label=f"further {i}") for i, trial in enumerate(options.pop("further", []))]
+    return compare(onnx_participant(folder / "reference.onnx"), [other], trials, Options(**options), further)
+
+
+def deep(scale: float = 1.0, layers: int = 12, width: int = 32) -> onnx.ModelProto:
+    """A chain of products with ReLU; ``scale`` is planted in one output channel of the layer in the middle."""
+    weights = {f"w{i}": random(width, width, seed=i) / np.float32(np.sqrt(width / 2)) for i in range(layers)}
+    weights[f"w{layers // 2}"][:, 3] *= np.float32(scale)
+    body = " ".join(f"p{i} = MatMul({'x' if not i else f'r{i - 1}'}, w{i}) r{i} = Relu(p{i})" for i in range(layers))
+    return parse(f"g (float[N, {width}] x) => (float[N, {width}] y) {{ {body} y = Softmax(r{layers - 1}) }}", weights)
+
+
+X = {"x": random(2, 32)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_constants_that_were_rounded_otherwise_are_no_defect(tmp_path, seed):
+    """Every weight one unit in the last place off, as after arithmetic in float32."""
+    reference, candidate = deep(), deep()
+    rng = np.random.default_rng(seed)
+    for tensor in candidate.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        moved = np.nextafter(values, np.where(rng.integers(0, 2, values.shape) == 1, np.inf, -np.inf).astype(np.float32))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
+    found = compared(tmp_path, reference, candidate, X, shares_tensors=True)
+    assert found.state == PASSED, found.candidates[0]
+    assert found.candidates[0].verdicts[0].share < 1
+
+
+def test_one_channel_off_by_1e_4_is_found_inside_far_beyond_rounding(tmp_path):
+    found = compared(tmp_path, deep(), deep(1.0001), {"x": random(64, 32)}, shares_tensors=True)
+    report = found.candidates[0]
+    assert found.state == FAILED
+    assert report.inner is not None
+    assert (report.inner.tensor, report.inner.axis, report.inner.index) == ("p6", 1, 3)
+    assert report.inner.share > 25, "and 400 times what rounding did"
+    assert report.inner.distance == pytest.approx(1e-4, rel=0.01)
+
+
+def test_tensors_of_one_name_and_another_meaning_are_no_defect(tmp_path):
+    """A scale that moved across an operator: inside everything differs, at the output nothing does."""
+    before = parse("g (float[N, 4] x) => (float[N, 4] y) { s = Mul(x, k) r = Relu(s) y = Identity(r) }", {"k": random(4) ** 2})
+    after = parse("g (float[N, 4] x) => (float[N, 4] y) { s = Relu(x) r = Mul(s, k) y = Identity(r) }", {"k": random(4) ** 2})
+    found = compared(tmp_path, before, after, {"x": random(3, 4)}, shares_tensors=True)
+    assert found.state == PASSED
+
+
+def test_users_own_models_are_held_to_their_outputs_alone(tmp_path):
+    found = compared(tmp_path, deep(), deep(1 + 1e-6), X)
+    assert found.candidates[0].inner is None
+
+
+NAN = "g (float[N, 4] x) => (float[N, 4] y) { a = Neg(x) b = Abs(x) c = Sub(a, b) y = Sqrt(c) }"
+
+
+def test_nan_against_nan_compares_nothing(tmp_path):
+    model = parse(NAN)
+    found = compared(tmp_path, model, model, {"x": 1 + random(2, 4) ** 2})
+    assert found.state == NOT_COMPARED
+    assert "nothing in it is finite" in found.not_compared[0]
+    assert found.candidates[0].verdicts[0].passed is None
+
+
+def test_other_data_is_tried_where_nothing_can_be_said(tmp_path):
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Log(x) }")
+    found = compared(
+        tmp_path, model, model, {"x": -1 - random(2, 4) ** 2}, further=[Trial("", {"x": 1 + random(2, 4) ** 2}), Trial("", X)]
+    )
+    assert found.state == PASSED
+    assert found.trials == ["trial 0", "further 0"], "and no more than needed"
+
+
+def test_finite_where_the_reference_is_not_is_a_difference(tmp_path):
+    found = compared(tmp_path, parse(NAN), parse(NAN.replace("Sqrt", "Neg")), {"x": 1 + random(2, 4) ** 2})
+    assert found.state == FAILED
+
+
+def measured(got: float, exact: float | None = 1.0, kind: type = np.float32) -> Measured:
+    """An output that should be 1 everywhere, and is 1 where the reference runs."""
+    ones = np.ones(8, np.float32)
+    exactly = None if exact is None else np.full(8, exact)
+    truth = None if exact is None else np.ones(8)
+    error = None if exact is None else Distance(0, 0)
+    return Measured("at", "y", ones, np.full(8, got, kind), truth, exactly, error, None, EPSILON, False)
+
+
+@pytest.mark.parametrize(
+    ("got", "exact", "noise", "passed"),
+    [
+        (1 + 1e-6, 1.0, 0.0, True),
+        (1 + 1e-4, 1.0, 0.0, False),
+        (1 + 1e-4, 1.0, 1e-4, True),
+        (1.0, 1 + 1e-6, 1e-8, False),
+        (1.0, 1 + 1e-6, 1e-6, True),
+        (1.5, None, 0.3, None),
+        (9.0, None, 0.3, False),
+    ],
+    ids=["close", "far", "noisy", "another function", "noisy constants", "useless", "beyond doubt"],
+)
+def test_the_bound_follows_the_noise(got, exact, noise, passed):
+    """Where rounding alone moves an output by percents, agreement says nothing."""
+    found = judged(measured(got, exact), None, lambda kind: [Distance(noise, noise)] * 4)
+    assert found.passed is passed, found
+    assert (found.reason == "") == (passed is True)
+
+
+def test_a_candidate_of_a_coarser_type_that_cannot_compute_the_model_fails():
+    m = replace(measured(1.01, 1.0), wanted=np.ones(8))
+    found = judged(m, None, lambda kind: [Distance(0.5, 0.5)] * 4)
+    assert found.passed is False
+    assert "it needs float64 and computes in float32" in found.reason
+
+
+def test_larger_trials_wait_for_time_that_is_left(tmp_path):
+    found = compared(tmp_path, deep(), deep(), X, {"x": random(3, 32)}, runs_budget_s=1e-9)
+    assert found.trials == ["trial 0"]
+    assert found.skipped == ["trial 1: not run, the 1e-09 s for runs were used up"]
+    assert found.state == PASSED
+
+
+def test_a_reference_that_runs_nowhere_is_an_error(tmp_path):
+    model = parse("g (float[N, 32] x) => (float[N, 32] y) { y = Gather<axis = 0>(x, i) }", {"i": np.array([7], np.int64)})
+    with pytest.raises(UsageProblem, match="the reference does not run"):
+        compared(tmp_path, model, model, X, budget_s=0.0)
+
+
+def test_a_reference_that_runs_at_some_shapes_is_compared_there(tmp_path):
+    model = parse("g (float[N, 32] x) => (float[M, 32] y) { y = Gather<axis = 0>(x, i) }", {"i": np.array([2], np.int64)})
+    found = compared(tmp_path, model, model, X, {"x": random(4, 32)})
+    assert found.state == PASSED
+    assert found.trials == ["trial 1"]
+    assert "trial 0: the reference does not run there" in found.skipped[0]
+
+
+def test_noise_grows_with_depth_and_is_seeded():
+    feeds = {"x": random(64, 32)}
+
+    def moved(layers: int, seed: int) -> float:
+        model = deep(layers=layers)
+        truth = evaluate_float64(model, feeds).outputs["y"]
+        other = evaluate_float64(model, feeds, perturbation=Perturbation(EPSILON / 2, seed, arithmetic=True)).outputs["y"]
+        return distance(truth, other).relative_l2
+
+    assert moved(24, 0) > moved(2, 0) > 1e-8
+    assert moved(4, 1) == moved(4, 1) != moved(4, 2)
+
+
+def test_whole_numbers_and_constants_that_are_kept_stay():
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Pow(x, e) }", {"e": np.full(4, 2, np.float32)})
+    feeds = {"x": random(2, 4)}
+    truth = evaluate_float64(model, feeds).outputs["y"]
+    moved = evaluate_float64(model, feeds, perturbation=Perturbation(1e-3, 0, arithmetic=False)).outputs["y"]
+    assert np.array_equal(truth, moved)
+
+
+def test_scatter_of_the_runs_widens_the_bound():
+    even = [Distance(1e-7, 1e-7)] * 4
+    uneven = [Distance(1e-7, 1e-7), Distance(1e-8, 1e-8)]
+    assert allowed(even).relative_l2 == pytest.approx(3e-7)
+    assert allowed(uneven).relative_l2 == pytest.approx(8 * 3e-7)
+    assert share(Distance(1e-7, 6e-7), allowed(even)) == pytest.approx(2)
+    assert share(Distance(0, 0), Distance(0, 0)) == 0
+    assert not says_something(Distance(0.43, 0.1), np.dtype(np.float32))
