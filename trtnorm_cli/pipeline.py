@@ -35,7 +35,7 @@ from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
 from trtnorm_cli.prepare import Prepared
 from trtnorm_cli.report.compare import comparison_json, verdict_lines
-from trtnorm_cli.rewrite.kernels import fewest_kernels, is_put_to_choice
+from trtnorm_cli.rewrite.kernels import fewest_kernels, is_put_to_choice, why_more
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, require_valid
 from trtnorm_cli.rewrite.search import Cost
 
@@ -180,7 +180,8 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
             if options.require_compare:
                 _require_compared(comparison)
         manifest = make_manifest(prepared, rewriting, result, files, beside / engine.name, engine)
-        manifest["optimize"] = {"policy": workshop.settings.optimize, "chosen": choice, "before": before}
+        policy, more = workshop.settings.optimize, _why_more(workshop, rewriting, result, before)
+        manifest["optimize"] = {"policy": policy, "chosen": choice, "before": before, "more": more}
         manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
         manifest["warnings"] += notes
         facts = BackendFacts(result.backend, result.version, devices=result.devices)
@@ -264,6 +265,14 @@ def _require_compared(comparison: Comparison) -> None:
             where="\n".join(comparison.not_compared),
             hint="without `--require-compare` the build ends with a warning instead",
         )
+
+
+def _why_more(workshop: Workshop, rewriting: Rewriting, result: BuildResult, before: dict[str, Any] | None) -> str | None:
+    """Why it still does in the end; None where it does not."""
+    if before is None or not _is_worse(result, before):
+        return None
+    counts = len(launched(result.kernels)), sum(before["kernels_by_type"].values())
+    return why_more(*counts, workshop.settings.optimize, rewriting.changes)
 
 
 def _require_within_tolerance(comparison: Comparison) -> None:

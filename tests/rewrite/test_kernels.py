@@ -14,6 +14,7 @@ from onnx import parser
 from tests.models import batchnorm, parse, random
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.report.build import summary_rows
 from trtnorm_cli.rewrite.kernels import fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop
 from trtnorm_cli.rewrite.search import Cost
@@ -119,6 +120,8 @@ def test_changes_that_take_kernels_are_taken_back(
     before = launches(auto["optimize"]["before"])
     assert launches(always["network"]) > before, "or the test shows nothing"
     assert launches(auto["network"]) <= before
+    assert auto["optimize"]["more"] is None
+    assert "optimize: always makes every change" in always["optimize"]["more"]
     assert auto["optimize"]["chosen"]["every change"]["launches"] == launches(always["network"])
     assert always["optimize"]["chosen"] is None
 
@@ -140,6 +143,8 @@ def test_batchnorms_are_folded_also_where_it_takes_a_kernel(
     assert [change["rule"] for change in manifest["changes"]] == ["fold-batchnorm-conv"] * 2
     assert launches(manifest["network"]) > launches(manifest["optimize"]["before"])
     assert manifest["optimize"]["chosen"] is None
+    assert "1 more kernel than without optional changes: 2 BatchNormalizations are folded" in manifest["optimize"]["more"]
+    assert dict(summary_rows(manifest))["  more kernels"] == manifest["optimize"]["more"]
 
 
 @pytest.mark.rtx

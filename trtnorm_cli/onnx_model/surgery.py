@@ -18,6 +18,7 @@ import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, constant_to_onnx_tensor
 
+from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.walk import subgraphs
 
@@ -200,6 +201,8 @@ def _new_initializers(graph: gs.Graph, protos: dict[int, onnx.NodeProto], known:
 
 def _constant_node_value(node: onnx.NodeProto, folder: Path | None) -> np.ndarray | None:
     """The value of a ``Constant`` node, whichever of its attributes holds it; None for strings and sparse tensors."""
+    if not node.attribute:
+        raise ModelError("a Constant node holds no value", f"node {node.name or node.output[0]}", "export the model again")
     attribute = node.attribute[0]
     readers = {
         "value": lambda: numpy_helper.to_array(attribute.t, base_dir=str(folder or "")),

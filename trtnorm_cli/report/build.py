@@ -94,6 +94,8 @@ def _optimize_rows(optimize: dict[str, Any]) -> list[tuple[str, str]]:
     if before is not None:
         kernels = f"{sum(before['kernels_by_type'].values())}: {counts_text(before['kernels_by_type'])}"
         rows.append(("  without rewriting", before["reason"] or f"{kernels}; {bytes_text(before['engine_bytes'])}"))
+    if optimize.get("more"):
+        rows.append(("  more kernels", optimize["more"]))
     if chosen is not None:
         launches = ", ".join(f"{name} {chosen[name]['launches']}" for name in ("every change", "no change", "chosen"))
         rows.append(

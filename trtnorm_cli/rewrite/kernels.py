@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop
 from trtnorm_cli.rewrite.rule import Change
-from trtnorm_cli.rewrite.rules import rule_named
+from trtnorm_cli.rewrite.rules import (
+    fold_batchnorm_conv,
+    fold_batchnorm_conv_transpose,
+    fold_batchnorm_downstream,
+    fold_batchnorm_gemm,
+    fold_batchnorm_upstream,
+)
 from trtnorm_cli.rewrite.search import Cost, choose
 
+# What folds a BatchNormalization into the weights of an operator before or behind it.
+FOLDS = (
+    fold_batchnorm_conv.RULE.name,
+    fold_batchnorm_conv_transpose.RULE.name,
+    fold_batchnorm_gemm.RULE.name,
+    fold_batchnorm_upstream.RULE.name,
+    fold_batchnorm_downstream.RULE.name,
+)
 Measure = Callable[[Rewriting], Cost]
 
 
@@ -26,12 +40,28 @@ class Chosen:
 
 
 def is_put_to_choice(change: Change) -> bool:
-    """True for an optional change that ``optimize: auto`` may take back: any but those of a BatchNormalization.
+    """True for an optional change that ``optimize: auto`` may take back: any but those that fold a BatchNormalization away.
 
     Folded, its convolution is a kernel that comes with TensorRT; beside it, one that is compiled when the engine is loaded.
-    That is worth a launch, where there is one more at all.
+    That is worth a launch, where there is one more at all. Where a scale and shift stays, nothing is folded.
     """
-    return change.optional and "BatchNormalization" not in rule_named(change.rule).pattern.types
+    return change.optional and change.rule not in FOLDS
+
+
+def why_more(now: int, before: int, policy: str, changes: Iterable[Change]) -> str | None:
+    """Why an engine launches ``now`` kernels where one without optional changes launches ``before``; None if it is no more."""
+    if now <= before:
+        return None
+    more = f"{now - before} more kernel{'s' if now - before > 1 else ''} than without optional changes"
+    if policy == "always":
+        return f"{more}: optimize: always makes every change, whatever it costs"
+    folds = sum(change.optional and not is_put_to_choice(change) for change in changes)
+    if policy == "auto" and folds:
+        return (
+            f"{more}: {folds} BatchNormalizations are folded all the same, because their convolutions then come compiled with "
+            "TensorRT; for the fewest kernels, say optimize: kernels in the build profile"
+        )
+    return f"{more}: the builds of the search did not tell which change takes them; optimize: never makes none"
 
 
 def fewest_kernels(

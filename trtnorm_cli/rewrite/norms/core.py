@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
-from trtnorm_cli.rewrite.norms.evaluation import REDUCTIONS, Evaluation, Known, axes_of, pooled_axes
+from trtnorm_cli.rewrite.norms.evaluation import REDUCTIONS, Evaluation, Known, axes_of, counted, pooled_axes
 from trtnorm_cli.rewrite.norms.formula import Formula, formula_of
 from trtnorm_cli.rewrite.norms.polynomial import Polynomial
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
@@ -207,7 +207,8 @@ def _native_axes(node: gs.Node, rank: int) -> tuple[int, ...] | None:
     if node.op == "InstanceNormalization":
         return tuple(range(2, rank)) or None
     if node.op == "MeanVarianceNormalization":
-        return tuple(sorted(int(axis) % rank for axis in node.attrs.get("axes", [0, 2, 3])))
+        return counted(node.attrs.get("axes", [0, 2, 3]), rank)
     if node.op in ("LayerNormalization", "RMSNormalization"):
-        return tuple(range(int(node.attrs.get("axis", -1)) % rank, rank))
+        first = counted([node.attrs.get("axis", -1)], rank)
+        return None if first is None else tuple(range(first[0], rank))
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -85,7 +85,13 @@ def axes_of(node: gs.Node, known: Known) -> tuple[int, ...] | None:
             return None
     if not stated:
         return () if node.attrs.get("noop_with_empty_axes", 0) else tuple(range(len(shape)))
-    return tuple(sorted(int(axis) % len(shape) for axis in stated))
+    return counted(stated, len(shape))
+
+
+def counted(axes: Iterable[int], rank: int) -> tuple[int, ...] | None:
+    """``axes`` in order, counted from the front; None where there is no such axis."""
+    stated = [int(axis) for axis in axes]
+    return tuple(sorted(axis % rank for axis in stated)) if all(-rank <= axis < rank for axis in stated) else None
 
 
 def pooled_axes(node: gs.Node, known: Known) -> tuple[int, ...] | None:
@@ -213,7 +219,7 @@ class Evaluation:
         stated, of = self.known.integers(gather.inputs[1]), shape.inputs[0]
         if stated is None or not (of is self.data or id(of) in self.values) or not self.is_data_shaped(of):
             return False
-        return tuple(sorted(axis % len(self.shape) for axis in stated)) == self.axes
+        return counted(stated, len(self.shape)) == self.axes
 
     def _spreads(self, shape: Shape) -> bool:
         """True when a tensor of ``shape`` broadcasts to the shape of the data without making it larger."""

@@ -40,8 +40,8 @@ class View:
 
         ``inner`` is the shape in the view, ``shape`` that of the source.
         """
-        if values.size == 1:
-            return values.reshape(())
+        if values.size and (values == values.reshape(-1)[0]).all():
+            return values.reshape(-1)[0].reshape(())
         if values.ndim > len(inner):
             return None
         values = values.reshape((1,) * (len(inner) - values.ndim) + values.shape)

@@ -84,8 +84,9 @@ class Arithmetic:
         return NewNode("Cast", (tensor,), {"to": self.data_type}, role=role)
 
     def lowered(self, a: Operand, data_type: int, role: str = "cast_back") -> NewNode:
-        """The node ``a`` in the type ``data_type``."""
-        assert isinstance(a, NewNode), "something of run time is in every replacement"
+        """The node ``a`` in the type ``data_type``; one that makes it, where all of it is constant."""
+        if not isinstance(a, NewNode):
+            a = NewNode("Identity", (self.operand(a, "value"),), role="value")
         return a if data_type == self.data_type else NewNode("Cast", (a,), {"to": data_type}, role=role)
 
 

@@ -56,7 +56,7 @@ def parameters_are_vectors(m: Match) -> str | None:
 def groups_divide_channels(m: Match) -> str | None:
     """the number of groups divides the number of channels, as far as that is known."""
     count, channels = groups(m), channel_count(m)
-    if count is not None and (channels is None or channels % count == 0):
+    if count and (channels is None or channels % count == 0):
         return None
     return f"{describe(m.root)} has {count} groups for {channels} channels"
 

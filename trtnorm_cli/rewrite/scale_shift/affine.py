@@ -83,7 +83,12 @@ def affine(scale: np.ndarray, shift: np.ndarray) -> Affine:
 
 
 def per_channel(scale: np.ndarray, shift: np.ndarray, rank: int, axis: int = 1) -> Affine:
-    """One value per element along ``axis`` of a tensor of ``rank``; the arrays are vectors of one length."""
+    """One value per element along ``axis`` of a tensor of ``rank``; the arrays are vectors of one length.
+
+    Raises ``Refused`` where there is no such axis.
+    """
+    if axis >= rank:
+        raise Refused(f"there is a scale for each element of axis {axis}, but the data has {rank} axes")
     shape = [1] * rank
     shape[axis] = scale.size
     return affine(scale.reshape(shape), shift.reshape(shape))

@@ -49,11 +49,11 @@ def layouts(op: Operation) -> tuple[Shape, Shape]:
 def _copied_sizes(op: Operation, first: Shape) -> Shape | None:
     """The sizes that the operator takes over from its input or states, as far as that can be told."""
     if op.op == "Squeeze" and op.axes(1) is not None:
-        gone = {axis % len(first) for axis in op.axes(1) or ()}
+        gone = set(op.counted(op.axes(1) or (), len(first)))
         return tuple(size for axis, size in enumerate(first) if axis not in gone)
     if op.op == "Unsqueeze":
         rank = len(first) + len(op.axes(1) or ())
-        made = {axis % rank for axis in op.axes(1) or ()}
+        made = set(op.counted(op.axes(1) or (), rank))
         rest = iter(first)
         return tuple(1 if axis in made else next(rest) for axis in range(rank))
     return _stated_sizes(op, first) if op.op == "Reshape" else None

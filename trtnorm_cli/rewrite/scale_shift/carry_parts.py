@@ -141,7 +141,7 @@ def _slices(op: Operation, rank: int) -> dict[int, slice]:
         starts, ends, axes, steps = op.attr("starts"), op.attr("ends"), op.attr("axes"), None
     else:
         starts, ends, axes, steps = op.weight(1), op.weight(2), op.constant(3), op.constant(4)
-    chosen_axes = range(len(starts)) if axes is None else [int(axis) % rank for axis in axes]
+    chosen_axes = range(len(starts)) if axes is None else op.counted(axes, rank)
     strides = [1] * len(starts) if steps is None else [int(step) for step in steps]
     return {
         axis: slice(int(start), int(end), step)

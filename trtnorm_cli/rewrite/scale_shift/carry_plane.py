@@ -31,7 +31,7 @@ def reduce(op: Operation, given: Affine, back: bool) -> Affine:
     axes = op.axes(1)
     if not axes and op.attr("noop_with_empty_axes", 0):
         return given
-    reduced = sorted({axis % rank for axis in axes} if axes else range(rank))
+    reduced = sorted(set(op.counted(axes, rank)) if axes else range(rank))
     if op.op == "ReduceMax":
         _require_no_negative_scale(op, given)
     keeps = bool(op.attr("keepdims", 1))
@@ -60,7 +60,7 @@ def pad(op: Operation, given: Affine, back: bool) -> Affine:
     mode = op.text("mode", "constant")
     stated = op.attr("pads") if op.opset < 11 else op.weight(1).tolist()
     axes = None if op.opset < 18 else op.constant(3)
-    padded_axes = range(given.rank) if axes is None else [int(axis) % given.rank for axis in axes]
+    padded_axes = range(given.rank) if axes is None else op.counted(axes, given.rank)
     begins, ends = np.reshape(np.asarray(stated), (2, -1)).tolist()
     padded = [axis for axis, begin, end in zip(padded_axes, begins, ends, strict=True) if begin or end]
     if any(axis in padded for axis in given.axes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,16 @@ class Operation:
         return self._shape(self.node.outputs[index])
 
     def axis(self, name: str, default: int, rank: int) -> int:
-        """The attribute ``name`` as an axis counted from the front."""
-        return int(self.attr(name, default)) % rank
+        """The attribute ``name`` as an axis counted from the front. Raises ``Refused`` where there is no such axis."""
+        return self.counted([int(self.attr(name, default))], rank)[0]
+
+    def counted(self, axes: Iterable[int], rank: int) -> list[int]:
+        """``axes`` counted from the front. Raises ``Refused`` where there is no such axis."""
+        stated = [int(axis) for axis in axes]
+        for axis in stated:
+            if not -rank <= axis < rank:
+                raise Refused(f"{self.name} works on axis {axis} of a tensor with {rank} axes")
+        return [axis % rank for axis in stated]
 
     def text(self, name: str, default: str) -> str:
         """A string attribute."""

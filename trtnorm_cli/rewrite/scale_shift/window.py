@@ -39,10 +39,15 @@ class Window:
 
 
 def window_of(op: Operation, sizes: tuple[int, ...]) -> Window:
-    """The window of a Conv with a kernel of ``sizes``. Raises ``Refused`` when the padding depends on the size of the input."""
+    """The window of a Conv with a kernel of ``sizes``.
+
+    Raises ``Refused`` when the padding depends on the size of the input, and for a window of another rank than the kernel.
+    """
     rank = len(sizes)
     strides = tuple(int(s) for s in op.attr("strides") or (1,) * rank)
     dilations = tuple(int(d) for d in op.attr("dilations") or (1,) * rank)
+    if not rank or {len(strides), len(dilations), len(op.attr("pads") or (0,) * 2 * rank) / 2} != {rank}:
+        raise Refused(f"the window of {op.name} does not fit its kernel {list(sizes)}")
     auto = op.text("auto_pad", "NOTSET")
     if auto in ("NOTSET", "VALID", ""):
         pads = (0,) * 2 * rank if auto == "VALID" else tuple(int(p) for p in op.attr("pads") or (0,) * 2 * rank)
