@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from benchmarks.repaired_file_list import FILES, BrokenFile, sound_model
@@ -80,3 +81,31 @@ def test_weights_listed_as_inputs_before_ir_version_4_are_no_inputs(tmp_path):
     read = loaded(made, tmp_path).proto
     assert [value.name for value in read.graph.input] == ["x"]
     assert read.ir_version >= 4
+
+
+def test_constants_of_one_name_are_no_reason_to_mend(tmp_path):
+    made = parse(
+        """g (float[3] x) => (float[3] y) {
+            one = Constant<value_float = 1.0>() two = Constant<value_float = 2.0>() a = Mul(x, two) y = Add(a, one)
+        }"""
+    )
+    for node in made.graph.node[:2]:
+        node.name = "n"
+    x = np.ones(3, np.float32)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], 3 * x)
+    assert loaded(made, tmp_path).runs_unmended
+
+
+def test_nodes_of_one_name_in_a_branch_are_named_apart(tmp_path):
+    made = parse(
+        """g (float[3] x, bool b) => (float[3] y) {
+            y = If (b) <then_branch = t () => (float[3] p) { a = Neg (x) p = Abs (a) },
+                        else_branch = e () => (float[3] q) { q = Exp (x) }>
+        }"""
+    )
+    for node in made.graph.node[0].attribute[0].g.node:
+        node.name = "n"
+    read = loaded(made, tmp_path)
+    assert [node.name for node in read.proto.graph.node[0].attribute[0].g.node] == ["n", "n_2"]
+    assert not read.runs_unmended

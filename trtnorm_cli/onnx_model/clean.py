@@ -18,6 +18,7 @@ from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.infer import add_inferred_shapes, checker_objection
 from trtnorm_cli.onnx_model.plugin_functions import is_own
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
+from trtnorm_cli.onnx_model.scans import without_refused_scans
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 
 if TYPE_CHECKING:
@@ -47,6 +48,17 @@ def clean(model: onnx.ModelProto, base_dir: Path | None = None) -> Cleaning:
     Raises ``ModelError`` when external data is missing, when a function cannot be inlined, and for sparse tensors.
     """
     _refuse_what_would_be_lost(model)
+    cleaning = _clean_or_leave_constants(model, base_dir)
+    changed, unrolled, stateful = without_refused_scans(cleaning.model)
+    if changed is cleaning.model:
+        return cleaning
+    again = _clean_or_leave_constants(changed, base_dir)
+    scans = {"Scans unrolled": unrolled, "Scans given a state": stateful}
+    counts = Counter(cleaning.counts) + Counter(again.counts) + Counter(scans)
+    return Cleaning(again.model, dict(counts), tuple(dict.fromkeys((*cleaning.notes, *again.notes))))
+
+
+def _clean_or_leave_constants(model: onnx.ModelProto, base_dir: Path | None) -> Cleaning:
     try:
         return _clean(model, base_dir, folding=True)
     except _FoldingFailed as failure:

@@ -94,13 +94,15 @@ def name_graphs(model: onnx.ModelProto) -> list[str]:
 
 
 def name_nodes_apart(model: onnx.ModelProto) -> list[str]:
-    """Number the later ones of several nodes with one name."""
+    """Number the later ones of several nodes with one name. Runtimes do not mind the name of a Constant."""
     renamed = []
     for graph in all_graphs(model.graph):
         taken = {node.name for node in graph.node}
         seen: set[str] = set()
         for node in graph.node:
-            if node.name and node.name in seen:
+            if node.op_type == "Constant" or not node.name:
+                continue
+            if node.name in seen:
                 renamed.append(node.name)
                 node.name = _free(node.name, taken)
             seen.add(node.name)
