@@ -66,6 +66,22 @@ def test_a_value_that_chooses_a_branch_is_given(tmp_path):
     assert [node.op_type for node in ready.rewrite().model.graph.node] == ["Relu"]
 
 
+@pytest.mark.rtx
+def test_a_size_that_decides_the_rank_of_a_result_is_one_size(tmp_path):
+    """What TorchScript writes for a squeeze of an axis that may be 1."""
+    text = """g (float[?, 4, L] x) => (float[] y) {
+        s = Shape(x) zero = Constant<value = int64 {0}>() n = Gather(s, zero) one = Constant<value = int64 {1}>()
+        axes = Constant<value = int64[1] {0}>() single = Equal(n, one)
+        y = If(single) <
+            then_branch = a () => (float[?, ?] t) { t = Squeeze(x, axes) },
+            else_branch = b () => (float[?, ?, ?] e) { e = Relu(x) }>
+    }"""
+    ready, written = made(parse(text), tmp_path)
+    assert [corner[0] for corner in ready.fitted.profiles[0].shapes["x"]] == [1, 1, 1]
+    assert "x[0] has one size: it decides between branches whose results differ in rank" in written
+    assert run(["build", str(tmp_path / "m.onnx"), "--profile", str(tmp_path / "cfg.yaml"), "--no-compare"]) == 0
+
+
 def test_an_input_of_unknown_rank_gets_one_that_runs(tmp_path):
     model = parse("g (float[N, 3, L] x) => (float[] y) { y = Conv(x, w) }", {"w": random(4, 3, 3)})
     model.graph.input[0].type.tensor_type.ClearField("shape")

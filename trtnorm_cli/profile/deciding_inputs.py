@@ -8,7 +8,11 @@ from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.onnx_model.walk import all_nodes
 
 _COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})
-_LOGIC = frozenset({"Not", "And", "Or", "Xor", "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ReduceMax", "ReduceMin"})
+_LOGIC = frozenset({"Not", "And", "Or", "Xor"})
+# With one element there is one to take.
+_KEEP = frozenset(
+    {"Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Gather", "Slice", "ReduceMax", "ReduceMin"}
+)
 _TYPES = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
 
 
@@ -32,7 +36,7 @@ def _followed(model: onnx.ModelProto, name: str, constants: dict[str, int]) -> t
     """The conditions that are computed from the input ``name``, and the numbers that it is compared with on the way."""
     reached, compared = {name}, []
     for node in model.graph.node:
-        if reached.isdisjoint(node.input) or node.op_type not in _COMPARISONS | _LOGIC:
+        if reached.isdisjoint(node.input) or node.op_type not in _COMPARISONS | _LOGIC | _KEEP:
             continue
         reached.update(node.output)
         if node.op_type in _COMPARISONS:

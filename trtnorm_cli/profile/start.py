@@ -20,6 +20,7 @@ from trtnorm_cli.shapes.repair import legal_sizes, repaired
 from trtnorm_cli.shapes.solve import LegalSizes
 
 _STEPS = (64, 32, 16, 8, 4)
+_DECIDES = "has one size: it decides between branches whose results differ in rank"
 
 
 def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mapping[str, DimRange] | None = None) -> Start:
@@ -28,7 +29,9 @@ def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mappi
     Dimensions that are ``known`` keep their values, and the others are made to go with them.
     """
     found = propagate(model)
-    usual = {**_within_reach(found, default_ranges(inputs)), **(known or {})}
+    settled = frozenset(name for condition in found.decisions for name in condition.symbols)
+    single = {name: DimRange(min=1, opt=1, max=1) for name in default_ranges(inputs) if name in settled}
+    usual = {**_within_reach(found, default_ranges(inputs)), **single, **(known or {})}
     decisions = deciding_inputs(model)
     elements = {**shape_inputs(found), **dict.fromkeys(decisions, 1)}
     values: dict[str, Corners] = {value_symbol(name, i): (1, 1, 1) for name, count in elements.items() for i in range(count)}
@@ -44,7 +47,7 @@ def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mappi
     return Start(
         {name: _range(fitting[name], legal[name], dim) for name, dim in usual.items()},
         {name: value_range([fitting[value_symbol(name, i)] for i in range(count)]) for name, count in elements.items()},
-        _rules(usual, legal),
+        {**_rules(usual, legal), **{name: f"{name} {_DECIDES}" for name in single}},
     )
 
 

@@ -36,11 +36,13 @@ class Propagation:
     """Symbolic types of the top-level tensors by name, and all constraints in the order of the graph.
 
     ``unread`` are the nodes of whose outputs nothing is known: an operator without a rule, or sizes that data decide.
+    ``decisions`` are conditions, on sizes, between branches whose results differ in rank: TensorRT wants them settled.
     """
 
     tensors: Mapping[str, SymbolicTensor] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    decisions: list[Expr] = field(default_factory=list)
 
 
 def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None) -> Propagation:
@@ -55,7 +57,7 @@ def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None) -> 
     walk = _Walk(model, opset)
     walk.enter(model.graph, lows or {})
     walk.run(model.graph)
-    return Propagation(walk.tensors, list(dict.fromkeys(walk.constraints)), walk.unread)
+    return Propagation(walk.tensors, list(dict.fromkeys(walk.constraints)), walk.unread, walk.decisions)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -71,6 +73,7 @@ class _Walk:
         self.tensors: ChainMap[str, SymbolicTensor] = ChainMap()
         self.constraints: list[Constraint] = []
         self.unread: list[str] = []
+        self.decisions: list[Expr] = []
         # Constraints hold where this does; None where they may not be demanded at all.
         self._guard: Size | None = 1
 
@@ -146,7 +149,10 @@ class _Walk:
             return self._body(branches["then_branch" if condition else "else_branch"], (), 1)
         then = self._body(branches["then_branch"], (), condition)
         otherwise = self._body(branches["else_branch"], (), None if condition is None else negation(condition))
-        return [_merged(a, b, condition) for a, b in zip(then, otherwise, strict=True)]
+        pairs = list(zip(then, otherwise, strict=True))
+        if isinstance(condition, Expr) and any(a.shape and b.shape and len(a.shape) != len(b.shape) for a, b in pairs):
+            self.decisions.append(condition)
+        return [_merged(a, b, condition) for a, b in pairs]
 
     def _loop(self, node: onnx.NodeProto, inputs: list[SymbolicTensor | None]) -> list[SymbolicTensor]:
         body = next(a.g for a in node.attribute if a.name == "body")
