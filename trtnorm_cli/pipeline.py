@@ -7,13 +7,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.build.attempt import Attempt, isolated_folder
+from trtnorm_cli.build.evidence import keep_evidence
 from trtnorm_cli.build.facts import BackendFacts
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.layer_table import launched
@@ -21,6 +22,7 @@ from trtnorm_cli.build.manifest import make_manifest
 from trtnorm_cli.build.origin import Subject
 from trtnorm_cli.build.plugin_request import require_plugins_can_be, with_plugins
 from trtnorm_cli.build.preflight import require_settings, settings_of
+from trtnorm_cli.build.quantised_operators import require_known_quantisation
 from trtnorm_cli.build.reproducible import require_reproducible
 from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
 from trtnorm_cli.build.typed import require_types
@@ -30,6 +32,7 @@ from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.engine import manifest_of
 from trtnorm_cli.errors import BuilderFailure, NotCompared, OutOfTolerance, TrtnormError, UsageProblem
+from trtnorm_cli.export.opening import OpenedModel
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
@@ -120,6 +123,12 @@ def scratch_beside(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
+    """Refuse a model that no rewriting can help, before any is tried. Plugins may know more operators than the parser."""
+    if opened.profile is None or not opened.profile.plugins:
+        require_known_quantisation(loaded.proto, backend, str(loaded.path))
+
+
 def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler) -> dict[str, Any]:
     """Rewrite, check, build and compare; writes ``engine`` and its manifest and returns the manifest.
 
@@ -133,7 +142,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     require_free([engine, manifest_of(engine)], [loaded.path, *sources])
     require_settings(prepared.profile, options.backend, loaded.proto)
     clock = Stopwatch()
-    with scratch_beside(engine) as beside, _work_folder() as work:
+    with scratch_beside(engine) as beside, _work_folder(Subject(loaded.path, profile)) as work:
         fixed = work / FIXED_NAME
         on_event({"event": "stage", "stage": "rewrite"})
         with clock.time("rewrite"):
@@ -311,8 +320,8 @@ def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple
 
 
 @contextmanager
-def _work_folder() -> Iterator[Path]:
-    """The folder of one build. It stays when TensorRT refused the model or died, because the message names it."""
+def _work_folder(subject: Subject) -> Iterator[Path]:
+    """The folder of one build. What a report needs stays when TensorRT refused the model or died."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="trtnorm-build-"))
     except OSError as error:
@@ -322,8 +331,10 @@ def _work_folder() -> Iterator[Path]:
     keep = False
     try:
         yield folder
-    except BuilderFailure:
+    except BuilderFailure as error:
         keep = True
+        with suppress(OSError):
+            keep_evidence(folder, error, subject)
         raise
     finally:
         if not keep:

@@ -113,9 +113,16 @@ def prepare(model: Path, profile_path: Path | None, weights: Path | None = None,
     return _prepared(load_model(model), profile, weights, snap)
 
 
-def prepare_opened(opened: OpenedModel, snap: bool = False) -> Prepared:
-    """As ``prepare``, for a model that may have been exported a moment ago and the build profile that goes with it."""
-    prepared = _prepared(load_model(opened.path), opened.profile, opened.weights, snap)
+def prepare_opened(
+    opened: OpenedModel, snap: bool = False, on_loaded: Callable[[LoadedModel], None] = lambda loaded: None
+) -> Prepared:
+    """As ``prepare``, for a model that may have been exported a moment ago and the build profile that goes with it.
+
+    ``on_loaded`` is shown the model before any work is spent on it, and may refuse it.
+    """
+    loaded = load_model(opened.path)
+    on_loaded(loaded)
+    prepared = _prepared(loaded, opened.profile, opened.weights, snap)
     return replace(prepared, export=opened.manifest, source=opened.source)
 
 

@@ -18,7 +18,7 @@ from trtnorm_cli.build.catalogue import CATALOGUE, is_missing_driver_noise
 from trtnorm_cli.build.explain import explain, refusal
 from trtnorm_cli.build.launch import launch
 from trtnorm_cli.build.origin import Subject
-from trtnorm_cli.build.request import BuildRequest
+from trtnorm_cli.build.request import BuildRequest, BuildResult, TensorRTMessage
 
 BN = "[bn0] y = BatchNormalization(x, gamma, beta, mu, var)"
 IN = "[in0] y = InstanceNormalization(x, s, b)"
@@ -191,9 +191,32 @@ CASES = {
         "node t (Transpose)"),
     "an operator that is only a name": Case(
         model("(float[4, 4] x) => (float[] y) { [d] y = Det(x) }"), "knows the operator by name only", "node d (Det)"),
-    "a sequence": Case(
+    "an operator on lists": Case(
         model("(float[4, 4] x) => (float[] y) { z = Constant <value = int64 {0}> () [s] q = SplitToSequence <axis=0> (x) "
-              "y = SequenceAt(q, z) }"), "knows the operator by name only", "node s (SplitToSequence)"),
+              "y = SequenceAt(q, z) }"), "no tensors that are lists of tensors", "node s (SplitToSequence)"),
+    "quantised while it runs": Case(
+        model("(float[4, 4] x) => (float[] y) { [q] a, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(a, s, z) }"),
+        "it has no quantised operators but QuantizeLinear and DequantizeLinear", "node q (DynamicQuantizeLinear)"),
+    "quantised asymmetrically": Case(
+        model("(float[4, 4] x) => (float[] y) { a = QuantizeLinear(x, s, z) [d] y = DequantizeLinear(a, s, z) }",
+              {"s": np.array(0.1, np.float32), "z": np.array(3, np.int8)}), "the model is quantised asymmetrically"),
+    "a scatter that adds": Case(
+        model('(float[2, 4] x, float[2, 4] u) => (float[] y) { [sc] y = ScatterElements <reduction="add"> (x, i, u) }',
+              {"i": np.zeros((2, 4), np.int64)}, 18), "TensorRT's scatter operators write", "node sc (ScatterElements)"),
+    "a scatter without a name": Case(
+        model('(float[2, 4] x, float[2, 4] u) => (float[] y) { y = ScatterElements <reduction="max"> (x, i, u) }',
+              {"i": np.zeros((2, 4), np.int64)}, 18), "TensorRT's scatter operators write", "node -> y (ScatterElements)"),
+    "a scatter of slices that adds": Case(
+        model('(float[2, 4] x, float[2, 4] u) => (float[] y) { [sc] y = ScatterND <reduction="add"> (x, i, u) }',
+              {"i": np.array([[0], [1]])}, 18), "TensorRT's scatter operators write", "node sc (ScatterND)"),
+    "quantised weights in float32": Case(
+        edited(model("(float[2, 64] x) => (float[] y) { [mm] y = com.microsoft.MatMulNBits <K=64, N=8, bits=4, block_size=32> "
+                     "(x, w, s) }", {"w": np.ones((8, 2, 16), np.uint8), "s": np.ones((8, 2), np.float32)}),
+               lambda m: m.opset_import.add(domain="com.microsoft", version=1)),
+        "TensorRT multiplies with quantised weights (MatMulNBits) in float16 only", "node mm (MatMulNBits)"),
+    "a Squeeze without axes": Case(
+        model("(float[?, 3, 4] x) => (float[] y) { [sq] a = Squeeze(x) y = Relu(a) }"), "a Squeeze says no axes", "",
+        ({"x": ((1, 3, 4), (2, 3, 4), (4, 3, 4))},)),
     "a long name": Case(
         model(f"(float[4] x) => (float[] y) {{ {'a' * 5000} = Abs(x) y = Neg({'a' * 5000}) }}"), "more than 4096 characters"),
     "a product that does not fit": Case(
@@ -265,6 +288,7 @@ def test_a_refusal_is_explained(tmp_path, case):
 
 
 def test_every_family_is_provoked_or_says_why_not():
+    """A meaning that begins another one counts for itself only."""
     provoked = {entry.pattern for entry in CATALOGUE if any(case.meaning in entry.meaning for case in CASES.values())}
     assert provoked | NOT_PROVOKED.keys() == {entry.pattern for entry in CATALOGUE}
     assert not provoked & NOT_PROVOKED.keys()
@@ -277,7 +301,43 @@ def test_entries_are_usable():
         for text in (entry.meaning, entry.advice):
             assert text
             assert not text.endswith(".")
-    assert len({entry.pattern for entry in CATALOGUE}) == len(CATALOGUE)
+    assert len({(entry.pattern, entry.operators) for entry in CATALOGUE}) == len(CATALOGUE)
+
+
+@pytest.mark.parametrize(("text", "operator", "meaning"), [
+    ("false", "SequenceAt", "lists of tensors"), ("false", "ConcatFromSequence", "lists of tensors"),
+    ("Assertion failed: false", "MatMulInteger", "no quantised operators"), ("false", "QLinearConv", "no quantised operators"),
+    ("false", "Det", "by name only"), ("false", "", "lists of tensors"),
+    ("at least 4 dimensions are required for input", "LRN", "LRN needs a batch"),
+    ("at least 4 dimensions are required for input", "MaxPool", None),
+    ("Input to normalization should be at least 3D", "GroupNormalization", "at least one further axis"),
+    ("the input should be at least 3D", "ConvTranspose", None),
+    ("the lengths of axes and sizes must be equal", "Resize", None),
+    ("Dimensions with name H must be equal. Condition '==' violated: 16 != 24", "", "one symbolic name must be equal"),
+])  # fmt: skip
+def test_a_family_is_about_its_operators(text, operator, meaning):
+    found = explain(text, operator)
+    assert (found is None) if meaning is None else (meaning in found.meaning)
+
+
+def test_what_is_said_of_many_nodes_is_said_once(tmp_path):
+    messages = tuple(TensorRTMessage("false", f"m{i}", "MatMulInteger", "UNSUPPORTED_NODE", i) for i in range(89))
+    error = refusal(BuildResult(False, "parse", errors=messages), onnx.ModelProto(), tmp_path)
+    lines = error.where.splitlines()
+    assert lines[0] == "node m0 (MatMulInteger), and 88 more of this operator"
+    assert len([line for line in lines if line.startswith("TensorRT says: ")]) == 1
+    assert "false\n" not in error.where + "\n"
+    assert "torch.split" not in error.hint
+
+
+def test_general_advice_is_left_out_where_there_is_other(tmp_path):
+    shapes = TensorRTMessage("the profile's shapes violate shape constraints")
+    squeeze = TensorRTMessage("Squeeze_35: ISqueezeLayer without an axes input requires dimension 0 to not be 1 at runtime")
+    result = BuildResult(False, "build", errors=(shapes, squeeze))
+    hint = refusal(result, onnx.ModelProto(), tmp_path).hint
+    assert "the axes of the Squeeze" in hint
+    assert "total stride" not in hint
+    assert "total stride" in refusal(BuildResult(False, "build", errors=(shapes,)), onnx.ModelProto(), tmp_path).hint
 
 
 @pytest.mark.parametrize(("message", "meaning"), [

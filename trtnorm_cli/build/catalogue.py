@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 _NO_DRIVER = re.compile(r"cudaError 35|checkMacros\.cpp::catchCudaError|CUDA initialization failure with error: 35")
 
+# All that the parser says of operators that it only refuses.
+ONLY_A_NAME = r"(?m)^(Assertion failed: )?false\b"
+
 # What to run next. {model} is the user's model, {profile} the option that names the build profile.
 INSPECT = "trtnorm inspect {model}"
 EXPLAIN = "trtnorm rewrite {model}{profile} --explain --dry-run"
@@ -20,12 +23,23 @@ DOCTOR = "trtnorm doctor"
 
 @dataclass(frozen=True)
 class Entry:
-    """A family of messages: a regular expression that finds them, what they mean, what to do, and the command to run next."""
+    """A family of messages: a regular expression that finds them, what they mean, what to do, and the command to run next.
+
+    ``operators`` is a regular expression for the operators that the family is about; empty where it is about any. A family
+    that is ``general`` says less than any other: its advice is only given where there is no other.
+    """
 
     pattern: str
     meaning: str
     advice: str
     command: str = INSPECT
+    operators: str = ""
+    general: bool = False
+
+    def fits(self, text: str, operator: str) -> bool:
+        """True when TensorRT's ``text`` belongs to the family. Where it names no operator, the text alone decides."""
+        about = not self.operators or not operator or re.fullmatch(self.operators, operator) is not None
+        return about and re.search(self.pattern, text) is not None
 
 
 def is_missing_driver_noise(message: str) -> bool:
@@ -85,6 +99,7 @@ CATALOGUE: tuple[Entry, ...] = (
         "GroupNormalization and InstanceNormalization need a batch, a channel and at least one further axis",
         "add an axis of length 1 before the normalization and remove it after",
         ISOLATE,
+        r"(Instance|Group)Normalization",
     ),
     Entry(
         r"must resolve to a build-time constant|must be an initializer",
@@ -136,16 +151,23 @@ CATALOGUE: tuple[Entry, ...] = (
         INIT,
     ),
     Entry(
-        r"(Dimensions with name|Input dimensions with this name|must be equal)",
+        r"Dimensions with name .* must be equal|[Ii]nput dimensions with this name",
         "dimensions with one symbolic name must be equal in all inputs, and here they are not",
         "give them the same values in the build profile, or different names in the model",
         INIT,
     ),
     Entry(
-        r"(violate shape constraints|not self-consistent|broadcast dimensions must be conformable)",
+        r"ISqueezeLayer without an axes input",
+        "a Squeeze says no axes, and the optimization profile allows a size of 1 on a further axis: the rank would change",
+        "write the axes of the Squeeze down when exporting, or give that axis a min of at least 2 in the build profile",
+        INSPECT,
+    ),
+    Entry(
+        r"violate shape constraints|not self-consistent|broadcast dimensions must be conformable",
         "the shapes of the optimization profile do not fit together inside the network",
         "choose other min, opt or max sizes; sizes are often multiples of the network's total stride",
         INIT,
+        general=True,
     ),
     Entry(
         r"because the model contains HW-specific datatypes",
@@ -204,6 +226,7 @@ CATALOGUE: tuple[Entry, ...] = (
         "LRN needs a batch, a channel and two further axes",
         "add an axis of length 1 before it and remove it after",
         EXPLAIN,
+        "LRN",
     ),
     Entry(
         r"Node input was not registered",
@@ -243,10 +266,48 @@ CATALOGUE: tuple[Entry, ...] = (
         ISOLATE,
     ),
     Entry(
-        r"(?m)^(Assertion failed: )?false\b",
-        "TensorRT's parser knows the operator by name only; sequence operators, Det and Unique are such",
-        "use other operators when exporting; for torch.split, chunk and unbind, sizes that are constants",
+        ONLY_A_NAME,
+        "TensorRT's parser knows the operator by name only: it has no tensors that are lists of tensors",
+        "export with lists that are taken apart: torch.split, chunk and unbind with sizes that are constants",
         ISOLATE,
+        r"Sequence\w+|\w*(To|From|At)?Sequence\w*|Optional\w*",
+    ),
+    Entry(
+        ONLY_A_NAME,
+        "TensorRT's parser knows the operator by name only: it has no quantised operators but QuantizeLinear and "
+        "DequantizeLinear",
+        "build from the float model, or quantise that statically into QuantizeLinear and DequantizeLinear nodes with symmetric "
+        "int8",
+        ISOLATE,
+        r"Dynamic\w+|\w+Integer|QLinear\w+",
+    ),
+    Entry(
+        ONLY_A_NAME,
+        "TensorRT's parser knows the operator by name only",
+        "use other operators when exporting",
+        ISOLATE,
+    ),
+    Entry(
+        r"[Nn]on-zero zero point is not supported|with UINT8 zero_point only on DLA",
+        "the model is quantised asymmetrically: a zero point is not 0, and TensorRT takes symmetric int8 only",
+        "quantise again with signed int8 and zero points of 0 for activations and weights, as quantize_static does with "
+        "ActivationSymmetric and WeightSymmetric, or build from the float model",
+        ISOLATE,
+    ),
+    Entry(
+        r"Unsupported reduction type|with reduction is not supported",
+        "TensorRT's scatter operators write; they do not add, multiply, or take the larger value where an element is written "
+        "twice",
+        "export without a reduction, such as torch.scatter in place of scatter_add, or with a product with one-hot rows",
+        ISOLATE,
+        r"Scatter\w+",
+    ),
+    Entry(
+        r"input tensor A must be FP16|scale tensor must be FP16|only (4-bit|support).*MatMulNBits|input tensor B must",
+        "TensorRT multiplies with quantised weights (MatMulNBits) in float16 only",
+        "convert the model to float16, or build from the model whose weights are not quantised",
+        ISOLATE,
+        "MatMulNBits",
     ),
     Entry(
         r"exceeds the limit \(4096 characters\)",

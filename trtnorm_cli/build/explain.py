@@ -42,25 +42,39 @@ def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path, subject: 
         reason = "; ".join(message.text for message in result.errors)
         return BuilderDied(f"the engine cannot be written: {reason}", hint="make room there, or choose another folder with -o")
     messages = informative(result.errors)
-    lines = [line for message in messages[:_SHOWN] for line in _lines(message, model, subject)]
+    groups = _alike(messages, model)
+    lines = [line for group in groups[:_SHOWN] for line in _lines(group, model, subject)]
     # A meaning that several messages share is said once.
     lines = [line for i, line in enumerate(lines) if not line.startswith(_MEANS) or line not in lines[:i]]
-    if len(messages) > _SHOWN:
-        lines.append(f"and {len(messages) - _SHOWN} more messages")
+    if len(groups) > _SHOWN:
+        lines.append(f"and {len(groups) - _SHOWN} more messages")
     lines.append(f"log: {folder / LOG_FILE}")
-    return TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages, subject))
+    return TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages, model, subject))
 
 
-def explain(text: str) -> Entry | None:
-    """The catalogue's entry for a message of TensorRT, or None when it is not known."""
-    return next((entry for entry in CATALOGUE if re.search(entry.pattern, text)), None)
+def _alike(messages: list[TensorRTMessage], model: onnx.ModelProto) -> list[list[TensorRTMessage]]:
+    """The messages in groups that say the same of several nodes of one operator."""
+    groups: dict[tuple[str, str], list[TensorRTMessage]] = {}
+    for message in messages:
+        groups.setdefault((words(message.text), node_of(message, model)[1]), []).append(message)
+    return list(groups.values())
+
+
+def explain(text: str, operator: str = "") -> Entry | None:
+    """The catalogue's entry for what TensorRT says about a node of ``operator``, or None when it is not known."""
+    return next((entry for entry in CATALOGUE if entry.fits(text, operator)), None)
 
 
 def informative(messages: tuple[TensorRTMessage, ...]) -> list[TensorRTMessage]:
     """Each message once, without those that only say that something is wrong while another says what; known ones first."""
     different = list({(message.node, message.number, words(message.text)): message for message in messages}.values())
     telling = [message for message in different if not _SAYS_NOTHING.match(words(message.text))]
-    return sorted(telling or different, key=lambda message: explain(message.text) is None)
+    return sorted(telling or different, key=lambda message: _rank(explain(message.text, message.operator)))
+
+
+def _rank(entry: Entry | None) -> int:
+    """Families that say much come first, then general ones, then what nobody knows."""
+    return 2 if entry is None else int(entry.general)
 
 
 def words(text: str) -> str:
@@ -79,7 +93,7 @@ def node_of(message: TensorRTMessage, model: onnx.ModelProto) -> tuple[str, str]
     nodes = {node.name or f"node_of_{node.output[0]}": node for node in all_nodes(model) if node.output}
     if message.node:
         known = nodes.get(message.node)
-        return message.node, message.operator or (known.op_type if known else "")
+        return _name(known) if known else message.node, message.operator or (known.op_type if known else "")
     if 0 <= message.number < len(model.graph.node) and model.graph.node[message.number].op_type == message.operator:
         return _name(model.graph.node[message.number]), message.operator
     for ending in (r"(?![\w/])", r"_\w+"):
@@ -94,19 +108,28 @@ def _name(node: onnx.NodeProto) -> str:
     return node.name or f"-> {node.output[0]}"
 
 
-def _lines(message: TensorRTMessage, model: onnx.ModelProto, subject: Subject | None) -> list[str]:
-    name, operator = node_of(message, model)
-    entry = explain(message.text)
+def _lines(group: list[TensorRTMessage], model: onnx.ModelProto, subject: Subject | None) -> list[str]:
+    """What TensorRT says of one node, or the same of several."""
+    name, operator = node_of(group[0], model)
+    entry = explain(group[0].text, operator)
     where = " ".join(part for part in ("node", name, f"({operator})" if operator else "") if part)
     origin = subject.origin(name, model) if subject is not None and name else ""
     where += f", {origin}" if origin else ""
+    where += f", and {len(group) - 1} more of this operator" if len(group) > 1 else ""
     means = [f"{_MEANS}{entry.meaning}"] if entry else []
-    return [*([where] if name or operator else []), f"TensorRT says: {words(message.text)}", *means]
+    return [*([where] if name or operator else []), f"TensorRT says: {_quoted(group[0].text)}", *means]
 
 
-def _hint(messages: list[TensorRTMessage], subject: Subject | None) -> str:
-    """What to do about each known message, and the command to run next."""
-    entries = [entry for message in messages if (entry := explain(message.text)) is not None]
+def _quoted(text: str) -> str:
+    """TensorRT's own words; where they are ``false`` alone, that it gives no reason."""
+    said = words(text)
+    return "that it does not take the node, and no more (false)" if re.fullmatch(r"(Assertion failed: )?false", said) else said
+
+
+def _hint(messages: list[TensorRTMessage], model: onnx.ModelProto, subject: Subject | None) -> str:
+    """What to do about each known message, and the command to run next. General advice is left out where there is other."""
+    found = [entry for message in messages if (entry := explain(message.text, node_of(message, model)[1])) is not None]
+    entries = [entry for entry in found if not entry.general] or found
     advice = list(dict.fromkeys(entry.advice for entry in entries)) or [UNKNOWN]
     command = entries[0].command if entries else ISOLATE
     if command == INIT and subject is not None and subject.profile is not None:

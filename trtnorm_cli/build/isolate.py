@@ -212,7 +212,7 @@ def failure_of(result: BuildResult, model: onnx.ModelProto) -> Failure:
     if result.stage in NOT_OF_A_PART:
         raise UsageProblem("\n".join(message.text for message in result.errors))
     first = informative(result.errors)[0]
-    entry = explain(first.text)
+    entry = explain(first.text, first.operator)
     family = entry.meaning if entry is not None else _without_names(words(first.text), model)
     return Failure(f"{result.stage}: {family}", node_of(first, model)[1])
 

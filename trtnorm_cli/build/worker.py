@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from contextlib import suppress
@@ -55,6 +56,9 @@ class Events:
             self._stream = None
 
 
+_IN_HAND = re.compile(r"Parsing node: (.*) \[(\w+)\]$")
+
+
 def make_logger(trt: Any, log: TextIO) -> Any:
     """A VERBOSE ``trt.ILogger`` that writes to ``log`` and keeps errors, warnings and the compiled-layer table."""
 
@@ -63,6 +67,8 @@ def make_logger(trt: Any, log: TextIO) -> Any:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
             self.warnings: list[str] = []
+            # Name and operator of the node that the parser has in hand: some of its errors name none.
+            self.node: tuple[str, str] = ("", "")
             self.kernels: tuple[dict[str, Any], ...] = ()
             self.bindings: tuple[dict[str, Any], ...] = ()
 
@@ -72,6 +78,8 @@ def make_logger(trt: Any, log: TextIO) -> Any:
                 self.errors.append(message)
             elif severity == trt.ILogger.Severity.WARNING:
                 self.warnings.append(message)
+            elif in_hand := _IN_HAND.match(message):
+                self.node = (in_hand[1], in_hand[2])
             elif is_layer_table(message):
                 self.kernels = read_layer_table(message)
                 self.bindings = read_io_table(message)
@@ -153,7 +161,9 @@ class Build:
         if problems := plugins.make_ready(self.backend, self.logger, self.parser, self.request):
             raise Refused(plugins.STAGE, problems)
         if not self.parser.parse_from_file(str(self.folder / self.request.model)):
-            raise Refused("parse", [*self._weight_errors(), *parser_errors(self.parser)] or self._logged_errors())
+            raise Refused(
+                "parse", [*self._weight_errors(), *parser_errors(self.parser, self.logger.node)] or self._logged_errors()
+            )
         if network.num_layers == 0 and network.num_outputs == 0:
             text = "the parser reported success, but the network it made has no layers and no outputs"
             raise Refused("parse", [TensorRTMessage(text)])
@@ -249,9 +259,16 @@ class Build:
         return path
 
 
-def parser_errors(parser: Any) -> list[TensorRTMessage]:
+def parser_errors(parser: Any, in_hand: tuple[str, str] = ("", "")) -> list[TensorRTMessage]:
+    """What the parser says. An error that names no node but comes from the code for the node in hand is about that one."""
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
-    return [TensorRTMessage(e.desc(), e.node_name(), e.node_operator(), e.code().name, e.node()) for e in errors]
+    found = []
+    for e in errors:
+        name, operator = e.node_name(), e.node_operator()
+        if not name and not operator and in_hand[1] and e.func() == f"import{in_hand[1]}":
+            name, operator = in_hand
+        found.append(TensorRTMessage(e.desc(), name, operator, e.code().name, e.node()))
+    return found
 
 
 def unique(messages: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def command(
     engine = output or Path(stem_of(model) + ".engine")
     export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
     with BuildProgress(verbosity) as progress, opened_model(model, profile, export, progress) as opened:
-        prepared = prepare_opened(opened, snap)
+        prepared = prepare_opened(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         print_proof(prepared.proof, verbosity)
         wanted = NO_COMPARISON if no_compare else COMPLETE_COMPARISON if require_compare else ANY_COMPARISON
         earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, wanted, seed)
