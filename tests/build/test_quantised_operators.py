@@ -59,8 +59,8 @@ def test_models_that_tensorrt_may_take_are_not_refused(refusing, graph, function
 
 
 def test_a_tensor_of_an_outer_graph_counts_as_read(refusing):
-    inner = f"(float[2, 4] x, bool c) => (float[2, 4] y) {{ {QUANTISE} d = DequantizeLinear(q, s, z) y = If(c) " \
-            "<then_branch = t () => (float[2, 4] a) { a = Relu(d) }, else_branch = e () => (float[2, 4] b) { b = Neg(x) }> }"  # fmt: skip
+    branches = "<then_branch = t () => (float[2, 4] a) { a = Relu(d) }, else_branch = e () => (float[2, 4] b) { b = Neg(x) }>"
+    inner = f"(float[2, 4] x, bool c) => (float[2, 4] y) {{ {QUANTISE} d = DequantizeLinear(q, s, z) y = If(c) {branches} }}"
     assert [node.op_type for node in quantised_nodes(model(inner))] == ["DynamicQuantizeLinear"]
 
 
