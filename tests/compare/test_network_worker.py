@@ -13,6 +13,7 @@ import onnx.parser
 import pytest
 
 from tests.compare.network_harness import Bench, run_onnx
+from trtnorm_cli.cli import run
 from trtnorm_cli.compare.network import UntranslatableNetwork, network_of, parsing
 from trtnorm_cli.compare.network.problems import UntranslatableLayer
 from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, UsageProblem
@@ -124,6 +125,36 @@ def test_a_child_that_hangs_is_stopped(model: Path, tmp_path: Path) -> None:
         network_of(model, tmp_path / "out.onnx", timeout_s=1, worker=worker)
     folder = Path(str(caught.value.where).splitlines()[0].removeprefix("log: ")).parent
     assert not Path(f"/proc/{(folder / 'pid').read_text()}").exists()
+
+
+def test_a_child_that_takes_too_much_memory_is_stopped(model: Path, tmp_path: Path) -> None:
+    worker = fake(tmp_path, "held = b'x' * (300 << 20)\ntime.sleep(600)")
+    with pytest.raises(
+        BuilderDied, match=r"TensorRT's parser used \d+ MiB of memory, more than 200 MiB, and was stopped"
+    ) as caught:
+        network_of(model, tmp_path / "out.onnx", worker=worker, memory_bytes=200 << 20)
+    assert "allow more with --memory" in str(caught.value.hint)
+
+
+@pytest.mark.rtx
+@pytest.mark.parametrize(
+    "arguments", [["compare", "model.onnx", "network:model.onnx"], ["build", "model.onnx"]], ids=["compare", "build"]
+)
+def test_the_limit_of_the_command_reaches_the_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """Also at the end of a build, after the builder stayed within it."""
+    asked = []
+
+    def network(model: Path, *_: object, memory_bytes: int | None = None, **__: object) -> None:
+        asked.append(memory_bytes)
+        raise BuilderDied("enough")
+
+    written(tmp_path, RELU.replace("[N,", "[2,"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("trtnorm_cli.compare.participants.network_of", network)
+    run([*arguments, "--memory", "3GiB"])
+    assert asked == [3 << 30]
 
 
 def test_the_child_is_told_absolute_paths(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.build.child_process import child_environment
-from trtnorm_cli.build.limits import Limits, Watch
+from trtnorm_cli.build.limits import LimitExceeded, Limits, Watch, wait_within
 from trtnorm_cli.build.request import CANNOT_WRITE, LOG_FILE, RESULT_FILE, STDERR_FILE, BuildRequest, BuildResult
 from trtnorm_cli.errors import BuilderDied
 
@@ -81,14 +81,11 @@ def _killed_on_exit(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _wait(child: subprocess.Popen[bytes], watch: Watch, folder: Path) -> int:
-    while True:
-        try:
-            return child.wait(timeout=watch.interval_s)
-        except subprocess.TimeoutExpired:
-            if (exceeded := watch.exceeded()) is not None:
-                summary, more = exceeded
-                hint = f"{more}, or repeat the build by hand:\n{repeat_command(folder)}"
-                raise BuilderDied(summary, _evidence(folder), hint) from None
+    try:
+        return wait_within(child, watch)
+    except LimitExceeded as exceeded:
+        hint = f"{exceeded.allow}, or repeat the build by hand:\n{repeat_command(folder)}"
+        raise BuilderDied(str(exceeded), _evidence(folder), hint) from None
 
 
 def _follow(reader: int, on_event: EventHandler) -> None:

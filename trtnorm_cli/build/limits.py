@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +24,21 @@ class Limits:
     memory_bytes: int | None = None
 
 
+class LimitExceeded(Exception):
+    """What a process exceeded; ``allow`` says which option allows more."""
+
+    def __init__(self, summary: str, allow: str) -> None:
+        super().__init__(summary)
+        self.allow = allow
+
+
 @dataclass
 class Watch:
-    """Follows one process from now on."""
+    """Follows one process from now on; ``who`` it is goes into the messages."""
 
     limits: Limits
     pid: int
+    who: str = "the build"
     _start: float = field(default_factory=time.monotonic)
 
     @property
@@ -39,11 +49,21 @@ class Watch:
         """What was exceeded as a summary and the option that allows more; None while all is within the limits."""
         timeout_s, memory = self.limits.timeout_s, self.limits.memory_bytes
         if timeout_s is not None and time.monotonic() - self._start > timeout_s:
-            return f"the build took longer than {timeout_s:g} s and was stopped", "allow more time with --timeout"
+            return f"{self.who} took longer than {timeout_s:g} s and was stopped", "allow more time with --timeout"
         if memory is not None and (used := memory_of(self.pid)) > memory:
-            summary = f"the build used {used / 2**20:.0f} MiB of memory, more than {memory / 2**20:.0f} MiB, and was stopped"
+            summary = f"{self.who} used {used / 2**20:.0f} MiB of memory, more than {memory / 2**20:.0f} MiB, and was stopped"
             return summary, "allow more with --memory: a build needs about three times the size of the model"
         return None
+
+
+def wait_within(child: subprocess.Popen[bytes], watch: Watch) -> int:
+    """The exit code of ``child``. Raises ``LimitExceeded`` when it is above a limit; ending it is left to the caller."""
+    while True:
+        try:
+            return child.wait(timeout=watch.interval_s)
+        except subprocess.TimeoutExpired:
+            if (exceeded := watch.exceeded()) is not None:
+                raise LimitExceeded(*exceeded) from None
 
 
 def memory_of(pid: int) -> int:

@@ -10,6 +10,7 @@ import click
 from trtnorm_cli.commands.options import (
     backend_option,
     json_option,
+    memory_option,
     profile_option,
     snap_option,
     verbosity_options,
@@ -49,7 +50,7 @@ _EXIT_NOT_RUN = 5
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, metavar="SECONDS",
     help="For each run in ONNX Runtime or TensorRT.",
 )  # fmt: skip
-@click.option("--memory", type=click.IntRange(min=1), metavar="MIB", help="Memory limit of ONNX Runtime's process.")
+@memory_option
 @backend_option
 @json_option
 @verbosity_options
@@ -104,7 +105,7 @@ def command(
         rtol=rtol,
         budget_s=budget,
         timeout_s=timeout,
-        memory_bytes=None if memory is None else memory << 20,
+        memory_bytes=memory,
         backend=backend,
         find_blame=not no_blame,
         save_to=save or Path(f"{spec.path.stem}.difference"),

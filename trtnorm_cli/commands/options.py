@@ -29,18 +29,23 @@ weights_option = click.option(
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Bytes of a size such as ``4GiB``."""
+    """Bytes of a size such as ``4GiB``. A bare number is refused: it was bytes in one command and MiB in another."""
+    if value is not None and value.strip().isdecimal():
+        number = value.strip()
+        raise click.BadParameter(f"'{number}' has no unit: write {number}MiB or {number}B")
     from pydantic import ValidationError
 
     from trtnorm_cli.profile.scalars import read_bytes
 
     try:
-        return None if value is None else read_bytes(int(value) if value.isdigit() else value)
+        return read_bytes(value)
     except ValidationError as error:
         raise click.BadParameter(error.errors()[0]["msg"]) from None
 
 
-memory_option = click.option("--memory", callback=_size, metavar="SIZE", help="Stop the builder above, as in 4GiB.")
+memory_option = click.option(
+    "--memory", callback=_size, metavar="SIZE", help="Stop a process that runs the model or builds above, as in 4GiB."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout and everything else to stderr.")
 backend_option = click.option(
     "--backend",

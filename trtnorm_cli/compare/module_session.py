@@ -37,7 +37,8 @@ def run_module_session(
     options = ExportOptions(seed=settings.seed, backend=settings.backend, verify=False, weights=settings.weights)
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         scratch = Path(name)
-        session = Session(Participant(reference.text, "module", reference.path, None, None))
+        module = Participant(reference.text, "module", reference.path, None, None)
+        session = Session(module, memory_bytes=settings.memory_bytes)
         if candidates:
             for spec in candidates:
                 admit(session, spec, scratch, settings.backend)

@@ -88,7 +88,9 @@ def onnx_participant(path: Path, label: str | None = None) -> Participant:
     return Participant(label or str(path), "onnx", path, loaded.proto, path, loaded.warnings)
 
 
-def network_participant(path: Path, scratch: Path, backend: str | None, label: str | None = None) -> Participant:
+def network_participant(
+    path: Path, scratch: Path, backend: str | None, label: str | None = None, memory_bytes: int | None = None
+) -> Participant:
     """What TensorRT's parser makes of ``path``, translated back to ONNX in ``scratch``.
 
     Raises ``TensorRTRefusal`` when the parser refuses the model or a layer has no translation.
@@ -100,7 +102,7 @@ def network_participant(path: Path, scratch: Path, backend: str | None, label: s
         parsed = scratch / f"definition-{number}.onnx"
         save_model(by_definition(loaded.proto), parsed, loaded.folder)
         notes.append("its plugin nodes are taken for what they are defined to compute; what they do compute, an engine shows")
-    translation = network_of(parsed, target, backend)
+    translation = network_of(parsed, target, backend, memory_bytes=memory_bytes)
     proto = onnx.load(str(target), load_external_data=False)
     notes += getattr(translation, "notes", ())
     return Participant(label or f"{NETWORK_PREFIX}{path}", "network", path, proto, target, tuple(notes))

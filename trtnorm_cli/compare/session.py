@@ -80,6 +80,7 @@ class Session:
     candidates: list[Participant] = field(default_factory=list)
     refused: list[CandidateReport] = field(default_factory=list)
     changes: Sequence[Mapping[str, object]] = ()
+    memory_bytes: int | None = None
 
 
 def run_session(reference: Spec, candidates: Sequence[Spec], profile_path: Path | None, settings: Settings) -> Comparison:
@@ -95,8 +96,8 @@ def run_session(reference: Spec, candidates: Sequence[Spec], profile_path: Path 
     profile = None if profile_path is None else load_profile(profile_path)
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         scratch = Path(name)
-        first = _participant(reference, scratch, settings.backend)
-        session = Session(first)
+        first = _participant(reference, scratch, settings.backend, settings.memory_bytes)
+        session = Session(first, memory_bytes=settings.memory_bytes)
         if candidates:
             for spec in candidates:
                 admit(session, spec, scratch, settings.backend)
@@ -115,7 +116,7 @@ def compare_rewriting(
     left out.
     """
     source = onnx_participant(prepared.loaded.path, prepared.loaded.path.name)
-    session = Session(_as_meant(source, rewriting, scratch))
+    session = Session(_as_meant(source, rewriting, scratch), memory_bytes=memory_bytes)
     session.changes = [asdict(change) for change in rewriting.changes]
     admit_file(session, fixed, "rewriting", backend, scratch, with_model=bool(rewriting.changes))
     settings = Settings(
@@ -149,18 +150,18 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
     return comparison
 
 
-def _participant(spec: Spec, scratch: Path, backend: str | None) -> Participant:
+def _participant(spec: Spec, scratch: Path, backend: str | None, memory_bytes: int | None = None) -> Participant:
     if spec.kind == "module":
         raise UsageProblem("a PyTorch model can only be the reference", spec.text, "name it first, or export it")
     if spec.kind == "network":
-        return network_participant(spec.path, scratch, backend)
+        return network_participant(spec.path, scratch, backend, memory_bytes=memory_bytes)
     return engine_participant(spec.path) if spec.kind == "engine" else onnx_participant(spec.path)
 
 
 def admit(session: Session, spec: Spec, scratch: Path, backend: str | None) -> None:
     """Add a candidate; what TensorRT refuses, or what kills its parser, is reported with the others."""
     try:
-        session.candidates.append(_participant(spec, scratch, backend))
+        session.candidates.append(_participant(spec, scratch, backend, session.memory_bytes))
     except BuilderFailure as error:
         session.refused.append(_refused(spec.label, spec.kind, error))
 
@@ -203,7 +204,7 @@ def admit_file(
         session.candidates.append(replace(onnx_participant(fixed, label), shares_tensors=True))
     network_label = f"{NETWORK_PREFIX}{label}"
     try:
-        network = network_participant(fixed, scratch, backend, network_label)
+        network = network_participant(fixed, scratch, backend, network_label, session.memory_bytes)
         session.candidates.append(replace(network, shares_tensors=True))
     except BuilderFailure as error:
         session.refused.append(_refused(network_label, "network", error))

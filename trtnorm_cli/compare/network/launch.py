@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.build.limits import LimitExceeded, Limits, Watch, wait_within
 from trtnorm_cli.build.request import LOG_FILE, REQUEST_FILE, RESULT_FILE, BuildResult, TensorRTMessage
 from trtnorm_cli.errors import BuilderDied, ModelError, TrtnormError, UsageProblem
 
@@ -46,13 +47,14 @@ def network_of(
     backend: str | None = None,
     timeout_s: float = 300,
     worker: tuple[str, ...] = WORKER,
+    memory_bytes: int | None = None,
 ) -> NetworkTranslation:
     """Parse ``model`` with TensorRT and write its network to ``out``.
 
     ``backend`` is ``tensorrt``, ``tensorrt-rtx`` or None for the first that is installed. Raises ``TensorRTRefusal`` with
     the parser's words, ``UntranslatableNetwork`` (a ``TensorRTRefusal``) naming the layers, ``BuilderDied`` when the child
-    crashed or took longer than ``timeout_s`` seconds, ``ModelError`` when ``model`` is no file, ``UsageProblem`` without
-    a backend.
+    crashed, took longer than ``timeout_s`` seconds or more than ``memory_bytes`` of memory, ``ModelError`` when ``model`` is no
+    file, ``UsageProblem`` without a backend.
     """
     if not model.is_file():
         raise ModelError("there is no such model file", where=str(model))
@@ -61,7 +63,7 @@ def network_of(
     wishes = {"model": str(model.absolute()), "output": str(out.absolute()), "backend": backend}
     request.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
     try:
-        result = _run(request, timeout_s, worker)
+        result = _run(request, Limits(timeout_s, memory_bytes), worker)
     except KeyboardInterrupt:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -80,18 +82,16 @@ def network_of(
     )
 
 
-def _run(request: Path, timeout_s: float, worker: tuple[str, ...]) -> dict[str, Any]:
+def _run(request: Path, limits: Limits, worker: tuple[str, ...]) -> dict[str, Any]:
     log = request.with_name(LOG_FILE)
     with log.open("wb") as output:
         child = subprocess.Popen(
             [*worker, str(request)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
         )
     try:
-        code = child.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        raise BuilderDied(
-            f"TensorRT's parser took longer than {timeout_s:g} s and was stopped", _evidence(log), _repeat(worker, request)
-        ) from None
+        code = wait_within(child, Watch(limits, child.pid, "TensorRT's parser"))
+    except LimitExceeded as exceeded:
+        raise BuilderDied(str(exceeded), _evidence(log), f"{exceeded.allow}\n{_repeat(worker, request)}") from None
     finally:
         if child.poll() is None:
             child.kill()
