@@ -8,14 +8,17 @@ import re
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from rich.console import Console
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
+from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.report import progress
 from trtnorm_cli.report.build import _check_text, _profile_text
 from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
+from trtnorm_cli.report.norm_nodes import has_a_layer
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.progress import BuildProgress
 from trtnorm_cli.report.verbosity import Verbosity
@@ -40,8 +43,8 @@ def lines(text: str) -> list[str]:
     return [re.sub(r"\s{2,}", "  ", line).strip() for line in text.splitlines() if line.strip()]
 
 
-def test_a_model_as_text(model, capsys):
-    assert run(["inspect", "m.onnx"]) == 0
+def test_a_model_as_text_in_full(model, capsys):
+    assert run(["inspect", "m.onnx", "-v"]) == 0
     shown = lines(capsys.readouterr().out)
     assert shown[0] == "m.onnx: pytorch 2.13, opset ai.onnx 17"
     assert shown[1] == "nodes: 1 Conv, 1 BatchNormalization, 1 InstanceNormalization"
@@ -56,6 +59,76 @@ def test_a_model_as_text(model, capsys):
     assert inorm.split("  ")[:7] == [
         "InstanceNormalization", "inorm", "Nx2x9x9 float", "2", "2 × 2 float", "0.25", "input x"
     ]  # fmt: skip
+
+
+def many_norms(count: int) -> str:
+    """A chain of LayerNormalizations with long names."""
+    name = "/model/encoder/layers.{}/attention/output/LayerNorm/LayerNormalization"
+    body = " ".join(f'["{name.format(i)}"] t{i + 1} = LayerNormalization(t{i}, s, b)' for i in range(count))
+    return f"g (float[batch_size, sequence_length, 8] t0) => (float[batch_size, sequence_length, 8] t{count}) {{ {body} }}"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_thirty_norms_are_a_few_lines(tmp_path, monkeypatch, capsys, columns):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    saved(parse(many_norms(30), {"s": random(8), "b": random(8)}), tmp_path / "m.onnx")
+    assert run(["inspect", "m.onnx"]) == 0
+    shown = capsys.readouterr().out
+    assert "input   t0    float  [batch_size, sequence_length, 8]" in shown, "the names that dims: needs, whole"
+    assert "30 LayerNormalization: float [batch_size, sequence_length, 8]" in shown
+    assert "→ left as it is: TensorRT has a layer for it" in shown
+    assert "layernorm-further-outputs" not in shown
+    assert len(shown.splitlines()) < 20
+    assert all(len(line) <= columns for line in shown.splitlines() if "/LayerNormalization" not in line)
+    assert run(["inspect", "m.onnx", "-v"]) == 0
+    assert capsys.readouterr().out.count("left as it is: TensorRT has a layer for it") == 30
+
+
+@pytest.mark.parametrize(("node", "weights", "opset", "left"), [
+    ("y = LayerNormalization(x, s, b)", (4,), 17, True),
+    ("y = LayerNormalization(x, h, h)", (4,), 17, False),
+    ("y, m = LayerNormalization(x, s, b) n = Neg(m)", (4,), 17, False),
+    ("y = InstanceNormalization(x, s, b)", (3,), 17, True),
+    ("y = InstanceNormalization(x, s, b)", (5,), 17, False),
+    ("y = GroupNormalization <num_groups=3> (x, s, b)", (3,), 21, True),
+    ("y = GroupNormalization <num_groups=1> (x, s, b)", (3,), 21, False),
+    ("y = LpNormalization(x)", (4,), 17, False),
+])  # fmt: skip
+def test_a_node_that_tensorrt_has_a_layer_for_is_said_to_be_left(node, weights, opset, left):
+    values = {"s": random(*weights), "b": random(*weights), "h": random(*weights, dtype=np.float16)}
+    made = parse(f"g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y) {{ {node} }}", values, opset=opset)
+    (norm,) = normalizations(onnx.shape_inference.infer_shapes(made))
+    assert has_a_layer(norm) == left
+
+
+def test_fused_normalizations_of_onnx_runtime_are_listed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = parse("g (float[N, 4, 8] x, float[N, 4, 8] r) => (float[N, 4, 8] y) "
+                 "{ [skip] y = com.microsoft.SkipLayerNormalization <epsilon=0.25> (x, r, s, b) }",
+                 {"s": random(8), "b": random(8)})  # fmt: skip
+    made.opset_import.add(domain="com.microsoft", version=1)
+    saved(made, tmp_path / "m.onnx")
+    assert run(["inspect", "m.onnx", "--json"]) == 0
+    (norm,) = json.loads(capsys.readouterr().out)["normalizations"]
+    assert (norm["operator"], norm["name"], norm["epsilon"], norm["channels"]) == ("SkipLayerNormalization", "skip", 0.25, 8)
+    assert [p["role"] for p in norm["parameters"]] == ["scale", "bias"]
+    assert norm["build"] == ["skip-layernorm"]
+
+
+def test_a_model_without_normalizations_says_so_and_one_with_pieces_does_not(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"), tmp_path / "none.onnx")
+    assert run(["inspect", "none.onnx"]) == 0
+    assert "no normalizations" in capsys.readouterr().out
+    pieces = ("m = ReduceMean <axes=[-1]> (x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean <axes=[-1]> (q) e = Add(v, eps) "
+              "r = Sqrt(e) n = Div(d, r) y = Mul(n, s)")  # fmt: skip
+    weights = {"s": random(8), "eps": np.array(1e-5, np.float32)}
+    saved(parse(f"g (float[N, 4, 8] x) => (float[N, 4, 8] y) {{ {pieces} }}", weights), tmp_path / "pieces.onnx")
+    assert run(["inspect", "pieces.onnx"]) == 0
+    shown = capsys.readouterr().out
+    assert "no normalization" not in shown
+    assert "Normalizations in pieces" in shown
 
 
 def test_a_model_as_json(model, capsys):
@@ -132,6 +205,8 @@ def test_the_shapes_of_a_profile():
 
 @pytest.mark.parametrize(("shape", "text"), [
     (("N", 3, 224, None), "Nx3x224x?"), ((), "scalar"), (None, "?"), ((1,), "1"),
+    (("batch_size", 3, None), "[batch_size, 3, ?]"), (("N", "(H//4)", "2*W + 1"), "[N, H//4, 2*W + 1]"),
+    (("(a + 1)*(b)", 2), "[(a + 1)*(b), 2]"),
 ])  # fmt: skip
 def test_shapes(shape, text):
     assert shape_text(shape) == text

@@ -22,6 +22,15 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "LpNormalization": (),
     "LRN": (),
 }
+# Of ONNX Runtime, which fuses what stands beside a normalization into it: operator -> parameters by their place.
+FUSED: dict[str, dict[str, int]] = {
+    "SkipLayerNormalization": {"scale": 2, "bias": 3},
+    "SkipSimplifiedLayerNormalization": {"scale": 2},
+    "GroupNorm": {"scale": 1, "bias": 2},
+    "SkipGroupNorm": {"scale": 1, "bias": 2},
+}
+_MICROSOFT = "com.microsoft"
+_FUSED_EPSILON = {"SkipLayerNormalization": 1e-12, "SkipSimplifiedLayerNormalization": 1e-12}
 _HAS_EPSILON = frozenset(PARAMETERS) - {"MeanVarianceNormalization", "LpNormalization", "LRN"}
 
 
@@ -49,6 +58,7 @@ class Normalization:
     epsilon: float | None
     fed_by: str
     attributes: dict[str, object]
+    further_outputs: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -68,6 +78,8 @@ def normalizations(model: onnx.ModelProto) -> list[Normalization]:
 
 
 def is_normalization(node: onnx.NodeProto) -> bool:
+    if node.domain == _MICROSOFT:
+        return node.op_type in FUSED
     return node.op_type in PARAMETERS and node.domain in ("", "ai.onnx")
 
 
@@ -77,18 +89,20 @@ def _read(node: onnx.NodeProto, types: dict[str, TensorType], producers: dict[st
     shape = kind.shape if kind else None
     producer = producers.get(data)
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    roles = zip(PARAMETERS[node.op_type], node.input[1:], strict=False)
+    places = FUSED[node.op_type] if node.domain == _MICROSOFT else {r: i for i, r in enumerate(PARAMETERS[node.op_type], 1)}
+    roles = [(role, node.input[place]) for role, place in places.items() if place < len(node.input)]
     return Normalization(
         operator=node.op_type,
         name=node.name,
         output=node.output[0],
         input_shape=shape,
         input_dtype=_dtype_name(kind),
-        channels=_channels(node.op_type, shape),
+        channels=_channels(node.op_type, shape, attributes),
         parameters=tuple(_parameter(role, name, types) for role, name in roles if name),
         epsilon=_epsilon(node.op_type, attributes),
         fed_by=f"{producer.op_type} {producer.name}".strip() if producer else f"input {data}",
         attributes=attributes,
+        further_outputs=tuple(name for name in node.output[1:] if name),
     )
 
 
@@ -103,15 +117,17 @@ def _dtype_name(kind: TensorType | None) -> str:
     return onnx.TensorProto.DataType.Name(kind.dtype).lower()
 
 
-def _channels(operator: str, shape: tuple[int | str | None, ...] | None) -> int | str | None:
+def _channels(operator: str, shape: tuple[int | str | None, ...] | None, attributes: dict[str, object]) -> int | str | None:
     if not shape or len(shape) < 2:
         return None
-    last = operator in ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+    last = operator.endswith(("LayerNormalization", "RMSNormalization"))
+    if operator in ("GroupNorm", "SkipGroupNorm"):
+        last = bool(attributes.get("channels_last", 1))
     return shape[-1 if last else 1]
 
 
 def _epsilon(operator: str, attributes: dict[str, object]) -> float | None:
-    if operator not in _HAS_EPSILON:
+    if operator not in _HAS_EPSILON and operator not in FUSED:
         return None
-    value = attributes.get("epsilon", DEFAULT_EPSILON)
+    value = attributes.get("epsilon", _FUSED_EPSILON.get(operator, DEFAULT_EPSILON))
     return float(value) if isinstance(value, int | float) else None

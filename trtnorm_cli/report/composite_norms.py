@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import onnx
+from rich.console import Console
 
 from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.report.console import FittedTable, counts_text, shape_text, table
+from trtnorm_cli.report.norm_nodes import alike, listed, print_group
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, Made, count_by_kind, outcome_of
 from trtnorm_cli.rewrite.pattern import describe
@@ -46,6 +48,24 @@ def composite_table(norms: list[dict[str, Any]]) -> FittedTable:
     """One row for each normalization of ``composite_json``."""
     columns = ("kind", "made by", "data", "over", "epsilon", "spelled as", "outcome")
     return table("Normalizations in pieces", columns, [_row(norm) for norm in norms])
+
+
+def print_composites(out: Console, norms: list[dict[str, Any]]) -> None:
+    """The normalizations in groups of what is written and treated alike."""
+    out.print("\nNormalizations in pieces", style="bold")
+    for group in alike(norms, _kind_of):
+        first = group[0]
+        data = listed(shape_text(norm["shape"]) for norm in group)
+        kind = f"{first['kind']}, adaptive" if first["adaptive"] else str(first["kind"])
+        facts = [f"{_types(first)} {data}", _over(first), f"epsilon {first['epsilon']:g}", _shortened(first["spelled"])]
+        names = [norm["node"] for norm in group]
+        print_group(out, names, f"no {kind}" if first["misgiving"] else kind, facts, first["outcome"])
+
+
+def _kind_of(norm: dict[str, Any]) -> Hashable:
+    outcome = tuple(line.partition(":")[0] for line in norm["outcome"])
+    written = (norm["kind"], bool(norm["adaptive"]), norm["spelled"], norm["epsilon"], _types(norm))
+    return *written, _over(norm), norm["misgiving"], outcome
 
 
 def _row(norm: dict[str, Any]) -> tuple[object, ...]:

@@ -19,6 +19,8 @@ _PLAIN_WIDTH = 80
 # Below this nothing can be laid out; a terminal that says so does not know its size.
 _NARROWEST = 20
 _GAP = 2
+# Names of dimensions up to this length can be told from the x between them.
+_SHORT_NAME = 2
 
 
 class PlainConsole(Console):
@@ -133,16 +135,18 @@ def print_warnings(out: Console, warnings: Iterable[str]) -> None:
 
 
 def shape_text(shape: Sequence[object] | None) -> str:
-    """``Nx3x224x224``; ``?`` for what is not known, ``…`` for an expression of symbols, which would not fit a table."""
+    """``Nx3x224x224``, or ``[batch_size, 3, H//4]`` where names are longer; ``?`` for what is not known."""
     if shape is None:
         return "?"
-    return "x".join(_size_text(size) for size in shape) or "scalar"
+    sizes = ["?" if size is None else str(size) for size in shape]
+    if all(size.isdecimal() or len(size) <= _SHORT_NAME for size in sizes):
+        return "x".join(sizes) or "scalar"
+    return f"[{', '.join(size[1:-1] if _is_bracketed(size) else size for size in sizes)}]"
 
 
-def _size_text(size: object) -> str:
-    if size is None:
-        return "?"
-    return "…" if isinstance(size, str) and not size.isidentifier() else str(size)
+def _is_bracketed(text: str) -> bool:
+    """True for an expression in one pair of brackets."""
+    return text[:1] == "(" and text[-1:] == ")" and "(" not in text[1:-1]
 
 
 def counts_text(counts: dict[str, int], most: int = 8) -> str:

@@ -16,8 +16,9 @@ from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
-from trtnorm_cli.report.composite_norms import composite_json, composite_table, planned_changes
+from trtnorm_cli.report.composite_norms import composite_json, composite_table, planned_changes, print_composites
 from trtnorm_cli.report.console import FittedTable, counts_text, shape_text, table
+from trtnorm_cli.report.norm_nodes import node_table, print_nodes, why_kept
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite import driver
@@ -81,11 +82,9 @@ def _plain(value: object) -> object:
 
 
 def _outcome(norm: Normalization, planned: driver.Plan) -> list[str]:
-    """The rule that takes the node, or each rule's reason for refusing."""
-    node = norm.name or f"{norm.operator} -> {norm.output}"
-    taken = [m.rule.name for m in planned.matches if any(describe(n) == node for n in m.bound.nodes.values())]
-    refused = [f"{r.rule}: {r.reason}" for r in planned.rejections if r.node == node]
-    return taken or refused or ["left as it is"]
+    """The rule that takes the node, or why none does."""
+    taken = [m.rule.name for m in planned.matches if any(describe(n) == norm.label for n in m.bound.nodes.values())]
+    return taken or why_kept(norm, planned.rejections)
 
 
 def print_model(out: Console, path: Path, described: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -99,14 +98,16 @@ def print_model(out: Console, path: Path, described: dict[str, Any], verbosity: 
     print_notes(out, described["warnings"], verbosity)
     if described["plugins"]:
         out.print(_plugin_table(described["plugins"]), new_line_start=True)
-    if described["normalizations"]:
-        columns = ("operator", "name", "input", "channels", "parameters", "epsilon", "fed by", "build")
-        nodes = [_row(norm) for norm in described["normalizations"]]
-        out.print(table("Normalization nodes", columns, nodes), new_line_start=True)
-    else:
-        out.print("\nno normalization nodes")
-    if described["composite_normalizations"]:
-        out.print(composite_table(described["composite_normalizations"]), new_line_start=True)
+    nodes, pieces = described["normalizations"], described["composite_normalizations"]
+    if not nodes and not pieces:
+        out.print("\nno normalizations")
+    in_full = verbosity is Verbosity.VERBOSE
+    if nodes:
+        out.print(node_table(nodes), new_line_start=True) if in_full else print_nodes(out, nodes)
+    if pieces:
+        out.print(composite_table(pieces), new_line_start=True) if in_full else print_composites(out, pieces)
+    if (nodes or pieces) and not in_full:
+        out.print("\nwith -v: every normalization on its own, and each rule's reason")
 
 
 def _plugin_table(plugins: list[dict[str, Any]]) -> FittedTable:
@@ -120,25 +121,3 @@ def _plugin_table(plugins: list[dict[str, Any]]) -> FittedTable:
 
 def _elsewhere(plugin: dict[str, Any]) -> str:
     return "runs as the function in the file" if plugin["has_function"] else "does not run: the file has no function for it"
-
-
-def _row(norm: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        norm["operator"],
-        norm["name"] or norm["output"],
-        f"{shape_text(norm['input_shape'])} {norm['input_dtype']}",
-        "?" if norm["channels"] is None else norm["channels"],
-        _parameters_text(norm["parameters"]),
-        "" if norm["epsilon"] is None else f"{float(norm['epsilon']):g}",
-        norm["fed_by"],
-        "; ".join(norm["build"]),
-    )
-
-
-def _parameters_text(parameters: list[dict[str, Any]]) -> str:
-    """``4 × 64 float32`` when all are alike, else each on its own."""
-    kinds = Counter((shape_text(p["shape"]), p["dtype"]) for p in parameters)
-    if len(kinds) == 1:
-        (shape, dtype), number = next(iter(kinds.items()))
-        return f"{number} × {shape} {dtype}"
-    return ", ".join(f"{p['role']} {shape_text(p['shape'])} {p['dtype']}" for p in parameters)

@@ -11,6 +11,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
 from trtnorm_cli.report.composite_norms import composite_table, counts_line, norm_counts, of_rewriting
 from trtnorm_cli.report.console import console, print_warnings, table
+from trtnorm_cli.report.norm_nodes import why_kept
 from trtnorm_cli.report.notes import print_notes, print_results_alone
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite.rewriting import Rewriting
@@ -50,8 +51,7 @@ def _outcome(norm: Normalization, rewriting: Rewriting) -> list[str]:
         return taken
     failed = [f"{c.rule}: {c.check.reason}" for c in rewriting.failed if node in c.removed]
     failed += [f"{u.rule}: undone, {u.reason}" for u in rewriting.undone if node == u.node]
-    refused = [f"{r.rule}: {r.reason}" for r in rewriting.rejections if r.node == node]
-    return failed + refused or [f"left as it is: no rule is about {norm.operator}"]
+    return failed or why_kept(norm, rewriting.rejections)
 
 
 def print_rewriting(

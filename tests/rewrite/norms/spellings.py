@@ -31,6 +31,9 @@ VARIANCES = {
     "negative mean": "m = {mean_x} mm = Neg(m) c = Add(mm, x) p = Mul(c, c) v = {mean_p}",
     "mean less data": "m = {mean_x} d = Sub(m, x) p = Mul(d, d) v = {mean_p} c = Neg(d)",
     "E[x²] − μ²": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) v = Sub(e2, mm) c = Sub(x, m)",
+    "at least 0": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) w = Sub(e2, mm) v = Max(zero, w) c = Sub(x, m)",
+    "Clip": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) w = Sub(e2, mm) v = Clip(w, zero) c = Sub(x, m)",
+    "Relu": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) w = Sub(e2, mm) v = Relu(w) c = Sub(x, m)",
     "sums": "s1 = {sum_x} m = Div(s1, n) c = Sub(x, m) p = Mul(c, c) s2 = {sum_p} v = Mul(s2, one_nth)",
     "ReduceSumSquare": "m = {mean_x} c = Sub(x, m) s2 = {square_c} v = Div(s2, n)",
     "ReduceL2": "m = {mean_x} c = Sub(x, m) l = {l2_c} l2 = Mul(l, l) v = Div(l2, n)",
@@ -90,7 +93,7 @@ def model(
     sizes = [shape[axis] for axis in axes if axis < len(shape)]
     count = math.prod(size for size in sizes if isinstance(size, int))
     numbers = {
-        "two": 2, "half": 0.5, "minus_half": -0.5, "one": 1, "eps": EPSILON, "minus_eps": -EPSILON, "n": count,
+        "zero": 0, "two": 2, "half": 0.5, "minus_half": -0.5, "one": 1, "eps": EPSILON, "minus_eps": -EPSILON, "n": count,
         "one_nth": 1 / count, "n_less_1": max(count - 1, 1), "one_n1th": 1 / max(count - 1, 1),
     }  # fmt: skip
     weights = {name: np.array(value, kind) for name, value in numbers.items()}

@@ -35,6 +35,17 @@ def test_variance_and_root_in_every_spelling(variance, root, opset):
     assert len(composition.nodes) == len(composition.core.nodes)
 
 
+@pytest.mark.parametrize("bounded", [
+    "k = Mul(mm, two) w = Sub(e2, k) v = Relu(w)", "k = Mul(e2, half) w = Sub(k, mm) v = Max(w, zero)",
+    "w = Sub(mm, e2) v = Relu(w)", "u = Sub(e2, mm) w = Sub(u, eps) v = Clip(w, zero)",
+])  # fmt: skip
+def test_a_bound_that_changes_the_result_is_no_normalization(bounded):
+    """None of these is a variance: they are negative of some data."""
+    body = (f"m = {call('ReduceMean', 'x', (2,), 17)} s2 = Mul(x, x) e2 = {call('ReduceMean', 's2', (2,), 17)} mm = Mul(m, m) "
+            f"{bounded} c = Sub(x, m) e = Add(v, eps) s = Sqrt(e) y = Div(c, s)")  # fmt: skip
+    assert found(model(body, (2, 3, 8), (2,), (8,))) == []
+
+
 @pytest.mark.parametrize("affine", AFFINES)
 def test_scale_and_shift_in_every_spelling(affine):
     composition = the_one(layer_norm(affine=affine))

@@ -21,6 +21,7 @@ from trtnorm_cli.rewrite.norms.polynomial import (
     Parameter,
     Polynomial,
     TooManyTerms,
+    is_never_negative,
     mean,
 )
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
@@ -353,9 +354,26 @@ def _at_least(e: Evaluation, node: gs.Node) -> Value:
         if len(others) != 1 or len(stated) != 1:
             raise Opaque
         value, least = others[0], stated[0]
-    if least <= 0 or _with_data(value):
+    if _with_data(value):
         raise Opaque
+    if least <= 0:
+        return _at_least_nothing(e, node, value)
     return _joined(e, node, [value], Polynomial.atom(Floor(value.polynomial, least)))
+
+
+def _rectified(e: Evaluation, node: gs.Node) -> Value:
+    """Relu of a statistic."""
+    value = e.operand(node.inputs[0])
+    if _with_data(value):
+        raise Opaque
+    return _at_least_nothing(e, node, value)
+
+
+def _at_least_nothing(e: Evaluation, node: gs.Node, value: Value) -> Value:
+    """A lower bound of zero or less: it keeps rounding from making a variance negative, and changes nothing else."""
+    if not is_never_negative(value.polynomial):
+        raise Opaque
+    return _joined(e, node, [value], value.polynomial)
 
 
 def _clip_bounds(e: Evaluation, node: gs.Node) -> float:
@@ -446,6 +464,7 @@ _HANDLERS: dict[str, Handler] = {
     "Abs": _magnitude,
     "Max": _at_least,
     "Clip": _at_least,
+    "Relu": _rectified,
     **dict.fromkeys(REDUCTIONS, _reduction),
     **dict.fromkeys(("GlobalAveragePool", "AveragePool"), _pooling),
     "Identity": _same,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+_FACTOR_ROUNDING = 1e-6
 # Products beyond this are no normalization, and would only grow further.
 _MOST_TERMS = 24
 
@@ -145,6 +146,23 @@ def _without_rounding(value: float, scale: float) -> float:
 
 def _is_never_negative(atom: Atom, exponent: float) -> bool:
     return atom in _NEVER_NEGATIVE or isinstance(atom, Floor) or (isinstance(atom, Base) and exponent != 1)
+
+
+def is_never_negative(polynomial: Polynomial) -> bool:
+    """True of a sum of what is never negative, such as a variance, E[x²] − E[x]², with or without an epsilon."""
+    terms = dict(polynomial.terms)
+    squared_mean = frozenset({(MEAN, 2.0)})
+    less = terms.pop(squared_mean, 0.0)
+    if less < 0:
+        square = frozenset({(SQUARE, 1.0)})
+        # E[x²] is at least E[x]²; the factors were rounded to float32.
+        if terms.pop(square, 0.0) < -less * (1 - _FACTOR_ROUNDING):
+            return False
+    return all(value > 0 and all(_is_even(atom, exponent) for atom, exponent in monomial) for monomial, value in terms.items())
+
+
+def _is_even(atom: Atom, exponent: float) -> bool:
+    return _is_never_negative(atom, exponent) or exponent % 2 == 0
 
 
 def _product(left: Monomial, right: Monomial, value: float) -> Polynomial:
