@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx.parser
 import pytest
 
 from tests.models import loaded, random
 from tests.onnx_model.running import run
+from trtnorm_cli.compare.float64 import evaluate_float64
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.load import LoadedModel
@@ -158,6 +160,22 @@ def test_a_function_with_default_attribute_values(tmp_path):
         np.testing.assert_array_equal(run(result, feeds)["y"], run(made, feeds)["y"])
     wanted = np.where(X < 0, X * 0.25 * 0.5 * 0.75 * 0.25, X)
     np.testing.assert_allclose(run(result, {"x": X, "b": np.array(True)})["y"], wanted, rtol=1e-6)
+
+
+def test_default_attribute_values_are_seen_by_those_who_ignore_defaults(tmp_path):
+    """The evaluation in float64 inlines with onnx.inliner, and blamed TensorRT for what that left out."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "f" : 1]> g (float[2,3,4] x) => (float[2,3,4] y) { y = f.leak (x) }
+        <domain: "f", opset_import: ["" : 17]> leak <alpha: float = 0.25> (x) => (y) {
+            y = LeakyRelu <alpha: float = @alpha> (x)
+        }"""
+    )
+    read = loaded(made, tmp_path)
+    assert read.runs_unmended
+    inliner_says = run(onnx.inliner.inline_local_functions(read.proto), {"x": X})["y"]
+    np.testing.assert_array_equal(inliner_says, run(made, {"x": X})["y"])
+    in_float64 = evaluate_float64(tmp_path / "model.onnx", {"x": X}).outputs["y"]
+    np.testing.assert_allclose(in_float64, np.where(X < 0, X * 0.25, X), rtol=1e-6)
 
 
 def test_overloads_have_opsets_of_their_own(tmp_path):

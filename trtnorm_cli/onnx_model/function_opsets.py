@@ -14,7 +14,7 @@ import onnx
 from onnx import version_converter
 
 from trtnorm_cli.errors import ModelError
-from trtnorm_cli.onnx_model.walk import nodes_within, subgraphs
+from trtnorm_cli.onnx_model.walk import all_nodes, nodes_within, subgraphs
 
 _DEFAULT = ("", "ai.onnx")
 # Operators that the same node calls in both versions and that compute something else, and since when (operator changelog).
@@ -36,6 +36,22 @@ def import_default_domain(model: onnx.ModelProto) -> list[str]:
         return []
     model.opset_import.add(domain="", version=versions.pop())
     return [function.name for function in model.functions]
+
+
+def write_default_attributes(model: onnx.ModelProto) -> list[str]:
+    """Write the default attribute values of functions into the calls that leave them out; returns these, as function/attribute.
+
+    ``onnx.inliner`` and TensorRT's parser ignore the defaults (onnx 1.23 and TensorRT-RTX 1.7 were tried).
+    """
+    defaults = {(f.domain, f.name, f.overload): f.attribute_proto for f in model.functions if f.attribute_proto}
+    written = []
+    for node in all_nodes(model) if defaults else ():
+        given = {attribute.name for attribute in node.attribute}
+        for attribute in defaults.get((node.domain, node.op_type, node.overload), ()):
+            if attribute.name not in given:
+                node.attribute.append(attribute)
+                written.append(f"{node.op_type}/{attribute.name}")
+    return written
 
 
 def convert_functions(model: onnx.ModelProto) -> list[str]:

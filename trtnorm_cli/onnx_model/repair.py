@@ -17,6 +17,7 @@ from trtnorm_cli.onnx_model.function_opsets import (
     adopt_opsets,
     convert_functions,
     import_default_domain,
+    write_default_attributes,
 )
 
 _SHOWN = 3
@@ -87,6 +88,9 @@ REPAIRS: tuple[Repair, ...] = (
         settle_batchnorm_outputs,
         "{count} BatchNormalizations ({names}) list other outputs than their mode has; unused ones were named or left out",
         runs_unmended=False,
+    ),
+    Repair(
+        write_default_attributes, "{count} calls of functions rely on default values ({names}), which were written into them"
     ),
     Repair(
         convert_functions,

@@ -25,6 +25,7 @@ from trtnorm_cli.compare.float64.perturbation import Perturbation
 from trtnorm_cli.compare.float64.planning import DEFAULT_DOMAINS, Plan, Step, imported_opsets, node_name, plan
 from trtnorm_cli.compare.float64.raising import raise_structure, raised_array
 from trtnorm_cli.compare.float64.shape_arithmetic import KEPT
+from trtnorm_cli.onnx_model.repair import mend
 
 OLDEST_OPSET = 7
 """Before, operators broadcast by an attribute."""
@@ -77,7 +78,9 @@ def _loaded(model: onnx.ModelProto | Path) -> tuple[onnx.ModelProto, str]:
     if isinstance(model, onnx.ModelProto):
         return model, ""
     try:
-        return onnx.load(str(model), load_external_data=False), str(model.absolute().parent)
+        proto = onnx.load(str(model), load_external_data=False)
+        mend(proto)  # a file is given the meaning that ``load_model`` gives it
+        return proto, str(model.absolute().parent)
     except Exception as error:
         raise ReferenceUnavailable(f"the model cannot be read: {error}", where=str(model)) from error
 
