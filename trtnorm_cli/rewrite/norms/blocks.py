@@ -56,7 +56,7 @@ def blocks_of(composition: Composition) -> Blocks | None:
     """The blocks of an InstanceNorm or GroupNorm of data with the channels first; None for others."""
     shape = composition.shape or ()
     groups = _groups(composition)
-    if composition.kind not in (INSTANCE, GROUP) or len(shape) < 3 or groups is None:
+    if composition.kind not in (INSTANCE, GROUP) or len(shape) < 3 or not groups:
         return None
     sample = [size for size in shape[1:] if isinstance(size, int)]
     whole = math.prod(sample) if len(sample) == len(shape) - 1 else None

@@ -48,11 +48,12 @@ def groups_have_no_parameters(m: Match) -> str | None:
     if composition is None or composition.view is None:
         return None
     if composition.core.native:
-        return parameters_of_node(m, composition)
+        empty = any(values.size == 0 for values in inner_parameters(m, composition))
+        return "a parameter has no values" if empty else parameters_of_node(m, composition)
     if runtime_parameters(m, composition):
         return None
     for name, values in zip(("scale", "shift"), inner_parameters(m, composition), strict=True):
-        if values.size > 1:
+        if values.size != 1:
             return f"the {name} of the groups has shape {list(values.shape)}: it is not along the channels"
     return None
 
