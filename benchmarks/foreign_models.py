@@ -151,26 +151,17 @@ def read(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verdict(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """Where it was compared, how each candidate came off, and the largest of what was measured against what was allowed."""
-    ratios: dict[str, float] = {}
-    allowed = 0.0
-    for candidate in comparison["candidates"]:
-        for output in candidate["outputs"]:
-            bound = output["bound"] or {}
-            allowed = max(allowed, bound.get("native") or 0.0)
-            for kind, measured in (("exact", output["exact"]), ("native", output["native_distance"])):
-                if measured is not None and bound.get(kind):
-                    ratios[kind] = max(ratios.get(kind, 0.0), measured / bound[kind])
+    """Where it was compared, how each candidate came off, and the largest part of what was allowed that any output took."""
+    outputs = [output for candidate in comparison["candidates"] for output in candidate["outputs"]]
     return {
-        "passed": comparison["passed"],
+        "state": comparison["state"],
         "at": comparison["at"],
         "skipped": comparison["skipped"],
-        "ratios": ratios,
-        "most_allowed": allowed,
-        "candidates": {
-            candidate["label"]: {"passed": candidate["passed"], "why": candidate.get("error") or "; ".join(candidate["notes"])}
-            for candidate in comparison["candidates"]
-        },
+        "not_compared": comparison["not_compared"],
+        "share": max((output["share"] for output in outputs if output.get("share") is not None), default=None),
+        "exact": max((output["exact"] for output in outputs if output["exact"] is not None), default=None),
+        "as_run": max((output["native_distance"] for output in outputs), default=None),
+        "network": next((c["state"] for c in comparison["candidates"] if c["kind"] == "network"), "missing"),
     }
 
 

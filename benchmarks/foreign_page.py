@@ -28,8 +28,8 @@ diffusers and MONAI, beside what TensorRT's own parser and builder do with the s
 COLUMNS = """
 "Kernels" are those of the engine that TensorRT builds from the file as it is, and those of trtnorm's. A profile is written by
 hand from what the model is for, or by `trtnorm init`; a static model needs none. The verdict names the shapes that were
-compared, and the largest part of the allowed distance that any output took: as a function (both evaluated in float64), and
-as run. Seconds are those of the stages of `trtnorm build`, on two cores that other programs used as well.
+compared, the largest part of the allowed distance that any output took, as a function (in float64) or as run, and the largest
+distance as run. Seconds are those of the stages of `trtnorm build`, on two cores that other programs used as well.
 """
 
 
@@ -64,7 +64,7 @@ def builds(record: Record) -> bool:
 def compared(record: Record) -> bool:
     """The engine's network was compared with the model, at every seed, and passed."""
     runs = [run.get("verdict") for run in record["trtnorm"]]
-    return all(v is not None and v["passed"] and v["candidates"].get("network:rewriting", {}).get("passed") for v in runs)
+    return all(verdict is not None and verdict["state"] == verdict["network"] == "passed" for verdict in runs)
 
 
 TESTS: dict[str, Callable[[Record], bool]] = {
@@ -80,7 +80,8 @@ TESTS: dict[str, Callable[[Record], bool]] = {
 
 
 def _left_out(record: Record) -> list[str]:
-    return [text for run in record["trtnorm"] for text in (run.get("verdict") or {}).get("skipped", [])]
+    verdicts = [run.get("verdict") or {} for run in record["trtnorm"]]
+    return [str(text) for verdict in verdicts for text in [*verdict.get("skipped", []), *verdict.get("not_compared", [])]]
 
 
 def _totals(groups: Mapping[str, Sequence[Record]]) -> str:
@@ -152,16 +153,15 @@ def _verdict(record: Record) -> str:
     verdicts = [run["verdict"] for run in record["trtnorm"] if run.get("verdict")]
     if not verdicts:
         return "–"
-    equal = all(verdict["passed"] for verdict in verdicts)
     where = ", ".join(dict.fromkeys(text.removeprefix("default ") for verdict in verdicts for text in verdict["at"]))
-    words = [f"{'equal' if equal else '**not equal**'} at {where or 'its shape'}" if compared(record) or not equal else ""]
-    ratios = {kind: max(v["ratios"].get(kind, 0.0) for v in verdicts) for kind in ("exact", "native")}
-    measured = [f"{ratios[kind]:.2g} {words_}" for kind, words_ in (("exact", "as a function"), ("native", "as run"))]
-    if equal and not compared(record):
-        whys = {c["why"] for v in verdicts for c in v["candidates"].values() if not c["passed"]}
-        words = [f"not compared: {_cell('; '.join(sorted(whys)))[:120]}"]
+    states = {verdict["state"] for verdict in verdicts} | {verdict["network"] for verdict in verdicts}
+    words = ["equal" if compared(record) else f"**{', '.join(sorted(states - {'passed'}))}**"]
+    words[0] += f" at {where}" if where else ""
+    shares = [verdict["share"] for verdict in verdicts if verdict["share"] is not None]
+    words += [f"{max(shares):.2g} of what is allowed"] if shares else []
+    words += [f"as run {max(verdict['as_run'] for verdict in verdicts if verdict['as_run'] is not None):.1e}"] if shares else []
     left = _left_out(record)
-    return "; ".join([*words, *measured, *([f"left out: {_cell(', '.join(left))[:120]}"] if left else [])])
+    return "; ".join([*words, *([f"left out: {_cell(', '.join(dict.fromkeys(left)))[:160]}"] if left else [])])
 
 
 def _seconds(run: Record) -> str:

@@ -23,10 +23,9 @@ RELU = "g (float[N, 3, H, 8] x, float[4] k) => (float[N, 3, H, 8] y) { y = Relu(
 def found(name: str, raw: bool, ended: int, how: str = "", passed: bool = True) -> dict:
     run = {"seed": 0, "exit": ended, "seconds": 2.0, "error": "error: no | such"}
     if ended == 0:
-        network = {"passed": passed, "why": "it did not run"}
         judged = {
-            "passed": True, "at": ["default min"], "skipped": [], "ratios": {"exact": 0.125}, "most_allowed": 1e-4,
-            "candidates": {"network:rewriting": network},
+            "state": "passed", "at": ["default min"], "skipped": [], "not_compared": [], "share": 0.125, "exact": 1e-9,
+            "as_run": 2e-6, "network": "passed" if passed else "not compared",
         }  # fmt: skip
         run |= {"norms": {"BatchNormalization": 2}, "kernels": 7, "steps": {"build": 1.0}, "verdict": judged}
     result = {"ok": raw, "kernels": 9 if raw else None, "stage": "parse", "error": "" if raw else "false", "seconds": 1.0}
@@ -74,13 +73,14 @@ def test_a_profile_gives_raw_tensorrt_the_shapes_of_its_dynamic_inputs(tmp_path:
 
 def test_a_verdict_names_the_largest_part_of_what_was_allowed():
     outputs = [
-        {"exact": 1e-7, "native_distance": 3e-5, "bound": {"exact": 1e-6, "native": 1e-4}},
-        {"exact": None, "native_distance": 9e-5, "bound": {"exact": 1e-6, "native": 1e-4}},
-        {"exact": None, "native_distance": 1.0, "bound": None},
+        {"exact": 1e-7, "native_distance": 3e-5, "share": 0.25},
+        {"exact": None, "native_distance": 9e-5, "share": 0.5},
+        {"exact": None, "native_distance": 1e-5, "share": None},
     ]
-    candidate = {"label": "rewriting", "passed": True, "outputs": outputs, "notes": []}
-    read = verdict({"passed": True, "at": ["default min"], "skipped": [], "candidates": [candidate]})
-    assert read["ratios"] == {"exact": pytest.approx(0.1), "native": pytest.approx(0.9)}
+    candidate = {"state": "passed", "kind": "network", "outputs": outputs}
+    comparison = {"state": "passed", "at": ["default min"], "skipped": ["default max"], "not_compared": []}
+    read = verdict({**comparison, "candidates": [candidate]})
+    assert read == {**comparison, "share": 0.5, "exact": 1e-7, "as_run": 9e-5, "network": "passed"}
 
 
 def test_a_model_that_cannot_be_read_does_not_end_the_run(tmp_path: Path):
@@ -101,8 +101,8 @@ def test_the_page_counts_and_explains():
     assert "| raw only | 1 | 0 | 1 |" in written
     assert "| trtnorm only | 1 | 0 | 1 |" in written
     assert "| p/less | 9 | 5: error: no \\| such |" in written
-    assert "not compared: it did not run" in written
-    assert "0.12 as a function" in written
+    assert "**not compared** at min" in written
+    assert "equal at min; 0.12 of what is allowed; as run 2.0e-06" in written
     assert "Not tried: odd (DecodeError)." in written
 
 
