@@ -99,7 +99,7 @@ def test_the_engine_takes_the_models_stem(engine):
 def test_the_manifest_is_what_json_prints(engine):
     path, done = engine
     assert json.loads(done.stdout) == manifest_of(path)
-    assert "TensorRT: Building engine" in done.stderr
+    assert "trtnorm: building the engine …" in done.stderr
     assert "engine size" in done.stderr
 
 
