@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.calibration import Noise, arithmetic_noise, constant_noise, inner_noise, run_noise, stored_constants
+from trtnorm_cli.compare.calibration import (
+    RUNS,
+    Noise,
+    arithmetic_noise,
+    constant_noise,
+    inner_noise,
+    run_noise,
+    stored_constants,
+)
 from trtnorm_cli.compare.engine_runner import EngineUnavailable, run_engine
 from trtnorm_cli.compare.float64 import Reference, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, Watch, first_difference, suspicious
@@ -25,6 +33,8 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 _NO_KERNEL = "Could not find an implementation"
 # A candidate may take longer than the reference, which a whole budget was left for.
 _SLOWER, _AT_LEAST_S = 4.0, 5.0
+# What decides between right and wrong may take longer than one float64 run, in such budgets.
+_PATIENCE = 3.0
 
 
 class Pairing:
@@ -55,12 +65,16 @@ class Pairing:
 
 @dataclass
 class _Run:
-    """One trial while it is judged. ``truth`` is the reference in float64 once it is known, ``seconds`` its own run's time."""
+    """One trial while it is judged. ``truth`` is the reference in float64 once it is known.
+
+    ``seconds`` is what its own run took, ``float64_s`` what that in float64 took.
+    """
 
     trial: Trial
     native: Outputs
     seconds: float
     truth: Outputs | None = None
+    float64_s: float = 0.0
     inner: InnerTensors = field(default_factory=InnerTensors)
     noise: dict[tuple[str, float], Noise] = field(default_factory=dict)
 
@@ -162,7 +176,7 @@ class Comparer:
             found = self._float64(self.reference, run.trial.feeds, run.trial.label, run.inner.keep)
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
-                run.truth = found.outputs
+                run.truth, run.float64_s = found.outputs, found.seconds
         for name, exact in (run.truth or {}).items():
             self._remember(name, distance(exact, run.native[name]))
 
@@ -266,6 +280,9 @@ class Comparer:
         names = suspicious(found)
         if not names or self.reference.model_path is None:
             return
+        if run.float64_s * RUNS > self.options.budget_s:
+            self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {run.float64_s * RUNS:.0f} s")
+            return
         ulp, budget = self._ulp(pairing.candidate), self.options.budget_s
         kept = InnerTensors({name: run.inner.values[name] for name in names})
         noise = inner_noise(self.reference.model_path, run.trial.feeds, kept, ulp, budget, _kept_constants(pairing.candidate))
@@ -327,6 +344,8 @@ class Comparer:
             return {}
         if truth is None:
             return run_noise(self.runner, model, feeds, run.native, ulp) if self.reference.model_path else {}
+        if run.float64_s * RUNS > _PATIENCE * self.options.budget_s:
+            return {}
         if kind == "arithmetic":
             return arithmetic_noise(model, feeds, truth, ulp, self.options.budget_s)
         return constant_noise(model, feeds, truth, ulp, self.options.budget_s, _kept_constants(pairing.candidate))
