@@ -273,3 +273,23 @@ def test_what_onnx_runtime_cannot_evaluate_is_left_with_a_note():
     result = clean(model)
     assert operators(result.model) == ["Split", "Mul", "Add"]
     assert result.notes == ("Split a: constant, but ONNX Runtime cannot evaluate it",)
+
+
+def test_biases_of_quantisers_become_floats_and_quantized_weights_stay():
+    """TensorRT's DequantizeLinear takes no integers of 32 bits, which is how ONNX Runtime's quantiser writes every bias."""
+    model = parse(
+        """g (float[N, 2] x) => (float[N, 3] y) {
+        w = DequantizeLinear(q, ws, wz) b = DequantizeLinear<axis = 0>(i, bs) y = Gemm(x, w, b) }""",
+        {
+            "q": np.arange(6, dtype=np.int8).reshape(2, 3),
+            "ws": np.array(0.5, np.float32),
+            "wz": np.array(0, np.int8),
+            "i": np.array([100, -7, 3], np.int32),
+            "bs": np.array([0.25, 0.5, 1e-3], np.float32),
+        },
+    )
+    result = clean(model)
+    assert operators(result.model) == ["DequantizeLinear", "Gemm"]
+    bias = initializers(result.model)[result.model.graph.node[1].input[2]]
+    np.testing.assert_array_equal(bias, np.array([25, -3.5, 3e-3], np.float32))
+    assert_same(model, result.model, {"x": random(4, 2)})

@@ -37,6 +37,8 @@ _RANDOM = frozenset(
 )
 # Folding these would take the quantization of weights out of the model.
 _QUANTIZATION = frozenset(("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"))
+# Quantisers write biases as integers of 32 bits, of which TensorRT's DequantizeLinear knows nothing; no weights are among them.
+_BIAS_TYPE = ir.DataType.INT32
 # The reference implementation differs from ONNX Runtime: it ignores that these flattened to 2-D before opset 13, …
 _FLATTENED_BEFORE_13 = frozenset(("Hardmax", "LogSoftmax", "Softmax"))
 # … gives int64 for int32 sums of squares, and other pixels for fractional scales.
@@ -167,6 +169,11 @@ def _split_is_expressible(node: ir.Node, opset: int) -> bool:
     return opset >= 13 and split.shape is not None and len(split.shape) == 1 and split.shape.is_static()
 
 
+def _is_quantization(node: ir.Node) -> bool:
+    is_bias = node.op_type == "DequantizeLinear" and node.inputs[0] is not None and node.inputs[0].dtype == _BIAS_TYPE
+    return node.op_type in _QUANTIZATION and not is_bias
+
+
 class _Policy:
     """What may be evaluated. Remembers what was refused and is worth a note."""
 
@@ -188,7 +195,7 @@ class _Policy:
 
     def may_evaluate(self, node: ir.Node) -> bool:
         """Whether ``node``, whose inputs are all constants, may be replaced by its value."""
-        if node.domain != "" or node.op_type in _RANDOM | _QUANTIZATION or node in self._failed:
+        if node.domain != "" or node.op_type in _RANDOM or _is_quantization(node) or node in self._failed:
             return False
         if node.op_type in _NORMALIZATIONS:
             self._note("computed from constants only, and left to the rules", node)
