@@ -36,7 +36,7 @@ def test_a_model_with_a_json_file_beside_it_is_a_model(tmp_path, capsys):
     saved(MODEL, tmp_path / "voice.onnx")
     (tmp_path / "voice.onnx.json").write_text('{"audio": {"sample_rate": 22050}}')
     assert run(["inspect", str(tmp_path / "voice.onnx")]) == 0
-    assert "no normalization nodes" in capsys.readouterr().out
+    assert "no normalizations" in capsys.readouterr().out
 
 
 def manifest(tmp_path, **changed) -> None:
