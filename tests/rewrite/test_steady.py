@@ -14,9 +14,10 @@ from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite.editor import Editor
 from trtnorm_cli.rewrite.pattern import Var, op
-from trtnorm_cli.rewrite.rule import NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.rule import NewConstant, NewNode, Rule, Undone
 from trtnorm_cli.rewrite.settings import RewriteSettings
 from trtnorm_cli.rewrite.steady import apply_steadily
+from trtnorm_cli.rewrite.undoing import undone_warning
 
 
 def swapped(new: str):
@@ -125,3 +126,11 @@ def test_rounds_end_where_names_change_each_time():
     outcome, made = steadily(CHAIN, needed, rule("Abs", "Sin", optional=True), judge=fails("abs-sin"))
     assert [line.split(" = ")[1].split("(")[0] for line in made] == ["Abs", "Mul", "Neg"]
     assert {u.rule for u in outcome.undone} == {"abs-sin"}
+
+
+@pytest.mark.parametrize(
+    ("provable", "advice"), [(True, "please report this"), (False, "a build profile with sizes that the model takes may allow")]
+)
+def test_a_report_is_asked_for_where_something_went_wrong(provable, advice):
+    """That nothing could be evaluated at sizes which nobody gave is no defect, and frightens nobody."""
+    assert advice in undone_warning([Undone("rule", "Conv c", "because", "y", provable)])

@@ -172,7 +172,9 @@ def _make_safely(editor: Editor, found: Match, judge: Judge) -> Change | Rejecti
         return replace(undone, reason=breakage(error))
     if not optional or (isinstance(made, Change) and made.check.passed):
         return made
-    return replace(undone, reason=made.reason if isinstance(made, Rejection) else made.check.reason)
+    if isinstance(made, Rejection):
+        return replace(undone, reason=made.reason, provable=False)
+    return replace(undone, reason=made.check.reason)
 
 
 def _with_refusals(change: Change, planned: Plan, rules: tuple[Rule, ...]) -> Change:

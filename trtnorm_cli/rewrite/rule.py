@@ -305,13 +305,15 @@ class Rejection:
 class Undone:
     """A change that only improves the model and was left out, with the reason: its check failed, say.
 
-    ``tensor`` is the first output of the node at which the rule was tried.
+    ``tensor`` is the first output of the node at which the rule was tried. ``provable`` is False where neither the original
+    nor the change could be evaluated, which is no fault of the rule's.
     """
 
     rule: str
     node: str
     reason: str
     tensor: str
+    provable: bool = True
 
     @property
     def key(self) -> tuple[str, str]:

@@ -43,11 +43,15 @@ def breakage(error: Exception) -> str:
 
 
 def undone_warning(undone: Sequence[Undone]) -> str:
-    """One warning about all that was undone, a line for each rule and reason."""
+    """One warning about all that was undone, a line for each rule and reason. What went wrong is worth a report."""
     lines = undone_lines(undone)
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    what = f"{len(undone)} change(s) that the model can do without could not be made, and it stays as it was there"
-    return "\n".join([f"{what}; please report this, with the model if you can:", *lines[:_SHOWN], *more])
+    if any(one.provable for one in undone):
+        what, advice = "could not be made", "please report this, with the model if you can"
+    else:
+        what, advice = "could not be proved", "a build profile with sizes that the model takes may allow them"
+    said = f"{len(undone)} change(s) that the model can do without {what}, and it stays as it was there; {advice}:"
+    return "\n".join([said, *lines[:_SHOWN], *more])
 
 
 def undone_lines(undone: Iterable[Undone]) -> list[str]:
