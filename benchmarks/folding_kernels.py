@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from trtnorm_cli.build.variants import Kernels, VariantBuilder
 from trtnorm_cli.pipeline import shapes_and_settings
-from trtnorm_cli.prepare import prepare
 from trtnorm_cli.rewrite.kernels import fewest_kernels
+from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.tensorrt.variants import Kernels, VariantBuilder
 
 
 def row(model: Path, profile: Path) -> str:

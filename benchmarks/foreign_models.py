@@ -31,10 +31,10 @@ import yaml
 
 from benchmarks.foreign_corpus import Source, corpus
 from benchmarks.foreign_page import page
-from trtnorm_cli.build.launch import launch
-from trtnorm_cli.build.layer_table import launched
-from trtnorm_cli.build.request import BuildRequest, ShapeTriple
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.layer_table import launched
+from trtnorm_cli.tensorrt.request import BuildRequest, ShapeTriple
 
 CORNERS = ("min", "opt", "max")
 TIMED_OUT = "timeout"

@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from trtnorm_cli.build.launch import launch
-from trtnorm_cli.build.layer_table import launched
-from trtnorm_cli.build.request import BuildRequest, ShapeTriple
-from trtnorm_cli.compare.participants import Spec
-from trtnorm_cli.compare.runner import OrtRunner, RunFailed
 from trtnorm_cli.compare.session import Settings, run_session
 from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.pipeline import BuildOptions, build
-from trtnorm_cli.prepare import prepare
-from trtnorm_cli.rewrite.sampling import draw
+from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.proof.sampling import draw
+from trtnorm_cli.target import Spec
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.layer_table import launched
+from trtnorm_cli.tensorrt.request import BuildRequest, ShapeTriple
 
 DOCS = Path(__file__).parents[1] / "docs"
 BACKEND = "tensorrt-rtx"

@@ -16,9 +16,9 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
-from trtnorm_cli.build.launch import launch
-from trtnorm_cli.build.layer_table import launched
-from trtnorm_cli.build.request import BuildRequest
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.layer_table import launched
+from trtnorm_cli.tensorrt.request import BuildRequest
 
 CHANNELS, GROUPS, WIDTH = 64, 32, 768
 AFFINE = "a = Mul(z, g) y = Add(a, b)"

@@ -27,10 +27,10 @@ from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import Comparison, Options
 from trtnorm_cli.compare.session import Settings, trials_of
-from trtnorm_cli.compare.tolerance import Bound, both
 from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.evaluate.tolerance import Bound, both
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.prepare import prepare
+from trtnorm_cli.rewrite.prepare import prepare
 
 DEFECT = 1e-4
 # The operand with the weight, and its axis of output channels.

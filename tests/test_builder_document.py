@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trtnorm_cli.build.catalogue import CATALOGUE
-from trtnorm_cli.build.settings import KEYS
+from trtnorm_cli.tensorrt.catalogue import CATALOGUE
+from trtnorm_cli.tensorrt.settings import KEYS
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "builder.md"
 

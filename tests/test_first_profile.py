@@ -12,7 +12,7 @@ from tests.models import parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.first_profile import first_profile
 from trtnorm_cli.onnx_model.load import load_model
-from trtnorm_cli.prepare import Prepared, prepare
+from trtnorm_cli.rewrite.prepare import Prepared, prepare
 
 
 def made(model: onnx.ModelProto, folder: Path, *options: str) -> tuple[Prepared, str]:
@@ -120,7 +120,7 @@ def test_the_parser_is_asked(tmp_path):
 
 def test_without_tensorrt_the_parser_is_not_asked(tmp_path, monkeypatch):
     import trtnorm_cli.first_profile as module
-    from trtnorm_cli.build.request import BuildResult
+    from trtnorm_cli.tensorrt.request import BuildResult
 
     monkeypatch.setattr(module, "launch", lambda *arguments: BuildResult(ok=False, stage="load"))
     model = parse("g (float[N, 3] x) => (float[N, 3] y) { y = Relu(x) }")

@@ -11,9 +11,9 @@ import pytest
 
 from tests.models import batchnorm, operators, parse, random, saved
 from tests.oracle import worst_relative_error
-from trtnorm_cli.build.launch import launch
-from trtnorm_cli.build.request import BuildRequest, BuildResult
 from trtnorm_cli.cli import run
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
 rtx = pytest.mark.rtx
 TITLE = "shift weights has count 16 but 64 was expected"

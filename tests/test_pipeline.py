@@ -22,10 +22,10 @@ import pytest
 import trtnorm_cli
 from tests.models import batchnorm, operators, parse, random, saved
 from trtnorm_cli import pipeline
-from trtnorm_cli.build.launch import launch
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.rules import RULES, fold_batchnorm_conv
+from trtnorm_cli.tensorrt.launch import launch
 
 GRAPH = (
     "g (float[N, 2, 9, 9] x) => (float[N, 4, 5, 5] y) {{ [conv1] c = Conv(x, w) [bn1] n = BatchNormalization"
@@ -221,7 +221,7 @@ def test_an_engine_that_is_not_the_manifests(engine, work, capsys):
 @rtx
 def test_a_manifest_that_lacks_something_is_no_defect(engine, work, capsys, monkeypatch):
     """It was written by another version: shown as far as it goes, or refused."""
-    monkeypatch.setattr("trtnorm_cli.engine._inspector", lambda *_: {"available": False, "reason": "not asked"})
+    monkeypatch.setattr("trtnorm_cli.tensorrt.engine_file._inspector", lambda *_: {"available": False, "reason": "not asked"})
     (work / "old.engine").write_bytes(engine[0].read_bytes())
     whole = manifest_of(engine[0])
     for key in whole:
@@ -250,7 +250,7 @@ def test_a_refusal_keeps_an_earlier_engine_and_the_evidence(work, capsys):
 def fake(monkeypatch, body: str) -> None:
     prelude = "import os, signal, sys, time; from pathlib import Path; folder = Path(sys.argv[1]); "
     monkeypatch.setattr(pipeline, "launch", partial(launch, worker=(sys.executable, "-c", prelude + body)))
-    monkeypatch.setattr("trtnorm_cli.build.backend.require_backend", lambda name: None)
+    monkeypatch.setattr("trtnorm_cli.tensorrt.backend.require_backend", lambda name: None)
 
 
 @pytest.mark.parametrize(("body", "arguments", "words"), [
@@ -274,7 +274,8 @@ def test_a_builder_that_dies_keeps_an_earlier_engine_and_the_evidence(work, caps
 
 
 FULL_DISK = (
-    "import resource; from trtnorm_cli.build import worker; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2); "
+    "import resource; from trtnorm_cli.tensorrt.child import worker; "
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000,) * 2); "
     "worker.main()"
 )
 
@@ -309,7 +310,7 @@ def test_a_disk_that_is_full_at_the_very_end(work, capsys, monkeypatch):
 
 def test_no_folder_to_work_in(work, capsys, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(work / "gone"))
-    monkeypatch.setattr("trtnorm_cli.build.backend.require_backend", lambda name: None)
+    monkeypatch.setattr("trtnorm_cli.tensorrt.backend.require_backend", lambda name: None)
     assert build("good.onnx") == 2
     assert "no folder can be made to work in" in capsys.readouterr().err
 
@@ -319,7 +320,7 @@ def test_the_command_that_repeats_a_build_works(work, capsys, monkeypatch):
     """Although the place where the engine was to be written is gone by then."""
     fake(monkeypatch, "os.abort()")
     assert build("good.onnx") == 6
-    command = next(line for line in capsys.readouterr().err.splitlines() if "build.worker" in line).partition("hand: ")[2]
+    command = next(line for line in capsys.readouterr().err.splitlines() if "child.worker" in line).partition("hand: ")[2]
     done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False, cwd="/", env=environment())
     assert done.returncode == 0, done.stderr
     (kept,) = left_in_temp(work)
@@ -423,7 +424,7 @@ def test_a_dry_run_writes_nothing(work, capsys):
 
 
 def test_no_backend_is_one_clear_error(work, capsys, monkeypatch):
-    monkeypatch.setattr("trtnorm_cli.build.backend.installed", lambda: ())
+    monkeypatch.setattr("trtnorm_cli.tensorrt.backend.installed", lambda: ())
     assert build("good.onnx") == 2
     shown = capsys.readouterr().err
     assert shown.startswith("error: no TensorRT is installed\n")
@@ -438,7 +439,7 @@ import trtnorm_cli.pipeline as pipeline
 from trtnorm_cli.cli import main
 where, arguments = sys.argv[1], sys.argv[2:]
 if where == "rewrite":
-    import trtnorm_cli.prepare as module, trtnorm_cli.rewrite.rewriting as rewriting
+    import trtnorm_cli.rewrite.prepare as module, trtnorm_cli.rewrite.rewriting as rewriting
     real = rewriting.driver.apply
     def apply(*a, **k):
         os.kill(os.getpid(), signal.SIGINT); time.sleep(5)
@@ -446,7 +447,7 @@ if where == "rewrite":
 else:
     from functools import partial
     from pathlib import Path
-    from trtnorm_cli.build.launch import launch
+    from trtnorm_cli.tensorrt.launch import launch
     code = "import sys, time; from pathlib import Path; Path(sys.argv[1], 'ready').touch(); time.sleep(60)"
     def stop(request, folder, on_event, timeout_s, **more):
         def watch():
@@ -456,7 +457,7 @@ else:
         threading.Thread(target=watch, daemon=True).start()
         return launch(request, folder, on_event, timeout_s, (sys.executable, "-c", code))
     pipeline.launch = stop
-import trtnorm_cli.build.backend as backend
+import trtnorm_cli.tensorrt.backend as backend
 backend.require_backend = lambda name: None
 main(arguments)
 """

@@ -11,11 +11,10 @@ import pytest
 
 from tests.models import operators, parse, random, saved
 from trtnorm_cli.cli import run
-from trtnorm_cli.digest import sha256_of
-from trtnorm_cli.export.opening import OpenedModel
+from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
-from trtnorm_cli.prepare import prepare, prepare_opened
 from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare, prepare_opened
 
 SHAPES = "optimization_profiles:\n  - inputs: {x: {min: [1, 3, 8, 8], opt: [2, 3, 8, 8], max: [4, 3, 16, 16]}}\n"
 PLUGIN = SHAPES + "instance_norm: plugin\n"

@@ -11,13 +11,13 @@ import yaml
 from onnx import parser
 
 from tests.models import parse
-from trtnorm_cli import doctor
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
-from trtnorm_cli.prepare import inputs_of
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.profile.model_input import inputs_of
 from trtnorm_cli.rewrite.rules import RULES
+from trtnorm_cli.tensorrt import doctor
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -11,29 +11,29 @@ from pathlib import Path
 
 import numpy as np
 
-from trtnorm_cli.build.launch import launch
-from trtnorm_cli.build.request import BuildRequest
-from trtnorm_cli.compare.data import feeds_at
-from trtnorm_cli.compare.input_ranges import InputRanges
-from trtnorm_cli.compare.runner import OrtRunner, RunFailed
-from trtnorm_cli.compare.shape_points import ShapePoint
 from trtnorm_cli.errors import BuilderDied, TrtnormError
+from trtnorm_cli.evaluate.data.drawing import feeds_at
+from trtnorm_cli.evaluate.data.input_ranges import InputRanges
+from trtnorm_cli.evaluate.data.shape_points import ShapePoint
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_fixed, with_ranks
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.prepare import inputs_of
 from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.memory import estimate_memory
 from trtnorm_cli.profile.model import DimRange
-from trtnorm_cli.profile.model_input import ModelInput, value_symbol
+from trtnorm_cli.profile.model_input import ModelInput, inputs_of
 from trtnorm_cli.profile.paste import starting_profile
 from trtnorm_cli.profile.prove import prove
 from trtnorm_cli.profile.runnable import OutOfTime, Point, Trial, tried
 from trtnorm_cli.profile.start import start_for
 from trtnorm_cli.shapes.propagate import propagate
+from trtnorm_cli.shapes.symbols import value_symbol
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.request import BuildRequest
 
 _RUN_S, _ALL_RUNS_S, _PARSE_S = 10.0, 40.0, 60.0
 # A first run should not be what fills a machine.

@@ -6,41 +6,41 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.build.attempt import Attempt, isolated_folder
-from trtnorm_cli.build.evidence import keep_evidence
-from trtnorm_cli.build.facts import BackendFacts
-from trtnorm_cli.build.launch import launch
-from trtnorm_cli.build.layer_table import launched
-from trtnorm_cli.build.manifest import make_manifest
-from trtnorm_cli.build.origin import Subject
-from trtnorm_cli.build.plugin_request import require_plugins_can_be, with_plugins
-from trtnorm_cli.build.preflight import require_settings, settings_of
-from trtnorm_cli.build.quantised_operators import require_known_quantisation
-from trtnorm_cli.build.reproducible import require_reproducible
-from trtnorm_cli.build.request import BuildRequest, BuildResult, ShapeTriple
-from trtnorm_cli.build.typed import require_types
-from trtnorm_cli.build.up_to_date import made_from
-from trtnorm_cli.build.variants import VariantBuilder
+from trtnorm_cli.compare.record import comparison_json, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
-from trtnorm_cli.engine import manifest_of
 from trtnorm_cli.errors import BuilderFailure, NotCompared, OutOfTolerance, TrtnormError, UsageProblem
-from trtnorm_cli.export.opening import OpenedModel
+from trtnorm_cli.files import require_free, scratch_beside
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
-from trtnorm_cli.prepare import Prepared
-from trtnorm_cli.report.compare import comparison_json, verdict_lines
 from trtnorm_cli.rewrite.kernels import fewest_kernels, is_put_to_choice, why_more
+from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, require_valid
 from trtnorm_cli.rewrite.search import Cost
+from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
+from trtnorm_cli.tensorrt.engine_file import manifest_of
+from trtnorm_cli.tensorrt.evidence import keep_evidence
+from trtnorm_cli.tensorrt.facts import BackendFacts
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.layer_table import launched
+from trtnorm_cli.tensorrt.manifest import make_manifest
+from trtnorm_cli.tensorrt.origin import Subject
+from trtnorm_cli.tensorrt.plugin_request import require_plugins_can_be, with_plugins
+from trtnorm_cli.tensorrt.preflight import require_settings, settings_of
+from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
+from trtnorm_cli.tensorrt.reproducible import require_reproducible
+from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult, ShapeTriple
+from trtnorm_cli.tensorrt.typed import require_types
+from trtnorm_cli.tensorrt.up_to_date import made_from
+from trtnorm_cli.tensorrt.variants import VariantBuilder
 
 FIXED_NAME = "fixed.onnx"
 # What TensorRT reads where that is another file: plugin nodes without the functions that stand for them.
@@ -96,31 +96,6 @@ def rewrite_to(
         for path in written:
             path.replace(target.with_name(path.name))
     return [target.with_name(path.name) for path in written]
-
-
-def require_free(targets: Iterable[Path], sources: Iterable[Path]) -> None:
-    """Raise ``UsageProblem`` when writing one of ``targets`` would overwrite one of ``sources``, or one is a folder."""
-    sources = [source for source in sources if source.exists()]
-    for target in targets:
-        if target.is_dir():
-            raise UsageProblem("the output is a folder", str(target), "give the name of a file in it")
-        if any(target.exists() and target.samefile(source) for source in sources):
-            raise UsageProblem("the output would overwrite what it is made from", str(target), "choose another name")
-
-
-@contextmanager
-def scratch_beside(target: Path) -> Iterator[Path]:
-    """A private folder on the same disk as ``target``, gone at the end."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=".trtnorm-", dir=target.parent))
-    except OSError as error:
-        raise UsageProblem(
-            f"the folder cannot be written: {error.strerror}", str(target.parent), "choose another folder with -o"
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:

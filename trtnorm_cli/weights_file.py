@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.profile.suggest import listing
+from trtnorm_cli.suggest import listing
 
 if TYPE_CHECKING:
     from torch import Tensor

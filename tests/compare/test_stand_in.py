@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.models import parse, saved
-from trtnorm_cli.compare.participants import Spec
 from trtnorm_cli.compare.session import Settings, run_session
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.target import Spec
 
 GRAPH = "g ({kind}[2, 3, 4, 4] x) => ({kind}[2, 4, 2, 2] y) {{ c = Conv(x, w) s = Mul(c, k) y = {last}(s) }}"
 

@@ -11,14 +11,14 @@ import pytest
 
 from tests.models import parse, random, saved
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.float64 import evaluate_float64
-from trtnorm_cli.compare.float64.perturbation import Perturbation
-from trtnorm_cli.compare.metrics import distance
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
-from trtnorm_cli.compare.tolerance import Distance, allowed, says_something, share
 from trtnorm_cli.compare.verdict import Measured, judged
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.evaluate.float64 import evaluate_float64
+from trtnorm_cli.evaluate.float64.perturbation import Perturbation
+from trtnorm_cli.evaluate.metrics import distance
+from trtnorm_cli.evaluate.tolerance import Distance, allowed, says_something, share
 
 EPSILON = 2.0**-23
 

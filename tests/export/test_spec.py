@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trtnorm_cli.errors import ModelError, UsageProblem
-from trtnorm_cli.export.spec import defined_names, is_model_spec, parse_model_spec
+from trtnorm_cli.target import defined_names, is_model_spec, parse_model_spec
 
 
 @pytest.mark.parametrize(("text", "is_one"), [
@@ -52,7 +52,7 @@ def test_a_file_that_does_not_compile_defines_nothing():
 
 def test_files_below_the_current_folder_are_named_from_there(tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    from trtnorm_cli.export.source import shown
+    from trtnorm_cli.export.child.source import shown
 
     monkeypatch.chdir(tmp_path)
     assert shown(str(tmp_path / "models" / "net.py")) == "models/net.py"

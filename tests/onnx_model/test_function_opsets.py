@@ -10,8 +10,8 @@ import pytest
 
 from tests.models import loaded, random
 from tests.onnx_model.running import run
-from trtnorm_cli.compare.float64 import evaluate_float64
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.load import LoadedModel
 

@@ -10,7 +10,7 @@ from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.placeholders import names_nothing, without_placeholders
 from trtnorm_cli.onnx_model.shapes import model_inputs
-from trtnorm_cli.prepare import prepare
+from trtnorm_cli.rewrite.prepare import prepare
 
 
 @pytest.mark.parametrize("name", ["", "?", "*", " ? ", "-1", "None", "none", "unk", "unk__616", "Unknown", "__"])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.models import batchnorm, operators, parse, random, saved
 from trtnorm_cli.cli import run
-from trtnorm_cli.prepare import prepare
+from trtnorm_cli.rewrite.prepare import prepare
 
 # The longer filter of a higher rate: two branches whose results have other sizes.
 RATES = """

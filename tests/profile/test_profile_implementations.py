@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from trtnorm_cli.errors import ProfileError
-from trtnorm_cli.profile.implementations import library_paths
 from trtnorm_cli.profile.load import load_profile, parse_profile
 from trtnorm_cli.profile.model import BuildProfile, json_schema
 from trtnorm_cli.profile.names import refuse_unknown_names
-from trtnorm_cli.rewrite.settings import Implementations
+from trtnorm_cli.profile.plugins import library_paths
+from trtnorm_cli.profile.rewriting import Implementations
 
 EXPECTED = "expected native, plugin, or {default: native, nodes: {NODE: plugin}}"
 

@@ -8,7 +8,7 @@ from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import BuildProfile, json_schema
 from trtnorm_cli.profile.names import refuse_unknown_names
-from trtnorm_cli.rewrite.settings import READINGS, TRAINING_MODES
+from trtnorm_cli.profile.rewriting import READINGS, TRAINING_MODES
 
 
 def refused(text: str) -> ProfileError:

@@ -8,10 +8,10 @@ import pytest
 
 from tests.models import saved
 from tests.profile.mistakes import MISTAKES, Mistake, repaired
-from trtnorm_cli.build.request import BuildResult
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.pipeline import shapes_and_settings
-from trtnorm_cli.prepare import Prepared, prepare
+from trtnorm_cli.rewrite.prepare import Prepared, prepare
+from trtnorm_cli.tensorrt.request import BuildResult
 
 BY_NAME = pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])
 
@@ -47,7 +47,7 @@ def test_the_fix_builds(mistake, tmp_path):
 
 
 def build(ready: Prepared, folder: Path) -> BuildResult:
-    from tests.build.builds import built
+    from tests.tensorrt.builds import built
 
     profiles, _ = shapes_and_settings(ready)
     return built(ready.loaded.proto, folder, profiles)

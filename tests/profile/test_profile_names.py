@@ -7,7 +7,7 @@ import pytest
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.names import refuse_unknown_names
-from trtnorm_cli.profile.suggest import did_you_mean, listing, nearest
+from trtnorm_cli.suggest import did_you_mean, listing, nearest
 
 PROFILE = parse_profile("tolerances: {default: {atol: 1}, logit: {atol: 1}}\nrules: {skip: [fold-batchnorm-cnov]}", "cfg.yaml")
 

@@ -10,9 +10,9 @@ import pytest
 from tests.models import parse, random
 from tests.shapes.shape_models import raft
 from trtnorm_cli.errors import ProfileError
-from trtnorm_cli.prepare import inputs_of
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import parse_profile
+from trtnorm_cli.profile.model_input import inputs_of
 from trtnorm_cli.profile.prove import Proof, prove
 
 RANGES = """\

@@ -7,9 +7,9 @@ import onnx
 
 from tests.models import parse, random
 from tests.shapes.shape_models import raft
-from trtnorm_cli.prepare import inputs_of
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import parse_profile
+from trtnorm_cli.profile.model_input import inputs_of
 from trtnorm_cli.profile.paste import starting_profile
 from trtnorm_cli.profile.prove import Proof, prove
 from trtnorm_cli.profile.start import start_for

@@ -18,10 +18,10 @@ from trtnorm_cli.onnx_model.normalization import normalizations
 from trtnorm_cli.report import progress
 from trtnorm_cli.report.build import _check_text, _profile_text
 from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
-from trtnorm_cli.report.norm_nodes import has_a_layer
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.progress import BuildProgress
 from trtnorm_cli.report.verbosity import Verbosity
+from trtnorm_cli.rewrite.describe import has_a_layer
 
 MODEL = parse(
     "g (float[N, 2, 9, 9] x, int64[K] ids) => (float[N, 4, 7, 7] y, float[N, 2, 9, 9] z) {"

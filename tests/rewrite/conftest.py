@@ -7,16 +7,16 @@ from pathlib import Path
 import onnx
 import pytest
 
-from trtnorm_cli.compare.runner import OrtRunner
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.check import Judge
-from trtnorm_cli.rewrite.check_shapes import check_types
 from trtnorm_cli.rewrite.meaning import tolerant_types
+from trtnorm_cli.rewrite.proof.check import Judge
+from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import RULES
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 
 @dataclass(frozen=True)

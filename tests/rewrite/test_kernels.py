@@ -14,11 +14,11 @@ from onnx import parser
 from tests.models import batchnorm, parse, random
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.build import summary_rows
 from trtnorm_cli.rewrite.kernels import fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop
 from trtnorm_cli.rewrite.search import Cost
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 CHAIN = """
 <ir_version: 10, opset_import: ["" : 18]>

@@ -13,15 +13,15 @@ import onnx
 import pytest
 
 from tests.rewrite.mutations import SPOILT, models_of_rules, spoilt
-from trtnorm_cli.compare.float64 import ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.shapes import model_inputs
-from trtnorm_cli.prepare import prepare
 from trtnorm_cli.rewrite import rewriting
-from trtnorm_cli.rewrite.check_shapes import check_types
+from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.proof.check_shapes import check_types
+from trtnorm_cli.rewrite.proof.sampling import draw
 from trtnorm_cli.rewrite.rules import RULES
-from trtnorm_cli.rewrite.sampling import draw
 
 _EVERY = 61
 # Data of half precision beside constants that are not: what each operator rounds is its own affair.

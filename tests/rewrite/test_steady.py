@@ -12,10 +12,10 @@ from tests.models import parse
 from tests.rewrite.test_driver import broken, text, verdict
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.editor import Editor
 from trtnorm_cli.rewrite.pattern import Var, op
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode, Rule, Undone
-from trtnorm_cli.rewrite.settings import RewriteSettings
 from trtnorm_cli.rewrite.steady import apply_steadily
 from trtnorm_cli.rewrite.undoing import undone_warning
 

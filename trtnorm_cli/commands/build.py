@@ -74,15 +74,16 @@ def command(
       trtnorm build model.py:resnet18 --profile cfg.yaml
     """
     from trtnorm_cli import pipeline
-    from trtnorm_cli.build.backend import require_backend
-    from trtnorm_cli.build.up_to_date import ANY_COMPARISON, COMPLETE_COMPARISON, NO_COMPARISON, earlier_manifest
     from trtnorm_cli.errors import UsageProblem
-    from trtnorm_cli.export.opening import opened_model, stem_of
+    from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.export.options import ExportOptions
-    from trtnorm_cli.prepare import prepare_opened
     from trtnorm_cli.report.build import print_summary, print_up_to_date
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
+    from trtnorm_cli.rewrite.prepare import prepare_opened
+    from trtnorm_cli.target import stem_of
+    from trtnorm_cli.tensorrt.backend import require_backend
+    from trtnorm_cli.tensorrt.up_to_date import ANY_COMPARISON, COMPLETE_COMPARISON, NO_COMPARISON, earlier_manifest
 
     if no_compare and require_compare:
         raise UsageProblem("--no-compare and --require-compare contradict each other", hint="leave out one of them")

@@ -87,11 +87,12 @@ def command(
       trtnorm compare model.onnx network:model.onnx --data inputs.npz
       trtnorm compare model.py:resnet18 model.onnx
     """
-    from trtnorm_cli.compare.participants import parse_spec
+    from trtnorm_cli.compare.record import comparison_json
     from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED
     from trtnorm_cli.compare.session import Settings, run_session
-    from trtnorm_cli.report.compare import comparison_json, print_comparison
+    from trtnorm_cli.report.compare import print_comparison
     from trtnorm_cli.report.console import console
+    from trtnorm_cli.target import parse_spec
 
     spec = parse_spec(reference)
     settings = Settings(
@@ -112,7 +113,7 @@ def command(
     )
     others = [parse_spec(text) for text in candidates]
     if spec.kind == "module":
-        from trtnorm_cli.compare.module_session import run_module_session
+        from trtnorm_cli.export.module_session import run_module_session
 
         comparison = run_module_session(spec, others, profile, settings)
     else:

@@ -20,8 +20,8 @@ def command(as_json: bool) -> int:
     Example:
       trtnorm doctor
     """
-    from trtnorm_cli.doctor import examine
     from trtnorm_cli.report.doctor import print_findings
+    from trtnorm_cli.tensorrt.doctor import examine
 
     found = examine()
     if as_json:

@@ -34,30 +34,33 @@ def command(
       trtnorm inspect resnet18.engine
       trtnorm inspect model.py:resnet18
     """
-    from trtnorm_cli.compare.participants import parse_spec
     from trtnorm_cli.report.console import console
+    from trtnorm_cli.target import parse_spec
 
     spec = parse_spec(target)
     if output is not None and spec.kind != "network":
         raise click.UsageError("-o saves the network of network:MODEL.onnx; a model or an engine is a file already")
     if spec.kind == "module":
-        from trtnorm_cli.export.inspecting import inspect_module, print_module
+        from trtnorm_cli.export.inspecting import inspect_module
+        from trtnorm_cli.report.norm_modules import print_module
 
         found = inspect_module(spec.text, weights)
         click.echo(json.dumps(found, indent=2)) if as_json else print_module(console(), spec.text, found, verbosity)
     elif spec.kind == "engine":
-        from trtnorm_cli.engine import inspect_engine
         from trtnorm_cli.report.engine import print_engine
+        from trtnorm_cli.tensorrt.engine_file import inspect_engine
 
         found = inspect_engine(spec.path)
         click.echo(json.dumps(found, indent=2)) if as_json else print_engine(console(), spec.path, found)
     elif spec.kind == "network":
-        from trtnorm_cli.report.network import describe_network, print_network
+        from trtnorm_cli.report.network import print_network
+        from trtnorm_cli.tensorrt.network.describe import describe_network
 
         described = describe_network(spec.path, output, backend)
         click.echo(json.dumps(described, indent=2)) if as_json else print_network(console(), described, output, verbosity)
     else:
-        from trtnorm_cli.report.model import describe_model, print_model
+        from trtnorm_cli.report.model import print_model
+        from trtnorm_cli.rewrite.describe import describe_model
 
         described = describe_model(spec.path)
         click.echo(json.dumps(described, indent=2)) if as_json else print_model(console(), spec.path, described, verbosity)

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from trtnorm_cli.build.backend import NAMES
 from trtnorm_cli.report.verbosity import Verbosity
+from trtnorm_cli.tensorrt.backend import NAMES
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 spec_argument = click.argument("model")

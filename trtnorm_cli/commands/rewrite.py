@@ -56,9 +56,9 @@ def command(
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.export.options import ExportOptions
-    from trtnorm_cli.prepare import rewrite_opened
     from trtnorm_cli.report.profile import print_proof_notes
     from trtnorm_cli.report.rewrite import print_rewriting, rewriting_json
+    from trtnorm_cli.rewrite.prepare import rewrite_opened
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")

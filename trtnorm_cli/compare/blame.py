@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.float64 import ReferenceUnavailable, evaluate_float64
-from trtnorm_cli.compare.metrics import distance
-from trtnorm_cli.compare.runner import OrtRunner, RunFailed
-from trtnorm_cli.compare.tolerance import EXACT_ULPS, epsilon
+from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.evaluate.metrics import distance
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.tolerance import EXACT_ULPS, epsilon
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.walk import subgraphs

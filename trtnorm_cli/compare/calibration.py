@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from trtnorm_cli.compare.float64 import ReferenceUnavailable, evaluate_float64
-from trtnorm_cli.compare.float64.perturbation import Perturbation, digest
-from trtnorm_cli.compare.float64.raising import raised_array
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
-from trtnorm_cli.compare.metrics import Distance, distance
-from trtnorm_cli.compare.runner import OrtRunner, RunFailed
-from trtnorm_cli.compare.tolerance import epsilon
+from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.evaluate.float64.perturbation import Perturbation, digest
+from trtnorm_cli.evaluate.float64.raising import raised_array
+from trtnorm_cli.evaluate.metrics import Distance, distance
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.tolerance import epsilon
 
 RUNS = 4
 Arrays = Mapping[str, np.ndarray]

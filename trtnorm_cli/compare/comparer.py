@@ -18,16 +18,16 @@ from trtnorm_cli.compare.calibration import (
     run_noise,
     stored_constants,
 )
-from trtnorm_cli.compare.engine_runner import EngineUnavailable, run_engine
-from trtnorm_cli.compare.float64 import Reference, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, Watch, first_difference, suspicious
-from trtnorm_cli.compare.metrics import Distance, distance
 from trtnorm_cli.compare.participants import Participant, pair_names, require_same_types
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
-from trtnorm_cli.compare.runner import OrtRunner, RunFailed
-from trtnorm_cli.compare.tolerance import epsilon
 from trtnorm_cli.compare.verdict import Measured, NoiseOf, judged
+from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.evaluate.metrics import Distance, distance
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 
 # ONNX Runtime's words for an operator and type that it has no kernel for; the model itself may be fine.
 _NO_KERNEL = "Could not find an implementation"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from trtnorm_cli.compare.comparer import Comparer, Pairing
 from trtnorm_cli.compare.participants import Participant
 from trtnorm_cli.compare.result import CandidateReport, Comparison, Options, Trial
-from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
 
 def compare(

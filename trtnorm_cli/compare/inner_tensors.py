@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trtnorm_cli.compare.tolerance import allowed_each
+from trtnorm_cli.evaluate.tolerance import allowed_each
 
 FLOOR_ULPS = 8.0
 _OTHER_MEANING = 1e-2

@@ -10,35 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.network import network_of
-from trtnorm_cli.engine import looks_like_engine
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.export.opening import stem_of
-from trtnorm_cli.export.spec import is_model_spec
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
-
-NETWORK_PREFIX = "network:"
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A participant as the user names it: ``model.onnx``, ``network:model.onnx``, ``model.engine`` or a PyTorch model.
-
-    ``text`` is the name of a PyTorch model, which need not be a file.
-    """
-
-    kind: str
-    path: Path
-    text: str = ""
-
-    @property
-    def label(self) -> str:
-        if self.kind == "module":
-            return self.text
-        return f"{NETWORK_PREFIX}{self.path}" if self.kind == "network" else str(self.path)
+from trtnorm_cli.target import NETWORK_PREFIX
+from trtnorm_cli.tensorrt.network import network_of
 
 
 class Recorded(NamedTuple):
@@ -70,16 +48,6 @@ class Participant:
 
     def outputs(self) -> dict[str, TensorType | None]:
         return {value.name: tensor_type(value) for value in self.model.graph.output} if self.model is not None else {}
-
-
-def parse_spec(text: str) -> Spec:
-    """Read what the user wrote; raises ``UsageProblem`` for an unknown prefix."""
-    if text.startswith(NETWORK_PREFIX):
-        return Spec("network", Path(text.removeprefix(NETWORK_PREFIX)))
-    path = Path(text)
-    if is_model_spec(text):
-        return Spec("module", Path(stem_of(text)), text)
-    return Spec("engine" if looks_like_engine(path) else "onnx", path)
 
 
 def onnx_participant(path: Path, label: str | None = None) -> Participant:

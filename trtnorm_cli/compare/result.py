@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from trtnorm_cli.compare.inner_tensors import Difference
-from trtnorm_cli.compare.metrics import Metrics
-from trtnorm_cli.compare.tolerance import Bound
+from trtnorm_cli.evaluate.metrics import Metrics
+from trtnorm_cli.evaluate.tolerance import Bound
 from trtnorm_cli.profile.model import Tolerance
 
 PASSED, FAILED, NOT_COMPARED = "passed", "failed", "not compared"

@@ -14,32 +14,26 @@ import numpy as np
 
 from trtnorm_cli.compare.blame import Blame, Side, blamed_rule, find_blame, save_regions
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.data import fitting_feeds
 from trtnorm_cli.compare.data_files import read_data
-from trtnorm_cli.compare.input_ranges import InputRanges
-from trtnorm_cli.compare.network import UntranslatableNetwork
-from trtnorm_cli.compare.participants import (
-    NETWORK_PREFIX,
-    Participant,
-    Spec,
-    engine_participant,
-    network_participant,
-    onnx_participant,
-    pair_names,
-)
+from trtnorm_cli.compare.participants import Participant, engine_participant, network_participant, onnx_participant, pair_names
 from trtnorm_cli.compare.result import CandidateReport, Comparison, Options, Trial
-from trtnorm_cli.compare.runner import OrtRunner
-from trtnorm_cli.compare.shape_points import shape_points
 from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
+from trtnorm_cli.evaluate.data.drawing import fitting_feeds
+from trtnorm_cli.evaluate.data.input_ranges import InputRanges
+from trtnorm_cli.evaluate.data.shape_points import shape_points
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import model_inputs
-from trtnorm_cli.prepare import Prepared, inputs_of, rewrite_alone
 from trtnorm_cli.profile.facts import as_profiled
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
+from trtnorm_cli.profile.model_input import inputs_of
 from trtnorm_cli.profile.prove import prove
+from trtnorm_cli.rewrite.prepare import Prepared, rewrite_alone
 from trtnorm_cli.rewrite.rewriting import Rewriting
+from trtnorm_cli.target import NETWORK_PREFIX, Spec
+from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
 # At the end of a build the comparison should cost seconds, not minutes.
 _BUILD_FLOAT64_S = 20.0

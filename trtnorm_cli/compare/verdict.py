@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trtnorm_cli.compare.metrics import Distance, distance, measure
 from trtnorm_cli.compare.result import OutputVerdict
-from trtnorm_cli.compare.tolerance import (
+from trtnorm_cli.evaluate.metrics import Distance, distance, measure
+from trtnorm_cli.evaluate.tolerance import (
     BEYOND_DOUBT,
     FACTOR,
     Bound,

@@ -11,10 +11,10 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.export.export_model import ExportedModel, export_model
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import Edit, suggestion, update_file
-from trtnorm_cli.export.spec import parse_model_spec, require_torch
+from trtnorm_cli.files import require_free, scratch_beside
 from trtnorm_cli.onnx_model.save import data_file_of
-from trtnorm_cli.pipeline import require_free, scratch_beside
 from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.target import parse_model_spec, require_torch
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from trtnorm_cli import __version__
+from trtnorm_cli.compare.record import comparison_json, verdict_lines
 from trtnorm_cli.compare.result import FAILED, Comparison
-from trtnorm_cli.digest import sha256_of
 from trtnorm_cli.errors import BuilderFailure, OutOfTolerance
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.opset import default_opset
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import learnt_profile
 from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult
-from trtnorm_cli.export.spec import ModelSpec, parse_model_spec, require_torch
 from trtnorm_cli.export.verify import verified
+from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile
-from trtnorm_cli.report.compare import comparison_json, verdict_lines
+from trtnorm_cli.target import ModelSpec, parse_model_spec, require_torch
 
 FORMAT = 1
 

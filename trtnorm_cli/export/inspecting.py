@@ -6,16 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from trtnorm_cli.export.export_model import work_folder
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.request import ExportRequest
-from trtnorm_cli.export.spec import parse_model_spec, require_torch
-from trtnorm_cli.report.accidents import print_accidents, print_weights
-from trtnorm_cli.report.norm_modules import print_norm_modules
-from trtnorm_cli.report.notes import print_notes
-from trtnorm_cli.report.verbosity import Verbosity
+from trtnorm_cli.target import parse_model_spec, require_torch
 
 _REMARKS = {
     "program": "every call of a normalization is listed; one that is written out in other operators is not",
@@ -39,12 +33,3 @@ def inspect_module(text: str, weights: Path | None) -> dict[str, Any]:
         "notes": list(result.notes),
         "not_seen": _REMARKS.get(spec.kind, _REMARKS["module"]),
     }
-
-
-def print_module(out: Console, text: str, found: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """The table of normalization modules, then what an export puts right, doubts or refuses."""
-    out.print(text)
-    print_norm_modules(out, found["normalizations"], found["not_seen"])
-    print_weights(out, found["weights"])
-    print_accidents(out, found["accidents"])
-    print_notes(out, found["notes"], verbosity)

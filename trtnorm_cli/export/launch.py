@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from trtnorm_cli import errors
-from trtnorm_cli.build.child_process import PARENT_VARIABLE
+from trtnorm_cli.child_process import PARENT_VARIABLE
 from trtnorm_cli.errors import ModelError, TrtnormError
 from trtnorm_cli.export.request import LOG_FILE, RESULT_FILE, ExportRequest, ExportResult, Failure
 
-WORKER = (sys.executable, "-m", "trtnorm_cli.export.worker")
+WORKER = (sys.executable, "-m", "trtnorm_cli.export.child.worker")
 _LOG_TAIL = 8
 
 

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.export.options import ExportOptions
-from trtnorm_cli.export.spec import is_model_spec, parse_model_spec
 from trtnorm_cli.profile.load import load_profile
-from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.rewrite.prepare import OpenedModel
+from trtnorm_cli.target import is_model_spec, parse_model_spec
 
 EventHandler = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class OpenedModel:
-    """An ONNX file and the build profile that fits it. ``manifest`` says how it was exported, None where it was not.
-
-    ``source`` is the file that the user named, ``None`` for a Python module; ``weights`` those that are still to be used.
-    """
-
-    path: Path
-    profile: BuildProfile | None
-    source: Path | None
-    weights: Path | None
-    manifest: dict[str, Any] | None = None
 
 
 @contextmanager
@@ -51,8 +36,3 @@ def opened_model(
         exported = export_model(text, profile, options, folder)
         source = None if spec.kind == "module" else Path(spec.target)
         yield OpenedModel(exported.path, exported.profile, source, None, exported.manifest())
-
-
-def stem_of(text: str) -> str:
-    """What files made from the model are called."""
-    return parse_model_spec(text).stem if is_model_spec(text) else Path(text).stem

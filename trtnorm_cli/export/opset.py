@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from trtnorm_cli.build.backend import installed, spec_named
+from trtnorm_cli.tensorrt.backend import installed, spec_named
 
 # GroupNormalization-21 becomes one NORMALIZATION layer; 20 writes it as InstanceNormalization between reshapes. Opset 23 writes
 # RotaryEmbedding and Attention in forms that TensorRT and ONNX Runtime refuse.

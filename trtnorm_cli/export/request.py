@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.build.request import save_in_one_step
+from trtnorm_cli.files import save_in_one_step
 
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"

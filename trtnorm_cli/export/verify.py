@@ -11,7 +11,7 @@ import onnx
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import Participant, Recorded
 from trtnorm_cli.compare.result import Comparison, Options, Trial
-from trtnorm_cli.compare.tensor_files import read_tensor
+from trtnorm_cli.evaluate.tensor_files import read_tensor
 from trtnorm_cli.export.request import TrialRecord
 from trtnorm_cli.profile.model import BuildProfile
 

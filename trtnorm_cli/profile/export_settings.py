@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema
 
 from trtnorm_cli.profile.dims import MAX_DIM, MAX_RANK, counted, described, dim_fault
 from trtnorm_cli.profile.problems import Problem, invalid
-from trtnorm_cli.profile.suggest import did_you_mean, listing
+from trtnorm_cli.suggest import did_you_mean, listing
 
 DTYPES = (
     "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool",

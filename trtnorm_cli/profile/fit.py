@@ -13,11 +13,12 @@ from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, entry_text
 from trtnorm_cli.profile.messages import indexed
 from trtnorm_cli.profile.mismatches import data_problems, rank_fault, static_faults, unknown_dims, unknown_input, value_fault
 from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, meant_by, symbols_of, value_symbol
+from trtnorm_cli.profile.model_input import ModelInput, meant_by, symbols_of
 from trtnorm_cli.profile.paste import Start, default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal
-from trtnorm_cli.profile.suggest import listing
+from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
+from trtnorm_cli.suggest import listing
 
 # Numbers to start from, where some dimensions have values already.
 Suggest = Callable[[Mapping[str, DimRange]], Start]

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from trtnorm_cli.onnx_model.normalization import PARAMETERS
+from trtnorm_cli.profile.builder import BuilderSettings
 from trtnorm_cli.profile.dims import described
 from trtnorm_cli.profile.problems import Problem, invalid
-from trtnorm_cli.profile.suggest import did_you_mean, listing
-from trtnorm_cli.rewrite.settings import Implementation, Implementations
-
-if TYPE_CHECKING:
-    from trtnorm_cli.profile.builder import BuilderSettings
-    from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.rewriting import Implementation, Implementations
+from trtnorm_cli.suggest import did_you_mean
 
 _CHOICES = ("native", "plugin")
-_OPERATORS = {"instance_norm": "InstanceNormalization", "group_norm": "GroupNormalization"}
+OPERATORS = {"instance_norm": "InstanceNormalization", "group_norm": "GroupNormalization"}
 _GROUP_NORM_REASON = (
     "there is no plugin to recommend: NVIDIA's GroupNormalizationPlugin is deprecated, calls cuDNN in training mode, and takes "
     "a fixed batch and float32 only"
@@ -63,13 +57,15 @@ class NormImplementation(BaseModel):
         return Implementations(self.default, dict(self.nodes))
 
 
-def implementation_problems(profile: BuildProfile) -> Iterator[Problem]:
-    """What the build profile says of plugins that cannot be, whatever the model."""
-    if profile.group_norm.wants_plugins and not profile.plugins:
+def implementation_problems(
+    wanted: Mapping[str, NormImplementation], plugins: Sequence[str], builder: BuilderSettings
+) -> Iterator[Problem]:
+    """What a build profile says of plugins that cannot be, whatever the model; ``wanted`` is by key of the profile."""
+    if wanted["group_norm"].wants_plugins and not plugins:
         hint = "use group_norm: native, or give a library that has the plugin under plugins:"
         yield Problem(("group_norm",), _GROUP_NORM_REASON, hint)
-    wanting = [key for key in _OPERATORS if getattr(profile, key).wants_plugins]
-    for setting in _portable(profile.builder):
+    wanting = [key for key in OPERATORS if wanted[key].wants_plugins]
+    for setting in _portable(builder):
         for key in wanting:
             reason = f"builder.{setting} asks for an engine that runs elsewhere too, which has to have TensorRT's own layers"
             yield Problem((key,), f"a plugin does not go with it: {reason}", f"use {key}: native, or leave out {setting}")
@@ -81,33 +77,3 @@ def _portable(builder: BuilderSettings) -> Iterator[str]:
         yield "version_compatible"
     if builder.hardware_compatibility not in (None, "none"):
         yield "hardware_compatibility"
-
-
-def unknown_nodes(profile: BuildProfile, operators: Mapping[str, str]) -> Iterator[Problem]:
-    """Nodes that are named and not there, or are another normalization; ``operators`` maps the model's nodes to operators.
-
-    Any other node may be the last one of a normalization that is written in pieces.
-    """
-    said = {"instance_norm": profile.instance_norm, "group_norm": profile.group_norm}
-    for key, implementation in said.items():
-        known = [node for node, operator in operators.items() if operator == _OPERATORS[key]]
-        for node in implementation.nodes:
-            is_other = operators.get(node, "") in PARAMETERS and node not in known
-            if node not in operators or is_other:
-                instead = f": {node!r} is a {operators[node]}" if is_other else did_you_mean(node, known)
-                hint = f"{_OPERATORS[key]} nodes of the model: {listing(known) or 'none'}"
-                yield Problem((key, "nodes", node), f"the model has no {_OPERATORS[key]} {node!r}{instead}", hint)
-
-
-def library_paths(profile: BuildProfile | None, folder: Path) -> tuple[Path, ...]:
-    """The plugin libraries; relative ones are relative to the profile's ``folder``."""
-    return () if profile is None else tuple(folder / library for library in profile.plugins)
-
-
-def library_problems(profile: BuildProfile, folder: Path) -> Iterator[Problem]:
-    """Plugin libraries that are not there."""
-    for index, path in enumerate(library_paths(profile, folder)):
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
-            hint = f"the path is relative to the folder of the build profile, {folder.absolute()}"
-            yield Problem(("plugins", index), f"the plugin library {profile.plugins[index]} {what}", hint)

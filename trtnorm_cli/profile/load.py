@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.dims import described
-from trtnorm_cli.profile.implementations import library_problems
 from trtnorm_cli.profile.messages import problems_of
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.plugins import library_problems
 from trtnorm_cli.profile.positions import KeyPath
 from trtnorm_cli.profile.problems import Problem, refusal
-from trtnorm_cli.profile.suggest import did_you_mean
 from trtnorm_cli.profile.yaml_tree import Tree, read_tree
+from trtnorm_cli.suggest import did_you_mean
 
 MAX_BYTES = 256 * 1024
 _PROFILE_IS_YAML = "--profile names a YAML file that begins with 'optimization_profiles:'"

@@ -11,7 +11,7 @@ from trtnorm_cli.profile import model
 from trtnorm_cli.profile.dims import described
 from trtnorm_cli.profile.positions import KeyPath, Positions
 from trtnorm_cli.profile.problems import CUSTOM, Problem
-from trtnorm_cli.profile.suggest import listing, nearest
+from trtnorm_cli.suggest import listing, nearest
 
 ANY = "*"
 

@@ -25,14 +25,14 @@ from trtnorm_cli.profile.implementations import NormImplementation, implementati
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.ranges import DimRange, Settings, ShapeRange, ValueRange
+from trtnorm_cli.profile.rewriting import READINGS, Optimize, TrainingMode
 from trtnorm_cli.profile.scalars import (
     Bytes,
     NonNegative,
     Number,
     Positive,
 )
-from trtnorm_cli.profile.suggest import did_you_mean, listing
-from trtnorm_cli.rewrite.settings import READINGS, Optimize, TrainingMode
+from trtnorm_cli.suggest import did_you_mean, listing
 
 
 class OptimizationProfile(Settings):
@@ -229,7 +229,8 @@ class BuildProfile(Settings):
 
     @model_validator(mode="after")
     def _implementations_exist(self) -> BuildProfile:
-        if problems := list(implementation_problems(self)):
+        wanted = {"instance_norm": self.instance_norm, "group_norm": self.group_norm}
+        if problems := list(implementation_problems(wanted, self.plugins, self.builder)):
             raise invalid(problems, None)
         return self
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trtnorm_cli.onnx_model.placeholders import names_nothing
+import onnx
+
+from trtnorm_cli.onnx_model.placeholders import names_nothing, placeholders_of_inputs
+from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.shapes.symbols import axis_symbol
 
 
 @dataclass(frozen=True)
@@ -54,16 +58,6 @@ def _says_nothing(dim: int | str | None) -> bool:
     return names_nothing(dim) if isinstance(dim, str) else dim is not None and dim < 0
 
 
-def axis_symbol(tensor: str, axis: int) -> str:
-    """Return what a dimension without a name is called."""
-    return f"{tensor}[{axis}]"
-
-
-def value_symbol(tensor: str, index: int) -> str:
-    """Return what one element of an input that holds sizes is called."""
-    return f"{tensor}.values[{index}]"
-
-
 def symbols_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
     """Return the names of all symbolic dimensions, each once, in order."""
     return tuple(dict.fromkeys(symbol for model_input in inputs for symbol in model_input.symbols))
@@ -84,3 +78,12 @@ def meant_by(name: str, inputs: Iterable[ModelInput]) -> list[str]:
     if name in dimensions_of(inputs):
         return [name]
     return [axis_symbol(one.name, axis) for one in inputs for axis, word in one.placeholders.items() if word == name]
+
+
+def inputs_of(model: onnx.ModelProto) -> list[ModelInput]:
+    """The inputs of ``model`` as the profile code sees them. An input of unknown rank has an empty shape there."""
+    words = placeholders_of_inputs(model)
+    return [
+        ModelInput(name, onnx.helper.tensor_dtype_to_np_dtype(kind.dtype).name, kind.shape or (), words.get(name, {}))
+        for name, kind in model_inputs(model).items()
+    ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trtnorm_cli.profile.implementations import unknown_nodes
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.plugins import unknown_nodes
 from trtnorm_cli.profile.problems import Problem, refusal
-from trtnorm_cli.profile.suggest import did_you_mean, listing
+from trtnorm_cli.suggest import did_you_mean, listing
 
 
 def refuse_unknown_names(

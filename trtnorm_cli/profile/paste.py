@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from trtnorm_cli.profile.dims import entry_text
 from trtnorm_cli.profile.model import DimRange, ValueRange
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, symbols_of
+from trtnorm_cli.profile.model_input import ModelInput, symbols_of
+from trtnorm_cli.shapes.symbols import axis_symbol
 
 _BATCH = DimRange(min=1, opt=8, max=32)
 _IMAGE = DimRange(min=224, opt=224, max=448)

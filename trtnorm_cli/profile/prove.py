@@ -18,7 +18,7 @@ from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles, fit
 from trtnorm_cli.profile.memory import MemoryEstimate, estimate_memory, memory_problem
 from trtnorm_cli.profile.model import BuildProfile
-from trtnorm_cli.profile.model_input import ModelInput, axis_symbol, value_symbol
+from trtnorm_cli.profile.model_input import ModelInput
 from trtnorm_cli.profile.problems import Problem, refusal
 from trtnorm_cli.profile.shape_inputs import missing_values
 from trtnorm_cli.shapes.constraint import Constraint
@@ -27,6 +27,7 @@ from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import legal_sizes, repaired
 from trtnorm_cli.shapes.solve import LegalSizes, solve
+from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.shapes.tensor import SymbolicTensor
 
 

@@ -13,9 +13,10 @@ from itertools import combinations
 
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.model import DimRange
-from trtnorm_cli.profile.model_input import ModelInput, value_symbol
+from trtnorm_cli.profile.model_input import ModelInput
 from trtnorm_cli.profile.paste import Start, is_batch_name
 from trtnorm_cli.profile.shape_inputs import value_range
+from trtnorm_cli.shapes.symbols import value_symbol
 
 Point = Mapping[str, int]
 # Why the model does not run at a point, or None where it does.

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.fit import FittedProfiles
 from trtnorm_cli.profile.model import BuildProfile, ValueRange
-from trtnorm_cli.profile.model_input import value_symbol
 from trtnorm_cli.profile.paste import values_line
 from trtnorm_cli.profile.problems import Problem
 from trtnorm_cli.shapes.expression import Expr
 from trtnorm_cli.shapes.propagate import Propagation
 from trtnorm_cli.shapes.repair import repaired
+from trtnorm_cli.shapes.symbols import value_symbol
 
 
 def shape_inputs(found: Propagation) -> dict[str, int]:

@@ -10,7 +10,7 @@ from trtnorm_cli.profile.deciding_inputs import deciding_inputs
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.memory import MOST_BYTES, estimate_memory
 from trtnorm_cli.profile.model import DimRange
-from trtnorm_cli.profile.model_input import ModelInput, value_symbol
+from trtnorm_cli.profile.model_input import ModelInput
 from trtnorm_cli.profile.paste import Start, default_ranges
 from trtnorm_cli.profile.shape_inputs import shape_inputs, value_range
 from trtnorm_cli.shapes.evaluate import values_at
@@ -18,6 +18,7 @@ from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import legal_sizes, repaired
 from trtnorm_cli.shapes.solve import LegalSizes
+from trtnorm_cli.shapes.symbols import value_symbol
 
 _STEPS = (64, 32, 16, 8, 4)
 _DECIDES = "has one size: it decides between branches whose results differ in rank"

@@ -15,7 +15,7 @@ import yaml
 
 from trtnorm_cli.profile.positions import KeyPath, Positions
 from trtnorm_cli.profile.problems import Problem, refusal
-from trtnorm_cli.profile.suggest import did_you_mean
+from trtnorm_cli.suggest import did_you_mean
 
 MAX_VALUES = 20_000
 MAX_DEPTH = 40

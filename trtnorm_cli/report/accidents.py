@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from trtnorm_cli.profile.suggest import listing
 from trtnorm_cli.report.console import print_warnings
+from trtnorm_cli.suggest import listing
 
 _SHOWN = 3
 

@@ -2,89 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import onnx
 from rich.console import Console
 
-from trtnorm_cli.onnx_model.load import load_model
-from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
-from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
-from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
-from trtnorm_cli.onnx_model.walk import all_nodes
-from trtnorm_cli.report.composite_norms import composite_json, composite_table, planned_changes, print_composites
+from trtnorm_cli.report.composite_norms import composite_table, print_composites
 from trtnorm_cli.report.console import FittedTable, counts_text, shape_text, table
-from trtnorm_cli.report.norm_nodes import node_table, print_nodes, why_kept
+from trtnorm_cli.report.norm_nodes import node_table, print_nodes
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
-from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.norms.record import composite_norms
-from trtnorm_cli.rewrite.pattern import describe
-from trtnorm_cli.rewrite.rewriting import plan
-
-
-def describe_model(path: Path) -> dict[str, Any]:
-    """Inputs, outputs, opset, and every normalization node with what ``build`` would do with it.
-
-    The nodes are those after cleaning: functions inlined, constants folded.
-    """
-    loaded = load_model(path)
-    surgery, planned, cleaning = plan(loaded)
-    composites = composite_norms(surgery, declared_types(cleaning.model))
-    model = loaded.proto
-    return {
-        "file": path.name,
-        "sha256": loaded.sha256,
-        "producer": f"{model.producer_name} {model.producer_version}".strip(),
-        "ir_version": model.ir_version,
-        "opset": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
-        "inputs": [
-            {"name": name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
-            for name, kind in model_inputs(model).items()
-        ],
-        "outputs": [_output(value) for value in model.graph.output],
-        "nodes": dict(Counter(node.op_type for node in all_nodes(model)).most_common()),
-        "cleaning": dict(sorted(cleaning.counts.items())),
-        "plugins": [asdict(node) for node in plugin_nodes(model)],
-        "normalizations": [{**_norm(norm), "build": _outcome(norm, planned)} for norm in normalizations(cleaning.model)],
-        "composite_normalizations": composite_json(composites, planned_changes(planned), planned.rejections),
-        "warnings": [*loaded.warnings, *cleaning.notes],
-    }
-
-
-def _output(value: onnx.ValueInfoProto) -> dict[str, Any]:
-    kind = tensor_type(value)
-    if kind is None:
-        return {"name": value.name, "dtype": "not a tensor", "shape": None}
-    return {"name": value.name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
-
-
-def _norm(norm: Normalization) -> dict[str, Any]:
-    entry = asdict(norm)
-    entry["attributes"] = {key: _plain(value) for key, value in norm.attributes.items()}
-    entry["epsilon"] = _plain(norm.epsilon)
-    return entry
-
-
-def _plain(value: object) -> object:
-    """``value`` as JSON can say it: NaN and infinity as words, tensors and graphs by the name of their type."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, int | float | str | None) else type(value).__name__
-
-
-def _outcome(norm: Normalization, planned: driver.Plan) -> list[str]:
-    """The rule that takes the node, or why none does."""
-    taken = [m.rule.name for m in planned.matches if any(describe(n) == norm.label for n in m.bound.nodes.values())]
-    return taken or why_kept(norm, planned.rejections)
 
 
 def print_model(out: Console, path: Path, described: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
+from trtnorm_cli.report.accidents import print_accidents, print_weights
 from trtnorm_cli.report.console import shape_text, table
+from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.verbosity import Verbosity
 
 _COLUMNS = ("path", "type", "family", "shape", "groups", "epsilon", "affine", "momentum", "dtype", "statistics", "training")
 
@@ -43,3 +46,12 @@ def statistics_text(row: Mapping[str, Any]) -> str:
         return str(row["statistics"])
     mean, variance = (f"{low:.2g} to {high:.2g}" for low, high in (row["mean"], row["variance"]))
     return f"{row['statistics']}, mean {mean}, var {variance}"
+
+
+def print_module(out: Console, text: str, found: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
+    """The table of normalization modules, then what an export puts right, doubts or refuses."""
+    out.print(text)
+    print_norm_modules(out, found["normalizations"], found["not_seen"])
+    print_weights(out, found["weights"])
+    print_accidents(out, found["accidents"])
+    print_notes(out, found["notes"], verbosity)

@@ -8,45 +8,12 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from trtnorm_cli.onnx_model.normalization import Normalization
 from trtnorm_cli.report.console import FittedTable, shape_text, table
-from trtnorm_cli.rewrite.rule import Rejection
 
-LEFT = "left as it is: TensorRT has a layer for it"
-_OVER_ONE_LAYER = ("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
-_NEED_A_PLANE = ("InstanceNormalization", "GroupNormalization")
-# What is said of a node on which a layer of TensorRT is no worse than what stands there.
-_ABOUT_KERNELS = ("normalization-in-rows",)
 _SHOWN = 3
 _SHOWN_REASONS = 2
 
 Item = TypeVar("Item")
-
-
-def why_kept(norm: Normalization, rejections: Iterable[Rejection]) -> list[str]:
-    """Why no rule takes a node: that TensorRT has a layer for it, or each rule's reason.
-
-    Rules that repair say of a sound node that there is nothing to repair, which tells a user nothing.
-    """
-    refused = [r for r in rejections if r.node == norm.label]
-    if has_a_layer(norm):
-        return [LEFT, *(f"{r.rule}: {r.reason}" for r in refused if r.rule in _ABOUT_KERNELS)]
-    return [f"{r.rule}: {r.reason}" for r in refused] or [f"left as it is: no rule is about {norm.operator}"]
-
-
-def has_a_layer(norm: Normalization) -> bool:
-    """True when TensorRT's own layer takes the node in this form, as far as the file tells."""
-    if norm.operator not in _OVER_ONE_LAYER or norm.further_outputs or norm.attributes.get("num_groups") == 1:
-        return False
-    if norm.input_dtype == "?" or any(p.dtype != norm.input_dtype for p in norm.parameters):
-        return False
-    if norm.operator not in _NEED_A_PLANE:
-        return True
-    lengths = {p.shape for p in norm.parameters}
-    fits = all(shape is not None and len(shape) == 1 for shape in lengths)
-    if isinstance(norm.channels, int):
-        fits = fits and lengths <= {(norm.channels,)}
-    return fits and norm.input_shape is not None and len(norm.input_shape) > 2
 
 
 def print_nodes(out: Console, norms: Sequence[dict[str, Any]]) -> None:

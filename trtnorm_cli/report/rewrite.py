@@ -9,11 +9,11 @@ from typing import Any
 
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
-from trtnorm_cli.report.composite_norms import composite_table, counts_line, norm_counts, of_rewriting
+from trtnorm_cli.report.composite_norms import composite_table, counts_line
 from trtnorm_cli.report.console import console, print_warnings, table
-from trtnorm_cli.report.norm_nodes import why_kept
 from trtnorm_cli.report.notes import print_notes, print_results_alone
 from trtnorm_cli.report.verbosity import Verbosity
+from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting, why_kept
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 

@@ -14,11 +14,11 @@ import onnx_graphsurgeon as gs
 
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
 from trtnorm_cli.rewrite.editor import Editor, Judge
 from trtnorm_cli.rewrite.pattern import Bound, Mismatch, describe, match, root_fits
 from trtnorm_cli.rewrite.rule import Change, Match, Reach, Rejection, Rule, Undone
-from trtnorm_cli.rewrite.settings import RewriteSettings
 from trtnorm_cli.rewrite.undoing import breakage, is_optional, left_out
 
 

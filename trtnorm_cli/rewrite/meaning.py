@@ -15,23 +15,23 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.float64 import ReferenceUnavailable, evaluate_float64
-from trtnorm_cli.compare.metrics import distance
-from trtnorm_cli.compare.runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.evaluate.metrics import distance
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.infer import light_copy
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.onnx_model.walk import all_graphs
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.check import Judge
-from trtnorm_cli.rewrite.check_shapes import check_types
-from trtnorm_cli.rewrite.diagnosis import OVER_CHANNELS
+from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
+from trtnorm_cli.rewrite.proof.check import Judge
+from trtnorm_cli.rewrite.proof.check_shapes import check_types
+from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains
 from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
-from trtnorm_cli.rewrite.sampling import draw, fitting_domains
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 Pins = Mapping[str, tuple[int, ...]]
 _SEED = 0

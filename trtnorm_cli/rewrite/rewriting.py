@@ -8,8 +8,8 @@ from pathlib import Path
 
 import onnx
 
-from trtnorm_cli.compare.runner import OrtRunner
 from trtnorm_cli.errors import RewriteError
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed
 from trtnorm_cli.onnx_model.infer import checker_objection, mend_stated_shapes
@@ -20,18 +20,18 @@ from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
+from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
 from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.audit import SPOILT, Refusal, audit
-from trtnorm_cli.rewrite.check import Judge
-from trtnorm_cli.rewrite.check_shapes import check_types
+from trtnorm_cli.rewrite.audit.audit import SPOILT, Refusal, audit
+from trtnorm_cli.rewrite.audit.plugin_choice import Unmet, idle_wishes, impossible, unmet_wishes
+from trtnorm_cli.rewrite.audit.readings import CHECKPOINT
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
-from trtnorm_cli.rewrite.plugin_choice import Unmet, idle_wishes, impossible, unmet_wishes
-from trtnorm_cli.rewrite.readings import CHECKPOINT
+from trtnorm_cli.rewrite.proof.check import Judge
+from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
-from trtnorm_cli.rewrite.settings import Optimize, RewriteSettings
 from trtnorm_cli.rewrite.steady import apply_steadily
 from trtnorm_cli.rewrite.undoing import breakage, undone_warning
 

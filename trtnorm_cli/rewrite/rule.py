@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.borders import Borders
 from trtnorm_cli.rewrite.pattern import Bound, Op, describe
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 if TYPE_CHECKING:
     import onnx

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.editor import Judge
 from trtnorm_cli.rewrite.rule import Change, Rule, Undone
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 # So many times at most, as long as the graph is whole: what is undone in the last of them was not made in it either.
 _MOST_ROUNDS = 8

@@ -15,12 +15,12 @@ import onnx.inliner
 
 from trtnorm_cli.onnx_model.infer import light_copy
 from trtnorm_cli.onnx_model.placeholders import names_nothing
-from trtnorm_cli.profile.model_input import axis_symbol, value_symbol
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.expression import Expr, Size, apply, choice, either, negation, symbol
 from trtnorm_cli.shapes.inference import infer_with_onnx
 from trtnorm_cli.shapes.node import Node
 from trtnorm_cli.shapes.operators import OPERATORS
+from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.shapes.tensor import MOST_ELEMENTS, UNKNOWN, SymbolicTensor, constant, objects, tensor_of
 
 DEFAULT_DOMAINS = ("", "ai.onnx")

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 
 from tests.models import batchnorm, parse
+from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.rewrite.parts import batchnorm as shared
 from trtnorm_cli.rewrite.rule import Precondition
-from trtnorm_cli.rewrite.rules import batchnorm as shared
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from onnx import numpy_helper
 from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.refusals import Refusal
+from trtnorm_cli.rewrite.parts import batchnorm as shared
+from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
-from trtnorm_cli.rewrite.rules import batchnorm as shared
 from trtnorm_cli.rewrite.rules import batchnorm_parameters_to_vectors as rule
-from trtnorm_cli.rewrite.rules import data_channels
 
 NAME = rule.RULE.name
 NAMES = ("gamma", "beta", "mu", "var")

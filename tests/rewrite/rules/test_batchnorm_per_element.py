@@ -9,9 +9,9 @@ import pytest
 from tests.models import batchnorm, operators, parse
 from tests.oracle import FLOATS, feeds_for
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.rewrite.rules import batchnorm as shared
+from trtnorm_cli.rewrite.parts import batchnorm as shared
+from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rules import batchnorm_per_element as rule
-from trtnorm_cli.rewrite.rules import data_channels
 
 NAME = rule.RULE.name
 NAMES = ("gamma", "beta", "mu", "var")

@@ -14,9 +14,9 @@ from tests.models import batchnorm, operators, parse, random
 from tests.oracle import evaluate, feeds_for
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.onnx_model.shapes import pinned_types
-from trtnorm_cli.rewrite.rules import batchnorm as shared
+from trtnorm_cli.rewrite.parts import batchnorm as shared
+from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rules import batchnorm_runtime_parameters as rule
-from trtnorm_cli.rewrite.rules import data_channels
 
 NAME = rule.RULE.name
 PARAMETERS = ("gamma", "beta", "mu", "var")

@@ -9,10 +9,10 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.models import batchnorm, operators, parse, random
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.rewrite.rules import batchnorm as shared
+from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.rewrite.parts import batchnorm as shared
+from trtnorm_cli.rewrite.parts import data_channels, training
 from trtnorm_cli.rewrite.rules import batchnorm_to_inference as rule
-from trtnorm_cli.rewrite.rules import data_channels, training
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 NAME = rule.RULE.name
 EVAL = RewriteSettings(training_mode="eval")

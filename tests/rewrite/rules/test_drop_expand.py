@@ -6,13 +6,13 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.build.builds import kernels
 from tests.models import loaded, operators, parse, random
 from tests.oracle import worst_relative_error
 from tests.rewrite.rules.refusals import Refusal
+from tests.tensorrt.builds import kernels
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import drop_expand as rule
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 NAME = rule.RULE.name
 PINS = {"x": (2, 3, 8)}

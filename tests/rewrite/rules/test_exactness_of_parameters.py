@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.models import batchnorm, parse, random
 from tests.oracle import evaluate
-from trtnorm_cli.rewrite.settings import RewriteSettings
+from trtnorm_cli.profile.rewriting import RewriteSettings
 
 EXACT = 1e-12
 EPSILON = np.float64(np.float32(1e-5))

@@ -9,10 +9,10 @@ import pytest
 from tests.models import parse, random
 from tests.rewrite.rules.refusals import Refusal
 from tests.rewrite.rules.test_instance_norm_to_plugin import attributes_of, run
-from trtnorm_cli.compare.float64 import evaluate_float64
+from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
+from trtnorm_cli.profile.rewriting import Implementations, RewriteSettings
 from trtnorm_cli.rewrite.rules import group_norm_to_plugin as rule
-from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
 NAME = rule.RULE.name
 PLUGIN = RewriteSettings(group_norm=Implementations("plugin"))

@@ -13,11 +13,11 @@ from tests.models import operators, parse, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.norms import affine, difference, norm, relative, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.compare.float64 import evaluate_float64
-from trtnorm_cli.compare.participants import Spec
 from trtnorm_cli.compare.session import Settings, run_session
-from trtnorm_cli.rewrite.rules import data_channels, group_parameters
+from trtnorm_cli.evaluate.float64 import evaluate_float64
+from trtnorm_cli.rewrite.parts import data_channels, group_parameters
 from trtnorm_cli.rewrite.rules import groupnorm_one_group as rule
+from trtnorm_cli.target import Spec
 
 NAME = rule.RULE.name
 AS_IT_IS = ["Reshape", "InstanceNormalization", "Reshape", "Mul", "Add"]

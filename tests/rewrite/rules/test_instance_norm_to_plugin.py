@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.models import operators, parse, random
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.compare.float64 import evaluate_float64
+from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, for_builder
+from trtnorm_cli.profile.rewriting import Implementations, RewriteSettings
 from trtnorm_cli.rewrite.rules import instance_norm_to_plugin as rule
-from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
 NAME = rule.RULE.name
 PLUGIN = RewriteSettings(instance_norm=Implementations("plugin"))

@@ -6,14 +6,14 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.build.builds import kernels
 from tests.models import loaded, operators, parse, random
 from tests.oracle import worst_relative_error
 from tests.rewrite.norms.spellings import AFFINES, KERAS, ROOTS, VARIANCES, layer_norm, model, statements
 from tests.rewrite.rules.refusals import Refusal
+from tests.tensorrt.builds import kernels
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import layer_norm_channels_first as rule
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 NAME = rule.RULE.name
 PINS = {"x": (2, 8, 5, 6)}

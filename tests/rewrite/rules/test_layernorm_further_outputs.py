@@ -12,8 +12,8 @@ from tests.models import operators, parse, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.norms import affine, norm, relative, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.compare.float64 import evaluate_float64
-from trtnorm_cli.rewrite.rules import data_channels
+from trtnorm_cli.evaluate.float64 import evaluate_float64
+from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rules import layernorm_further_outputs as rule
 
 NAME = rule.RULE.name

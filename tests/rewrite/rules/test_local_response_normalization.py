@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.models import operators, random
 from tests.rewrite.rules.norms import norm, relative, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.compare.float64 import evaluate_float64
-from trtnorm_cli.rewrite.rules import data_channels
+from trtnorm_cli.evaluate.float64 import evaluate_float64
+from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rules import local_response_normalization as rule
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 NAME = rule.RULE.name
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.models import operators, random
 from tests.rewrite.rules.norms import norm, relative
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.compare.float64 import evaluate_float64
+from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.rules import lp_normalization as rule
 
 NAME = rule.RULE.name

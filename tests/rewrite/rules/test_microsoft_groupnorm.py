@@ -12,7 +12,7 @@ from tests.models import operators, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.norms import MICROSOFT, affine, norm, relative, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.rewrite.rules import data_channels
+from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rules import microsoft_groupnorm as rule
 
 NAME = rule.RULE.name

@@ -6,13 +6,13 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.build.builds import kernels
 from tests.models import loaded, operators, random
 from tests.rewrite.rules.norms import affine, difference, norm
 from tests.rewrite.rules.refusals import Refusal
+from tests.tensorrt.builds import kernels
+from trtnorm_cli.profile.rewriting import Implementations, RewriteSettings
 from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import normalization_in_rows as rule
-from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
 NAME = rule.RULE.name
 MEASURED = RewriteSettings(measured=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.oracle import evaluate
 from tests.rewrite.rules.norms import affine, norm, relative, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.rewrite.rules import data_channels, group_parameters
+from trtnorm_cli.rewrite.parts import data_channels, group_parameters
 from trtnorm_cli.rewrite.rules import normalization_parameters_to_vectors as rule
 
 NAME = rule.RULE.name

@@ -6,15 +6,15 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.build.builds import kernels
 from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import worst_relative_error
 from tests.rewrite.norms.spellings import AFFINES, KERAS, ROOTS, VARIANCES, layer_norm, model, statements
 from tests.rewrite.rules.refusals import Refusal
+from tests.tensorrt.builds import kernels
+from trtnorm_cli.profile.rewriting import Implementations, RewriteSettings
 from trtnorm_cli.rewrite.norms.blocks import LONGEST_ROW
 from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import recompose_instance_norm as rule
-from trtnorm_cli.rewrite.settings import Implementations, RewriteSettings
 
 NAME = rule.RULE.name
 DYNAMIC, SMALL, LARGE = ("N", 4, "H", "W"), ("N", 4, 5, 6), (1, 2, 128, 128)

@@ -12,12 +12,12 @@ import pytest
 from tests.models import batchnorm, operators, parse, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.rewrite.checkpoint import Checkpoint
-from trtnorm_cli.rewrite.rules import batchnorm as shared
-from trtnorm_cli.rewrite.rules import channel_readings as readings
-from trtnorm_cli.rewrite.rules import data_channels
+from trtnorm_cli.checkpoint import Checkpoint
+from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.rewrite.parts import batchnorm as shared
+from trtnorm_cli.rewrite.parts import channel_readings as readings
+from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rules import repair_batchnorm_channels as rule
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 NAME = rule.RULE.name
 NAMES = ("gamma", "beta", "mu", "var")

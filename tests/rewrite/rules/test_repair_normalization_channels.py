@@ -15,11 +15,11 @@ from tests.models import operators, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.norms import affine, norm, relative, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.rewrite.checkpoint import Checkpoint
-from trtnorm_cli.rewrite.rules import channel_readings as readings
-from trtnorm_cli.rewrite.rules import data_channels, group_parameters
+from trtnorm_cli.checkpoint import Checkpoint
+from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.rewrite.parts import channel_readings as readings
+from trtnorm_cli.rewrite.parts import data_channels, group_parameters
 from trtnorm_cli.rewrite.rules import repair_normalization_channels as rule
-from trtnorm_cli.rewrite.settings import RewriteSettings
 
 NAME = rule.RULE.name
 IN, GN = "y = InstanceNormalization(x, s, b)", "y = GroupNormalization <num_groups={}> (x, s, b)"

@@ -10,8 +10,8 @@ import numpy as np
 from trtnorm_cli.rewrite.norms.composition import Composition
 from trtnorm_cli.rewrite.norms.emission import Emission
 from trtnorm_cli.rewrite.norms.kinds import GROUP, INSTANCE
+from trtnorm_cli.rewrite.parts.arithmetic import Operand
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
-from trtnorm_cli.rewrite.rules.arithmetic import Operand
 
 # Rows of up to this many values TensorRT for RTX 1.7 reduces in one kernel: docs/normalization_kernels.md says how it was
 # measured.

@@ -10,8 +10,8 @@ import onnx
 from trtnorm_cli.rewrite.norms.composition import Composition
 from trtnorm_cli.rewrite.norms.evaluation import Shape
 from trtnorm_cli.rewrite.norms.matching import along_axis, dtype_of, scale_and_shift
+from trtnorm_cli.rewrite.parts.arithmetic import HALF_TYPES, Arithmetic, Operand
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
-from trtnorm_cli.rewrite.rules.arithmetic import HALF_TYPES, Arithmetic, Operand
 
 _FIRST_LAYER_NORMALIZATION = 17
 

@@ -15,11 +15,11 @@ import math
 import numpy as np
 import onnx
 
+from trtnorm_cli.rewrite.parts import batchnorm, training
+from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import along_channels, misfit, type_and_rank_are_known
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
-from trtnorm_cli.rewrite.rules import batchnorm, training
-from trtnorm_cli.rewrite.rules.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import along_channels, misfit, type_and_rank_are_known
 
 _SAVED_VARIANCE = 4
 

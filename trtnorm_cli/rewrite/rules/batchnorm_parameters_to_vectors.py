@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trtnorm_cli.rewrite.diagnosis import listed
+from trtnorm_cli.rewrite.audit.diagnosis import listed
+from trtnorm_cli.rewrite.parts import batchnorm
+from trtnorm_cli.rewrite.parts.data_channels import ROLES, channel_count, type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.definition import definition, given_parameters
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
-from trtnorm_cli.rewrite.rules.data_channels import ROLES, channel_count, type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.definition import definition, given_parameters
 
 
 def parameters_are_not_vectors(m: Match) -> str | None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts import batchnorm
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import along_channels, misfit, type_and_rank_are_known
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import along_channels, misfit, type_and_rank_are_known
 
 
 def a_parameter_is_computed(m: Match) -> str | None:

@@ -9,11 +9,11 @@ Source: Ioffe & Szegedy 2015, algorithm 2; BatchNormalization-14 in the ONNX ope
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import batchnorm, training
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.definition import definition, given_parameters
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
-from trtnorm_cli.rewrite.rules import batchnorm, training
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.definition import definition, given_parameters
 
 _RUNNING = {1: "mean", 2: "variance"}
 

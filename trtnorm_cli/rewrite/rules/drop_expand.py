@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.rewrite.parts.shape_elements import AxisSize, shape_elements
 from trtnorm_cli.rewrite.pattern import Var, describe, either, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
-from trtnorm_cli.rewrite.shape_elements import AxisSize, shape_elements
 
 if TYPE_CHECKING:
     from trtnorm_cli.onnx_model.surgery import Surgery

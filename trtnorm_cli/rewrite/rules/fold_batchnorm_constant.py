@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import numpy_helper
 
+from trtnorm_cli.rewrite.parts import batchnorm, training
 from trtnorm_cli.rewrite.pattern import Const, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
-from trtnorm_cli.rewrite.rules import batchnorm, training
 
 
 def parameters_fit_the_data(m: Match) -> str | None:

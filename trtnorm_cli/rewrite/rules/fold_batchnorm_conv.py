@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
 
 CONV = op("Conv", Var("x"), Const("weight"), optional(Const("bias")), name="conv")
 

@@ -11,9 +11,9 @@ Source: Ioffe & Szegedy 2015; He et al. 2016, "Identity Mappings in Deep Residua
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op
 from trtnorm_cli.rewrite.rule import Match, NewTensors, Reach, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
 from trtnorm_cli.rewrite.rules.fold_batchnorm_upstream import data_has_channels
 from trtnorm_cli.rewrite.scale_shift.affine import Refused, per_channel
 from trtnorm_cli.rewrite.scale_shift.downstream import search_downstream

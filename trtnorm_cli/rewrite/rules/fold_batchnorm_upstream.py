@@ -13,9 +13,9 @@ Source: Ioffe & Szegedy 2015; Jacob et al. 2018, §3.2; the operators as in the 
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op
 from trtnorm_cli.rewrite.rule import Match, NewTensors, Reach, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
 from trtnorm_cli.rewrite.scale_shift.affine import Refused, per_channel
 from trtnorm_cli.rewrite.scale_shift.upstream import UpstreamSearch
 

@@ -17,9 +17,9 @@ import onnx
 
 from trtnorm_cli.onnx_model import plugin_functions as plugin
 from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
+from trtnorm_cli.profile.rewriting import GROUP_NORM_TO_PLUGIN
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.settings import GROUP_NORM_TO_PLUGIN
 
 NORM = "norm"
 _RANK = 4

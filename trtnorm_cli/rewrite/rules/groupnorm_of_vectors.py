@@ -8,12 +8,12 @@ Source: Wu & He 2018, "Group Normalization", §3.1.
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import channel_count, type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import standardised
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import channel_count, type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import standardised
 
 
 def there_are_no_positions(m: Match) -> str | None:

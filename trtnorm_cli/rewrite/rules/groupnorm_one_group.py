@@ -13,12 +13,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import channel_count, type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import standardised
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import channel_count, type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import standardised
 
 
 def there_is_one_group(m: Match) -> str | None:

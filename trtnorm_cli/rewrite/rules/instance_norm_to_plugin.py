@@ -21,9 +21,9 @@ import onnx
 
 from trtnorm_cli.onnx_model import plugin_functions as plugin
 from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
+from trtnorm_cli.profile.rewriting import INSTANCE_NORM_TO_PLUGIN
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, Reach, Rule
-from trtnorm_cli.rewrite.settings import INSTANCE_NORM_TO_PLUGIN
 
 if TYPE_CHECKING:
     from trtnorm_cli.rewrite.rule import Node

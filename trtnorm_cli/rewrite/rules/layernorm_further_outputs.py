@@ -9,12 +9,12 @@ Source: Ba, Kiros & Hinton 2016; LayerNormalization-17 in the ONNX operator spec
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import Standardised, standardised
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import Arithmetic, arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import Standardised, standardised
 
 
 def it_has_further_outputs(m: Match) -> str | None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
 
 _DEFAULTS = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
 _TO_THE_END = np.iinfo(np.int64).max

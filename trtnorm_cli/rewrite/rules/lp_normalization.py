@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import onnx
 
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
 
 
 def data_are_bfloat16(m: Match) -> str | None:

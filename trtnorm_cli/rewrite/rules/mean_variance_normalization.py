@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import onnx
 
+from trtnorm_cli.rewrite.parts.arithmetic import HALF_TYPES, Arithmetic, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
-from trtnorm_cli.rewrite.rules.arithmetic import HALF_TYPES, Arithmetic, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
 
 _DEFAULT_AXES = (0, 2, 3)
 

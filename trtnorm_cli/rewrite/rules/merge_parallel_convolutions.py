@@ -16,8 +16,8 @@ import numpy as np
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Reach, Rule
-from trtnorm_cli.rewrite.rules.scale_shift_chain import is_link, links_before
 from trtnorm_cli.rewrite.scale_shift.affine import Refused
+from trtnorm_cli.rewrite.scale_shift.chain import is_link, links_before
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.weights import float_weight, require_representable
 from trtnorm_cli.rewrite.scale_shift.window import Window, one_element, window_of

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Reach, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
-from trtnorm_cli.rewrite.rules.scale_shift_chain import is_link, link_data, links_before, meaning_of, norm_match
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.chain import is_link, link_data, links_before, meaning_of, norm_match
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC
 

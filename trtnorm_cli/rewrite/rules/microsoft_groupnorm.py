@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
 
 
 def data_has_four_axes(m: Match) -> str | None:

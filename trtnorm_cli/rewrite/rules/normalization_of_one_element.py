@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import along_channels, channel_count, type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import standardised
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import along_channels, channel_count, type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import standardised
 
 
 def groups_have_one_element(m: Match) -> str | None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, data_type
+from trtnorm_cli.rewrite.parts.batchnorm import not_representable
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import Arithmetic, data_type
-from trtnorm_cli.rewrite.rules.batchnorm import not_representable
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
 
 _PARAMETERS = ("scale", "shift")
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.audit.readings import axis_of
+from trtnorm_cli.rewrite.parts import batchnorm, training
+from trtnorm_cli.rewrite.parts import channel_readings as readings
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.definition import definition
 from trtnorm_cli.rewrite.pattern import Var, describe, op
-from trtnorm_cli.rewrite.readings import axis_of
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import batchnorm, training
-from trtnorm_cli.rewrite.rules import channel_readings as readings
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.definition import definition
 
 
 def values_are_finite(m: Match) -> str | None:

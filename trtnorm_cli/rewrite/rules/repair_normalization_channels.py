@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.audit.readings import PER_CHANNEL, axis_of
+from trtnorm_cli.rewrite.parts import channel_readings as readings
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import along_channels, type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import standardised
 from trtnorm_cli.rewrite.pattern import Const, Var, op
-from trtnorm_cli.rewrite.readings import PER_CHANNEL, axis_of
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import channel_readings as readings
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import Arithmetic, Operand, arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import along_channels, type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import standardised
 
 
 def values_are_finite(m: Match) -> str | None:

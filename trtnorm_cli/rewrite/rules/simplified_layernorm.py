@@ -9,12 +9,12 @@ Source: Zhang & Sennrich 2019, "Root Mean Square Layer Normalization"; RMSNormal
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import group_parameters as group
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import standardised
 from trtnorm_cli.rewrite.pattern import Var, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
-from trtnorm_cli.rewrite.rules import group_parameters as group
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import standardised
 
 _STANDARD_SINCE = 23
 

@@ -8,12 +8,12 @@ Source: Ba, Kiros & Hinton 2016; SkipLayerNormalization in the contributed opera
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import skip_sum
+from trtnorm_cli.rewrite.parts.arithmetic import Operand, arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import standardised
 from trtnorm_cli.rewrite.pattern import Var, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
-from trtnorm_cli.rewrite.rules import skip_sum
-from trtnorm_cli.rewrite.rules.arithmetic import Operand, arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import standardised
 
 _LAYER_SINCE = 17
 

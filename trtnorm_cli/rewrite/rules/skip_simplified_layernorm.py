@@ -8,12 +8,12 @@ Source: Zhang & Sennrich 2019; SkipSimplifiedLayerNormalization in the contribut
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import skip_sum
+from trtnorm_cli.rewrite.parts.arithmetic import arithmetic_for, data_type
+from trtnorm_cli.rewrite.parts.data_channels import type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.standardised import standardised
 from trtnorm_cli.rewrite.pattern import Var, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewOutputs, Rule
-from trtnorm_cli.rewrite.rules import skip_sum
-from trtnorm_cli.rewrite.rules.arithmetic import arithmetic_for, data_type
-from trtnorm_cli.rewrite.rules.data_channels import type_and_rank_are_known
-from trtnorm_cli.rewrite.rules.standardised import standardised
 
 
 def sum_and_root_mean_square(m: Match) -> NewOutputs:

@@ -9,11 +9,11 @@ Source: torch.nn.functional.instance_norm with use_input_stats=False; Ioffe & Sz
 
 from __future__ import annotations
 
+from trtnorm_cli.rewrite.parts import batchnorm
+from trtnorm_cli.rewrite.parts.data_channels import channel_count, type_and_rank_are_known
+from trtnorm_cli.rewrite.parts.shape_elements import AxisSize, Element, shape_elements
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, either, fed_by, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
-from trtnorm_cli.rewrite.rules import batchnorm
-from trtnorm_cli.rewrite.rules.data_channels import channel_count, type_and_rank_are_known
-from trtnorm_cli.rewrite.shape_elements import AxisSize, Element, shape_elements
 
 _TILED = tuple(
     either(op("Tile", Const(p.name), Var(f"{p.name}_repeats"), name=f"tile_{p.name}"), p) for p in batchnorm.PARAMETERS

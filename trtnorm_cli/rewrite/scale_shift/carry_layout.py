@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts.shape_elements import AxisSize, Element, shape_elements
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.regroup import regroup
-from trtnorm_cli.rewrite.shape_elements import AxisSize, Element, shape_elements
 
 Shape = tuple[int | str | None, ...]
 

@@ -1,0 +1,35 @@
+"""Real builds of small models in a process of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.layer_table import launched
+from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
+
+Profiles = tuple[dict[str, Any], ...]
+
+
+def built(
+    model: onnx.ModelProto | bytes,
+    folder: Path,
+    profiles: Profiles = (),
+    settings: dict[str, Any] | None = None,
+    on_event: Any = lambda event: None,
+) -> BuildResult:
+    """What TensorRT for RTX makes of a model as it is, without cleaning and rewriting."""
+    content = model if isinstance(model, bytes) else model.SerializeToString()
+    (folder / "fixed.onnx").write_bytes(content)
+    request = BuildRequest("fixed.onnx", str(folder / "out.engine"), "tensorrt-rtx", profiles, settings or {})
+    return launch(request, folder, on_event, timeout_s=120)
+
+
+def kernels(model: onnx.ModelProto, folder: Path, profiles: Profiles = ()) -> int:
+    """How many layers of the compiled engine launch something."""
+    result = built(model, folder, profiles)
+    assert result.ok, result.errors
+    return len(launched(result.kernels))

@@ -1,0 +1,112 @@
+"""Models that are quantised in a way which TensorRT does not take are refused before any work is spent on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from tests.models import saved
+from trtnorm_cli.cli import run
+from trtnorm_cli.errors import TensorRTRefusal
+from trtnorm_cli.tensorrt import quantised_operators
+from trtnorm_cli.tensorrt.child.operator_probe import ask_operators
+from trtnorm_cli.tensorrt.quantised_operators import quantised_nodes, require_known_quantisation
+
+QUANTISE = "q, s, z = DynamicQuantizeLinear(x)"
+PRODUCT = "[mm] i = MatMulInteger(q, w, z) f = Cast <to=1>(i) y = Mul(f, s)"
+WEIGHTS = "<int8[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}, float[2, 4] c = {1, 2, 3, 4, 5, 6, 7, 8}>"
+
+
+def model(graph: str, functions: str = "") -> onnx.ModelProto:
+    opsets = '"" : 17, "com.microsoft" : 1'
+    return parser.parse_model(f"<ir_version: 8, opset_import: [{opsets}]> g {graph} {functions}")
+
+
+DYNAMIC = model(f"(float[2, 4] x) => (float[2, 2] y) {WEIGHTS} {{ [dq] {QUANTISE} {PRODUCT} }}")
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """A parser that has none of the operators."""
+    monkeypatch.setattr(quantised_operators, "ask_operators", lambda probes, backend: dict.fromkeys(probes, False))
+
+
+def test_the_operators_are_named_and_counted(refusing):
+    with pytest.raises(TensorRTRefusal) as caught:
+        require_known_quantisation(DYNAMIC, None, "m.onnx")
+    assert caught.value.exit_code == 5
+    assert "1 DynamicQuantizeLinear, 1 MatMulInteger" in caught.value.summary
+    assert caught.value.where == "m.onnx\nnodes dq, mm"
+    assert "the float model" in caught.value.hint
+    assert "QuantFormat.QDQ" in caught.value.hint
+
+
+@pytest.mark.parametrize(("graph", "functions"), [
+    (f"(float[2, 4] x) => (float[2, 4] y) {WEIGHTS} {{ q, s, z = DynamicQuantizeLinear(c) d = DequantizeLinear(q, s, z) "
+     "y = Add(x, d) }", ""),
+    (f"(float[2, 4] x) => (float[2, 4] y) {{ {QUANTISE} y = Relu(x) }}", ""),
+    ("(float[2, 4] x) => (float[2, 4] y) { y = com.microsoft.QLinearAdd(x, x) }",
+     '<domain: "com.microsoft", opset_import: ["" : 17]> QLinearAdd (a, b) => (c) { c = Add(a, b) }'),
+    ("(float[2, 4] x, float s, int8 z) => (float[2, 4] y) { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }", ""),
+    ("(float[2, 4] x) => (float[2, 4] y) { y = com.microsoft.Gelu(x) }", ""),
+], ids=["of constants", "that nothing reads", "a function of the model", "Q/DQ", "not quantised"])  # fmt: skip
+def test_models_that_tensorrt_may_take_are_not_refused(refusing, graph, functions):
+    made = model(graph, functions)
+    assert quantised_nodes(made) == []
+    require_known_quantisation(made, None, "m.onnx")
+
+
+def test_a_tensor_of_an_outer_graph_counts_as_read(refusing):
+    branches = "<then_branch = t () => (float[2, 4] a) { a = Relu(d) }, else_branch = e () => (float[2, 4] b) { b = Neg(x) }>"
+    inner = f"(float[2, 4] x, bool c) => (float[2, 4] y) {{ {QUANTISE} d = DequantizeLinear(q, s, z) y = If(c) {branches} }}"
+    assert [node.op_type for node in quantised_nodes(model(inner))] == ["DynamicQuantizeLinear"]
+
+
+def test_weights_alone(refusing):
+    made = model("(float[2, 4] x, float[2, 4] w) => (float[2, 4] y) { y = com.microsoft.MatMulBnb4(x, w) }")
+    with pytest.raises(TensorRTRefusal) as caught:
+        require_known_quantisation(made, None, "m.onnx")
+    assert caught.value.hint == "only its weights are quantised: build from the float model that it was made from"
+
+
+def test_a_parser_that_has_the_operator_is_believed(monkeypatch):
+    monkeypatch.setattr(quantised_operators, "ask_operators", lambda probes, backend: dict.fromkeys(probes, True))
+    require_known_quantisation(DYNAMIC, None, "m.onnx")
+
+
+def test_without_an_answer_the_build_itself_will_tell():
+    assert ask_operators({"MatMulInteger": DYNAMIC}, "no-such-backend") == {"MatMulInteger": True}
+
+
+@pytest.mark.rtx
+def test_what_the_real_parser_has():
+    """Held against TensorRT for RTX 1.7; where a later one has more, nothing but this test needs to change."""
+    nodes = [onnx.helper.make_node(name, ["x"], ["y"]) for name in quantised_operators._MODELS]
+    contributed = ("QLinearAdd", "QAttention", "QGemm", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulNBits")
+    nodes += [onnx.helper.make_node(name, ["x"], ["y"], domain="com.microsoft") for name in contributed]
+    found = ask_operators(quantised_operators._probes(nodes), "tensorrt-rtx")
+    assert {name for name, taken in found.items() if taken} == {"MatMulNBits"}
+
+
+@pytest.mark.rtx
+def test_a_build_is_refused_before_anything_is_rewritten(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    dynamic = model(f"(float[N, 4] x) => (float[N, 2] y) {WEIGHTS} {{ {QUANTISE} {PRODUCT} }}")
+    saved(dynamic, tmp_path / "m.onnx")
+    assert run(["build", "m.onnx"]) == 5
+    shown = capsys.readouterr().err
+    assert "1 DynamicQuantizeLinear, 1 MatMulInteger" in shown
+    assert "rewriting" not in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.rtx
+def test_what_folds_away_is_built(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = model("(float[2, 2] x) => (float[2, 2] y) <int8[2, 2] w = {1, 2, 3, 4}> "
+                 "{ i = MatMulInteger(w, w) f = Cast <to=1>(i) y = Add(x, f) }")  # fmt: skip
+    saved(made, tmp_path / "m.onnx")
+    assert run(["build", "m.onnx", "-q"]) == 0, capsys.readouterr().err
+    assert np.fromfile("m.engine", np.uint8).size > 1000

@@ -1,0 +1,299 @@
+"""Evaluates a model in float64, node by node, with NumPy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, TensorProto, numpy_helper
+
+from trtnorm_cli.evaluate.float64 import onnx_reference
+from trtnorm_cli.evaluate.float64.control_flow import CONTROL_FLOW, Body
+from trtnorm_cli.evaluate.float64.cost import predicted_seconds
+from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
+from trtnorm_cli.evaluate.float64.function_bodies import body_model
+from trtnorm_cli.evaluate.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPLEMENTATIONS, KERNELS, microsoft
+from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
+from trtnorm_cli.evaluate.float64.kernels.casting import dense
+from trtnorm_cli.evaluate.float64.perturbation import Perturbation
+from trtnorm_cli.evaluate.float64.planning import DEFAULT_DOMAINS, Plan, Step, imported_opsets, node_name, plan
+from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_array
+from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
+from trtnorm_cli.onnx_model.repair import mend
+
+OLDEST_OPSET = 7
+"""Before, operators broadcast by an attribute."""
+_SIZES = ("Shape", "Size")
+DISCONTINUOUS = (
+    *("ArgMax", "ArgMin", "DynamicQuantizeLinear", "Hardmax", "NonMaxSuppression", "QLinearConv", "QLinearMatMul"),
+    *("QuantizeLinear", "Round", "Sign", "TopK", "Unique"),
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a model computes in float64, and how it was found out.
+
+    ``outputs`` are arrays by name, floating-point ones in float64 (a list for a sequence); ``evaluated_with`` names the
+    implementation of each operator that was used; ``seconds`` is wall time; ``notes`` say what the reader should know.
+    """
+
+    outputs: dict[str, np.ndarray]
+    evaluated_with: dict[str, str]
+    seconds: float
+    notes: tuple[str, ...]
+
+
+def evaluate_float64(
+    model: onnx.ModelProto | Path,
+    feeds: Mapping[str, np.ndarray],
+    outputs: Sequence[str] | None = None,
+    budget_s: float = 60.0,
+    perturbation: Perturbation | None = None,
+    watch: Callable[[str, Any], None] | None = None,
+) -> Reference:
+    """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
+
+    The model is raised with :func:`raise_to_float64`; weights are raised one by one when they are needed, and every
+    tensor is freed after its last use. A ``perturbation`` moves constants and results; ``watch`` is shown every result of
+    the main graph by name. Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
+    :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
+    stands in the way: a missing input, shapes that do not fit, no memory.
+    """
+    start = time.perf_counter()
+    run = _Run(*_loaded(model), start, start + budget_s, perturbation)
+    with np.errstate(all="ignore"):
+        values = run.evaluate(feeds, outputs, watch)
+    return Reference(values, run.evaluated_with, time.perf_counter() - start, run.notes())
+
+
+def _loaded(model: onnx.ModelProto | Path) -> tuple[onnx.ModelProto, str]:
+    """The model without its external data, and the folder in which that is."""
+    if isinstance(model, onnx.ModelProto):
+        return model, ""
+    try:
+        proto = onnx.load(str(model), load_external_data=False)
+        mend(proto)  # a file is given the meaning that ``load_model`` gives it
+        return proto, str(model.absolute().parent)
+    except Exception as error:
+        raise ReferenceUnavailable(f"the model cannot be read: {error}", where=str(model)) from error
+
+
+def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return raise_structure(model)
+    except Exception as error:
+        raise ReferenceUnavailable(f"the model cannot be raised to float64: {error}") from error
+
+
+def _no_weight(name: str) -> Any:
+    raise KeyError(name)
+
+
+def _own(value: Any) -> Any:
+    """A copy: what was evaluated may be a view of another tensor, or of what the caller gave."""
+    return [_own(item) for item in value] if isinstance(value, list) else None if value is None else np.array(value)
+
+
+class _Scope:
+    """Tensors by name; what a body does not know, it asks the graph around it."""
+
+    def __init__(self, weight: Callable[[str], Any], outer: _Scope | None = None) -> None:
+        self.values: dict[str, Any] = {}
+        self._weight, self._outer = weight, outer
+
+    def get(self, name: str) -> Any:
+        if name in self.values:
+            return self.values[name]
+        try:
+            self.values[name] = self._weight(name)
+        except KeyError:
+            if self._outer is None:
+                raise
+            return self._outer.get(name)
+        return self.values[name]
+
+
+class _Run:
+    def __init__(
+        self, model: onnx.ModelProto, folder: str, start: float, deadline: float, perturbation: Perturbation | None
+    ) -> None:
+        self._structure = _raised(model)
+        self._opsets = imported_opsets(model)
+        if self._opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
+            raise UnsupportedOperator(f"opset {self._opsets['']} is older than {OLDEST_OPSET}")
+        self._weights = {t.name: t for t in (*model.graph.initializer, *self._structure.graph.initializer)}
+        self._sparse = {s.values.name: s for s in self._structure.graph.sparse_initializer}
+        self._folder, self._start, self._deadline = folder, start, deadline
+        self._perturbation = perturbation
+        # Tensors whose elements depend on the elements of an input, not only on its shape.
+        self._varying: set[str] = set()
+        self.evaluated_with: dict[str, str] = {}
+
+    def evaluate(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Callable[[str, Any], None] | None
+    ) -> dict[str, Any]:
+        graph = self._structure.graph
+        names = list(outputs) if outputs is not None else [value.name for value in graph.output]
+        scope = _Scope(self._weight)
+        scope.values = {name: self._fed(raised_array(value)) for name, value in feeds.items()}
+        self._varying = set(feeds)
+        todo = plan(graph, names, self._opsets)
+        self._check_inputs(todo, feeds)
+        self._run_plan(todo, scope, watch)
+        return {name: _own(raised_array(scope.get(name))) for name in names}
+
+    def notes(self) -> tuple[str, ...]:
+        kept = sum(any(name.endswith(KEPT) for name in node.output) for node in self._structure.graph.node)
+        jumps = sorted(set(self.evaluated_with) & set(DISCONTINUOUS))
+        said = []
+        if kept:
+            said.append(f"{kept} nodes that decide sizes were evaluated in their own type")
+        if jumps:
+            said.append(f"{', '.join(jumps)}: next to a tie, rounding alone decides the result")
+        return tuple(said)
+
+    def _check_inputs(self, todo: Plan, feeds: Mapping[str, Any]) -> None:
+        inputs = {value.name for value in todo.graph.input}
+        read = {name for step in todo.steps for name in step.reads} | set(todo.outputs)
+        missing = sorted(read & inputs - set(feeds) - set(self._weights))
+        if missing:
+            raise ReferenceUnavailable(f"no value is given for the input '{missing[0]}'")
+        unknown = sorted(set(feeds) - inputs)
+        if unknown:
+            raise ReferenceUnavailable(f"the model has no input '{unknown[0]}'")
+        lost = sorted(set(todo.outer) - set(self._weights) - set(self._sparse))
+        if lost:
+            raise ReferenceUnavailable(f"the graph has no tensor '{lost[0]}'")
+
+    def _weight(self, name: str) -> Any:
+        if name in self._sparse:
+            return dense(self._sparse[name])
+        tensor = self._weights[name]
+        if tensor.data_location == TensorProto.EXTERNAL:  # reading would keep the data in the model
+            tensor = TensorProto()
+            tensor.CopyFrom(self._weights[name])
+        array = numpy_helper.to_array(tensor, self._folder)
+        return array if name.endswith(KEPT) else self._stored(raised_array(array))
+
+    def _fed(self, value: Any) -> Any:
+        return value if self._perturbation is None else self._perturbation.input(value)
+
+    def _stored(self, value: Any) -> Any:
+        return value if self._perturbation is None else self._perturbation.constant(value)
+
+    def _computed(self, step: Step, inputs: list[Any], name: str, value: Any) -> Any:
+        """A result, moved if results are; what a node that decides sizes gives is exact."""
+        if self._perturbation is None or name.endswith(KEPT):
+            return value
+        fixed = self._varying.isdisjoint(step.reads)
+        return self._perturbation.result(step.node, step.attributes, inputs, value, fixed)
+
+    def _run_plan(self, todo: Plan, scope: _Scope, watch: Callable[[str, Any], None] | None = None) -> None:
+        for step in todo.steps:
+            self._check_time(step, 0.0)
+            inputs = [self._read(scope, step, name) for name in step.node.input]
+            results = self._evaluate(step, inputs, scope, todo.opsets)
+            for name, value in zip(step.node.output, results):  # noqa: B905 - trailing outputs may be left out
+                if name:
+                    array = value if value is None or isinstance(value, list) else np.asarray(value)
+                    scope.values[name] = self._computed(step, inputs, name, array)
+                    if watch is not None:
+                        watch(name, scope.values[name])
+            if step.node.op_type not in _SIZES and not self._varying.isdisjoint(step.reads):
+                self._varying.update(step.node.output)
+            for name in step.done:
+                scope.values.pop(name, None)
+
+    def _read(self, scope: _Scope, step: Step, name: str) -> Any:
+        try:
+            return scope.get(name) if name else None
+        except KeyError:
+            raise ReferenceUnavailable(f"the graph has no tensor '{name}'", where=node_name(step.node)) from None
+
+    def _evaluate(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
+        try:
+            return self._dispatch(step, inputs, scope, opsets)
+        except ReferenceUnavailable:
+            raise
+        except NotImplementedHere as reason:
+            raise UnsupportedOperator(f"no float64 reference: {reason}", where=node_name(step.node)) from reason
+        except MemoryError as error:
+            raise ReferenceUnavailable("not enough memory", where=node_name(step.node)) from error
+        except Exception as error:
+            words = f"cannot be evaluated: {type(error).__name__}: {error}"
+            raise ReferenceUnavailable(words, where=node_name(step.node)) from error
+
+    def _dispatch(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
+        node = step.node
+        domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
+        operator = (domain, node.op_type)
+        if not domain and node.op_type in CONTROL_FLOW:
+            self._used(operator, "trtnorm: evaluates the body")
+            bodies = partial(self._body, step, scope, opsets)
+            return CONTROL_FLOW[node.op_type](bodies, inputs, dict(step.attributes))
+        if not domain and node.op_type in KERNELS:
+            call = Call(node.op_type, opsets.get(domain, 1), tuple(inputs), step.attributes, tuple(node.output))
+            self._check_time(step, predicted_seconds(call))
+            self._used(operator, DESCRIPTIONS[node.op_type])
+            return KERNELS[node.op_type](call)
+        if operator in CONTRIBUTED:
+            call = Call(node.op_type, opsets.get(domain, 1), tuple(inputs), step.attributes, tuple(node.output))
+            self._used(operator, IMPLEMENTATIONS[microsoft])
+            return CONTRIBUTED[operator](call)
+        if operator in onnx_reference.VERIFIED:
+            self._used(operator, onnx_reference.DESCRIPTION)
+            return onnx_reference.evaluate(node, inputs, opsets, step.cache)
+        return self._function_body(step, inputs, scope, domain, opsets)
+
+    def _used(self, operator: tuple[str, str], implementation: str) -> None:
+        self.evaluated_with["::".join(filter(None, operator))] = implementation
+
+    def _function_body(
+        self, step: Step, inputs: list[Any], scope: _Scope, domain: str, opsets: Mapping[str, int]
+    ) -> Sequence[Any]:
+        model = body_model(step.node, inputs, domain, opsets.get(domain, 1))
+        if model is None:
+            raise UnsupportedOperator("no verified float64 implementation", where=node_name(step.node))
+        self._used((domain, step.node.op_type), "trtnorm: the specification's function body")
+        wanted = [name for name in step.node.output if name]
+        inner = _Scope(_no_weight, scope)
+        inner.values = {name: value for name, value in zip(step.node.input, inputs, strict=True) if name}
+        self._run_plan(plan(model.graph, wanted, imported_opsets(model)), inner)
+        return [inner.get(name) if name else None for name in step.node.output]
+
+    def _body(self, step: Step, outer: _Scope, opsets: Mapping[str, int], attribute: str) -> Body:
+        """The body's plan and weights are made once for all iterations."""
+        if attribute not in step.cache:
+            graph: GraphProto = step.attributes[attribute]
+            todo = plan(graph, [value.name for value in graph.output], opsets)
+            weights = {t.name: self._stored(raised_array(numpy_helper.to_array(t, self._folder))) for t in graph.initializer}
+            step.cache[attribute] = todo, weights
+        todo, weights = step.cache[attribute]
+
+        def evaluate(inputs: list[Any]) -> list[Any]:
+            self._check_time(step, 0.0)
+            scope = _Scope(weights.__getitem__, outer)
+            scope.values = {value.name: given for value, given in zip(todo.graph.input, inputs, strict=True)}
+            self._varying.update(scope.values)
+            self._run_plan(todo, scope)
+            return [scope.get(name) for name in todo.outputs]
+
+        return evaluate
+
+    def _check_time(self, step: Step, next_seconds: float) -> None:
+        now = time.perf_counter()
+        if now + next_seconds > self._deadline:
+            budget = self._deadline - self._start
+            raise BudgetExceeded(
+                f"the float64 reference would take longer than {budget:.3g} s: "
+                f"{now - self._start:.3g} s have passed and the next node needs about {next_seconds:.3g} s",
+                where=node_name(step.node),
+                hint="use smaller shapes, or allow more time",
+            )

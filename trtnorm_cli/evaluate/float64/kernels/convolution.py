@@ -1,0 +1,120 @@
+"""Convolutions of any number of spatial axes: the windows are copied into a matrix and multiplied (im2col)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
+from trtnorm_cli.evaluate.float64.kernels.windows import Windows, same_padding, windows_of
+
+MATRIX_ELEMENTS = 1 << 21
+"""The window matrix is made for as many output rows at a time as fit into this many elements (16 MiB)."""
+
+
+def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int) -> np.ndarray:
+    """Cross-correlation of ``x`` [N, C, ...] with ``weight`` [M, C/group, kernel...]; [N, M, output...]."""
+    batch, channels = x.shape[:2]
+    maps = weight.shape[0]
+    matrix = weight.reshape(group, maps // group, -1)
+    view = windows.view(windows.padded(x, 0.0))
+    result = np.empty((batch, maps, *windows.output), x.dtype)
+    inner = math.prod(windows.output[1:])
+    row_elements = channels * math.prod(windows.kernel) * inner
+    rows = max(1, MATRIX_ELEMENTS // max(row_elements, 1))
+    spatial = len(windows.kernel)
+    for sample in range(batch):
+        for first in range(0, windows.output[0], rows):
+            part = slice(first, min(first + rows, windows.output[0]))
+            block = view[sample][(slice(None),) * (1 + spatial) + (part,)]
+            columns = block.reshape(group, matrix.shape[2], (part.stop - part.start) * inner)
+            product = np.matmul(matrix, columns)
+            result[sample, :, part] = product.reshape(maps, part.stop - part.start, *windows.output[1:])
+    return result
+
+
+def conv(call: Call) -> np.ndarray:
+    x, weight, bias = call.x, call.inputs[1], call.input(2)
+    windows = windows_of(call, x.shape[2:], weight.shape[2:])
+    return _with_bias(convolution(x, weight, windows, call["group"]), bias)
+
+
+def conv_transpose(call: Call) -> np.ndarray:
+    """The transpose of the matrix that a convolution is: every input element adds a scaled kernel to the output."""
+    x, weight, bias = call.x, call.inputs[1], call.input(2)
+    group, spatial = call["group"], x.ndim - 2
+    kernel, sizes = weight.shape[2:], x.shape[2:]
+    strides = tuple(call["strides"] or (1,) * spatial)
+    dilations = tuple(call["dilations"] or (1,) * spatial)
+    extra = tuple(call["output_padding"] or (0,) * spatial)
+    full = tuple(
+        (n - 1) * s + (k - 1) * d + 1 + e for n, s, k, d, e in zip(sizes, strides, kernel, dilations, extra, strict=True)
+    )
+    begin, output = _transposed_geometry(call, sizes, strides, full)
+    buffer = np.zeros((x.shape[0], weight.shape[1] * group, *map(_reach, begin, output, full)), x.dtype)
+    matrix = weight.reshape(group, x.shape[1] // group, -1).transpose(0, 2, 1)
+    columns = np.matmul(matrix, x.reshape(x.shape[0], group, x.shape[1] // group, math.prod(sizes)))
+    _add_windows(buffer, columns.reshape(*buffer.shape[:2], *kernel, *sizes), strides, dilations)
+    cut: tuple[Any, ...] = (..., *(slice(b, b + o) for b, o in zip(begin, output, strict=True)))
+    return _with_bias(buffer[cut], bias)
+
+
+def _add_windows(buffer: np.ndarray, columns: np.ndarray, strides: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    """Add windows [N, C, kernel..., windows...] to where they lie in ``buffer`` [N, C, ...]."""
+    spatial = buffer.ndim - 2
+    kernel, counts = columns.shape[2 : 2 + spatial], columns.shape[2 + spatial :]
+    for offset in itertools.product(*map(range, kernel)):
+        place = zip(offset, dilations, strides, counts, strict=True)
+        target: tuple[Any, ...] = (..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in place))
+        source: tuple[Any, ...] = (slice(None), slice(None), *offset)
+        buffer[target] += columns[source]
+
+
+def col2im(call: Call) -> np.ndarray:
+    """Adds the blocks [N, C·block, L] up in an image [N, C, image_shape...]."""
+    image, block = (tuple(int(n) for n in call.inputs[i]) for i in (1, 2))
+    spatial = len(image)
+    strides, dilations = (tuple(call[name] or (1,) * spatial) for name in ("strides", "dilations"))
+    pads = tuple(call["pads"] or (0,) * 2 * spatial)
+    padded = [n + b + e for n, b, e in zip(image, pads[:spatial], pads[spatial:], strict=True)]
+    counts = [(n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(padded, block, dilations, strides, strict=True)]
+    columns = call.x.reshape(call.x.shape[0], -1, *block, *counts)
+    buffer = np.zeros((*columns.shape[:2], *padded), call.x.dtype)
+    _add_windows(buffer, columns, strides, dilations)
+    inside: tuple[Any, ...] = (..., *(slice(b, b + n) for b, n in zip(pads[:spatial], image, strict=True)))
+    return buffer[inside]
+
+
+def _reach(begin: int, output: int, full: int) -> int:
+    return max(begin + output, full)
+
+
+def _transposed_geometry(
+    call: Call, sizes: tuple[int, ...], strides: tuple[int, ...], full: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The elements cut at the begin of each axis, and the output's sizes."""
+    spatial, mode = len(sizes), call["auto_pad"] or "NOTSET"
+    wanted = call["output_shape"]
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [n * s for n, s in zip(sizes, strides, strict=True)]
+        if any(f < w for f, w in zip(full, wanted, strict=True)):
+            raise NotImplementedHere(f"{mode} with a kernel smaller than its stride: implementations disagree")
+    if wanted is not None:
+        wanted = tuple(wanted)[-spatial:]
+        total = [max(f - w, 0) for f, w in zip(full, wanted, strict=True)]
+        return same_padding(total, mode)[0], wanted
+    pads = tuple(call["pads"] or (0,) * 2 * spatial) if mode == "NOTSET" else (0,) * 2 * spatial
+    begin = pads[:spatial]
+    return begin, tuple(f - b - e for f, b, e in zip(full, begin, pads[spatial:], strict=True))
+
+
+def _with_bias(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    if bias is None:
+        return y
+    return y + bias.reshape((-1,) + (1,) * (y.ndim - 2))
+
+
+KERNELS: dict[str, Kernel] = {"Col2Im": one(col2im), "Conv": one(conv), "ConvTranspose": one(conv_transpose)}

@@ -1,0 +1,98 @@
+"""Where a sliding window goes: padding and output sizes, the same for convolutions and pooling."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
+
+
+@dataclass(frozen=True)
+class Windows:
+    """One entry per spatial axis; ``begin`` and ``end`` are the declared padding, ``output`` the number of windows."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    output: tuple[int, ...]
+
+    def padded(self, x: np.ndarray, value: float) -> np.ndarray:
+        """``x`` [N, C, ...] with ``value`` around it, as far as the windows reach; what they do not reach is cut."""
+        reach = tuple(
+            (o - 1) * s + (k - 1) * d + 1
+            for o, s, k, d in zip(self.output, self.strides, self.kernel, self.dilations, strict=True)
+        )
+        if not any(self.begin) and reach == x.shape[2:]:
+            return x
+        result = np.full((*x.shape[:2], *reach), value, x.dtype)
+        source, target = [slice(None)] * 2, [slice(None)] * 2
+        for size, begin, length in zip(x.shape[2:], self.begin, reach, strict=True):
+            first, last = max(begin, 0), min(begin + size, length)
+            target.append(slice(first, last))
+            source.append(slice(first - begin, last - begin))
+        result[tuple(target)] = x[tuple(source)]
+        return result
+
+    def elements(self, padded: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """Each offset within the window, and the elements [N, C, output...] that all windows have there."""
+        for offset in itertools.product(*map(range, self.kernel)):
+            steps = zip(offset, self.dilations, self.strides, self.output, strict=True)
+            where: tuple[Any, ...] = (..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in steps))
+            yield offset, padded[where]
+
+    def view(self, padded: np.ndarray) -> np.ndarray:
+        """All windows without a copy, [N, C, kernel..., output...]."""
+        steps = padded.strides[2:]
+        inner = tuple(step * d for step, d in zip(steps, self.dilations, strict=True))
+        outer = tuple(step * s for step, s in zip(steps, self.strides, strict=True))
+        shape = (*padded.shape[:2], *self.kernel, *self.output)
+        return np.lib.stride_tricks.as_strided(padded, shape, (*padded.strides[:2], *inner, *outer), writeable=False)
+
+
+def windows_of(call: Call, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> Windows:
+    """The windows of a Conv or pooling node over an input with the spatial ``sizes``."""
+    rank = len(sizes)
+    strides = tuple(call["strides"] or (1,) * rank)
+    dilations = tuple(call["dilations"] or (1,) * rank)
+    extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    mode = call["auto_pad"] or "NOTSET"
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        output = tuple(-(-size // s) for size, s in zip(sizes, strides, strict=True))
+        total = [max((o - 1) * s + e - n, 0) for o, s, e, n in zip(output, strides, extents, sizes, strict=True)]
+        begin, end = same_padding(total, mode)
+        return Windows(kernel, strides, dilations, begin, end, output)
+    pads = tuple(call["pads"] or (0,) * 2 * rank) if mode == "NOTSET" else (0,) * 2 * rank
+    begin, end = pads[:rank], pads[rank:]
+    counts = [
+        tuple(
+            _count(n + b + e, extent, s, n + b, ceil)
+            for n, b, e, extent, s in zip(sizes, begin, end, extents, strides, strict=True)
+        )
+        for ceil in (False, True)
+    ]
+    if mode == "VALID" and call["ceil_mode"] and counts[0] != counts[1]:
+        raise NotImplementedHere("VALID with ceil_mode: implementations disagree about the size")
+    return Windows(kernel, strides, dilations, begin, end, counts[bool(call["ceil_mode"])])
+
+
+def _count(size: int, extent: int, stride: int, start_limit: int, ceil: bool) -> int:
+    """Rounded up, a window that would start in the padding at the end is left out."""
+    if size < extent:
+        raise ValueError(f"the window spans {extent} elements and the padded input has {size}")
+    if not ceil:
+        return (size - extent) // stride + 1
+    count = -((extent - size) // stride) + 1
+    return count - 1 if (count - 1) * stride >= start_limit else count
+
+
+def same_padding(total: list[int], mode: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The odd element goes to the end with SAME_UPPER, to the begin otherwise."""
+    small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    return (small, large) if mode == "SAME_UPPER" else (large, small)

@@ -1,0 +1,165 @@
+"""The child that runs models with ONNX Runtime: ``python -m trtnorm_cli.evaluate.ort_worker FOLDER REPLY_FD [options]``.
+
+One JSON request a line on standard input, one JSON reply a line on the file descriptor ``REPLY_FD``; tensors travel as
+files in ``FOLDER``. When standard input ends, so does the child, even in the middle of a run, and it removes
+``FOLDER``: nothing is left behind when the parent is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import queue
+import resource
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnxruntime as ort
+
+from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
+
+# TensorProto.DataType of the types that ONNX Runtime's Python binding cannot turn into NumPy arrays.
+ELEMENT_TYPES = {
+    "bfloat16": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3fnuz": 18,
+    "float8_e5m2": 19,
+    "float8_e5m2fnuz": 20,
+    "uint4": 21,
+    "int4": 22,
+}
+TYPE_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
+PACKED = ("uint4", "int4")
+
+
+def to_ort_value(array: np.ndarray) -> ort.OrtValue:
+    """A tensor of ONNX Runtime; 4-bit integers are packed two to a byte, the low half first."""
+    name = array.dtype.name
+    if name not in ELEMENT_TYPES:
+        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    data = array.view(f"u{array.itemsize}")
+    if name in PACKED:
+        data = _pack(data)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(data, ELEMENT_TYPES[name])
+
+
+def _pack(data: np.ndarray) -> np.ndarray:
+    """Packed bytes at the front of an array of the unpacked shape, from which ONNX Runtime takes the shape."""
+    nibbles = np.append(data.ravel() & 0xF, np.zeros(data.size % 2, np.uint8))
+    packed = np.zeros(data.size, np.uint8)
+    packed[: nibbles.size // 2] = nibbles[::2] | nibbles[1::2] << 4
+    return packed.reshape(data.shape)
+
+
+def to_numpy(value: ort.OrtValue, name: str) -> np.ndarray:
+    if not value.is_tensor():
+        raise TypeError(f"output '{name}' is a {value.data_type()}; only tensors can be compared")
+    dtype = TYPE_NAMES.get(value.element_type())
+    if dtype is None:
+        return value.numpy()
+    shape = tuple(value.shape())
+    size = int(np.prod(shape, dtype=np.int64))
+    target = np.dtype(getattr(ml_dtypes, dtype))
+    length = (size + 1) // 2 if dtype in PACKED else size * target.itemsize
+    data = np.frombuffer(ctypes.string_at(value.data_ptr(), length) if length else b"", np.uint8)
+    if dtype in PACKED:
+        nibbles = np.stack([data & 0xF, data >> 4], axis=1).ravel()[:size]
+        signed = (nibbles.astype(np.int8) ^ 8) - 8 if dtype == "int4" else nibbles
+        return signed.astype(target).reshape(shape)
+    return data.copy().view(target).reshape(shape)
+
+
+def open_session(model: str, external_folder: str | None, threads: int | None) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # the exception carries the words; the log would only repeat them
+    options.inter_op_num_threads = 1
+    if threads:
+        options.intra_op_num_threads = threads
+    source: str | bytes = model
+    if external_folder:  # it counts only for a model that is not read from a path; older versions take the working folder
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", external_folder)
+        source = Path(model).read_bytes()
+        os.chdir(external_folder)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def infer(session: ort.InferenceSession, feeds: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
+    if any(array.dtype == object for array in feeds.values()):  # an OrtValue cannot be made from strings
+        return [np.asarray(value) for value in session.run(outputs, feeds)]
+    values = session.run_with_ort_values(outputs, {name: to_ort_value(array) for name, array in feeds.items()})
+    return [to_numpy(value, name) for name, value in zip(outputs, values, strict=True)]
+
+
+class Worker:
+    """Holds the one open session."""
+
+    def __init__(self, folder: Path, threads: int | None) -> None:
+        self.folder, self.threads = folder, threads
+        self.session: ort.InferenceSession | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return getattr(self, f"do_{request['do']}")(request)
+        except MemoryError as error:
+            return {"error": f"out of memory: {error}" if str(error) else "out of memory"}
+        except Exception as error:
+            return {"error": str(error) or type(error).__name__}
+
+    def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.session = None
+        self.session = open_session(request["model"], request["external_folder"], self.threads)
+        return {}
+
+    def do_run(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.session is not None
+        feeds = {name: read_tensor(self.folder, record) for name, record in request["feeds"].items()}
+        names = request["outputs"] or [output.name for output in self.session.get_outputs()]
+        arrays = infer(self.session, feeds, names)
+        records = [write_tensor(self.folder / f"output{i}", array) for i, array in enumerate(arrays)]
+        return {"outputs": list(zip(names, records, strict=True))}
+
+    def do_unload(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.session = None
+        return {}
+
+
+def follow_input(requests: queue.Queue[str], folder: Path) -> None:
+    for line in sys.stdin:
+        requests.put(line)
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)  # the main thread may be inside native code for minutes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("reply_fd", type=int)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--memory-bytes", type=int)
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+    if arguments.memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (arguments.memory_bytes, arguments.memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    requests: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=follow_input, args=(requests, arguments.folder), daemon=True).start()
+    worker = Worker(arguments.folder, arguments.threads)
+    with os.fdopen(arguments.reply_fd, "w") as replies:
+        replies.write(json.dumps({"version": ort.__version__}) + "\n")
+        replies.flush()
+        while True:
+            replies.write(json.dumps(worker.answer(json.loads(requests.get()))) + "\n")
+            replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Run the module on inputs at the sizes of the build profile: what the exported model has to compute."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
+from trtnorm_cli.export.child.arguments import Call, named_results
+from trtnorm_cli.export.child.examples import drawn, dtype_name, to_array, to_tensor
+from trtnorm_cli.export.child.sizes.dimensions import Requested, nearest_size
+from trtnorm_cli.export.child.sizes.guards import Sizes
+from trtnorm_cli.export.child.sizes.solver import Assumption
+from trtnorm_cli.export.request import TrialRecord
+from trtnorm_cli.profile.dims import CORNERS
+from trtnorm_cli.profile.model import BuildProfile
+
+# A second copy of the module in float64 is made below this many bytes of parameters.
+_FLOAT64_BYTES = 512 << 20
+# Runs shorter than this are timed twice.
+_SHORT_S = 1.0
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Sizes of the dimensions at which to compare, and what they are called."""
+
+    label: str
+    sizes: Mapping[str, int]
+    optional: bool = False
+
+
+def points(requested: Requested, assumptions: Sequence[Assumption], in_between: int, seed: int) -> list[Point]:
+    """min, opt and max of every dimension together, each once, and the sizes at which an assumption of the trace fails.
+
+    ``in_between`` random sizes follow; the module may refuse them.
+    """
+    found: dict[tuple[int, ...], Point] = {}
+    for corner, label in enumerate(CORNERS):
+        sizes = {name: nearest_size(d.asked[corner], d.sizes) for name, d in requested.dimensions.items()}
+        found.setdefault(tuple(sizes.values()), Point(label, sizes))
+    for number, assumption in enumerate(assumptions, 1):
+        opt = {name: dimension.opt for name, dimension in requested.dimensions.items()}
+        sizes = {**opt, **assumption.sizes}
+        found.setdefault(tuple(sizes.values()), Point(f"assumption {number}", sizes, optional=True))
+    rng = np.random.default_rng(seed)
+    for number in range(in_between if requested.dimensions else 0):
+        sizes = {name: _random_size(dimension.sizes, rng) for name, dimension in requested.dimensions.items()}
+        found.setdefault(tuple(sizes.values()), Point(f"random {number + 1}", sizes, optional=True))
+    return list(found.values())
+
+
+def _random_size(sizes: Sizes, rng: np.random.Generator) -> int:
+    m = sizes.multiple_of
+    return int(rng.integers(-(-sizes.low // m), sizes.high // m + 1)) * m
+
+
+class ModuleRunner:
+    """Runs a module on named arrays, in its own types and in float64."""
+
+    def __init__(self, module: nn.Module, call: Call) -> None:
+        self.module, self.call = module, call
+        self._double: nn.Module | None = None
+
+    def run(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+        """The module's results by name."""
+        return _run(self.module, self.call.with_tensors(tensors))
+
+    def exact(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray] | None:
+        """The results in float64; None where the module cannot be computed so."""
+        try:
+            call = self.call.with_tensors({name: _doubled(t) for name, t in {**self.call.tensors(), **tensors}.items()})
+            return _run(self._in_float64(), call)
+        except Exception:  # a module may fix its types, and then raises whatever it likes
+            return None
+
+    def _in_float64(self) -> nn.Module:
+        if self._double is None:
+            size = sum(t.numel() * t.element_size() for t in (*self.module.parameters(), *self.module.buffers()))
+            if size > _FLOAT64_BYTES:
+                raise MemoryError("too large for a second copy")
+            self._double = copy.deepcopy(self.module).double()
+        return self._double
+
+
+def _run(module: nn.Module, call: Call) -> dict[str, np.ndarray]:
+    with torch.no_grad():
+        return {name: to_array(tensor) for name, tensor in named_results(module(*call.args, **call.kwargs), call).items()}
+
+
+def _doubled(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.dtype in _FLOATS else tensor
+
+
+@dataclass
+class Evaluation:
+    """Runs trials, smallest first, and leaves out those that would take longer than the budget."""
+
+    runner: ModuleRunner
+    folder: Path
+    budget_s: float
+    skipped: list[str]
+    seconds: float = 0.0
+
+    def at_points(
+        self, requested: Requested, where: Sequence[Point], given: Mapping[str, torch.Tensor], profile: BuildProfile, seed: int
+    ) -> Iterator[TrialRecord]:
+        """One record for each point whose run fits the budget."""
+        rate, before = 0.0, 1
+        # The module ran before, at the sizes of the trace: libraries are loaded, and its first time here is a fair one.
+        for point in sorted(where, key=lambda p: _elements(requested, p)):
+            elements = _elements(requested, point)
+            # Attention and correlation grow with the square; between two points 1.5 is a cautious middle.
+            predicted = rate * (elements / before) ** 1.5
+            if predicted > self.budget_s:
+                self.skipped.append(f"{point.label}: the module was not run, one run would take about {predicted:.0f} s")
+                continue
+            feeds = {
+                name: drawn(name, held.sized(point.sizes), held.dtype, given.get(name), profile.data.get(name), seed)
+                for name, held in requested.inputs.items()
+            }
+            record = self.one(point.label, feeds, point.optional)
+            rate, before = self.seconds, max(elements, 1)
+            if record is not None:
+                yield record
+
+    def one(self, label: str, feeds: Mapping[str, torch.Tensor], optional: bool = False) -> TrialRecord | None:
+        """Run once; None for an optional trial that the module refuses."""
+        try:
+            results, self.seconds = self._timed(feeds)
+        except Exception as error:
+            if not optional:
+                raise
+            self.skipped.append(f"{label}: the module itself does not run there ({type(error).__name__})")
+            return None
+        # In float64 everything takes about twice as long.
+        exact = self.runner.exact(feeds) if 2 * self.seconds <= self.budget_s else None
+        return TrialRecord(
+            label,
+            self._written(label, "feed", {name: to_array(tensor) for name, tensor in feeds.items()}),
+            self._written(label, "native", results),
+            None if exact is None else self._written(label, "exact", exact),
+            optional,
+        )
+
+    def _timed(self, feeds: Mapping[str, torch.Tensor]) -> tuple[dict[str, np.ndarray], float]:
+        """The results, and the seconds of the faster of two runs where one is short: a first run is mostly preparation."""
+        start = time.perf_counter()
+        results = self.runner.run(feeds)
+        first = time.perf_counter()
+        if first - start > _SHORT_S:
+            return results, first - start
+        self.runner.run(feeds)
+        return results, min(first - start, time.perf_counter() - first)
+
+    def _written(self, label: str, kind: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        stem = "".join(char if char.isalnum() else "_" for char in label)
+        return {n: write_tensor(self.folder / f"{stem}-{kind}-{i}", array) for i, (n, array) in enumerate(arrays.items())}
+
+
+def _elements(requested: Requested, point: Point) -> int:
+    return sum(int(np.prod(held.sized(point.sizes), dtype=np.int64)) for held in requested.inputs.values())
+
+
+def read_feeds(folder: Path, records: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: to_tensor(read_tensor(folder, record)) for name, record in records.items()}
+
+
+__all__ = ["Evaluation", "ModuleRunner", "Point", "dtype_name", "points", "read_feeds"]

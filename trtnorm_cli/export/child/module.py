@@ -1,0 +1,88 @@
+"""What is done to the user's module before it is exported: weights loaded, accidents put right, moved to the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.export.child.norms.accidents import examine, put_right
+from trtnorm_cli.export.child.norms.accidents.accident import Accident
+from trtnorm_cli.export.child.norms.accidents.program import check_program, examine_program, program_rows
+from trtnorm_cli.export.child.norms.norm_table import norms_json
+from trtnorm_cli.export.child.source import Source
+from trtnorm_cli.export.child.weights import load_weights
+from trtnorm_cli.export.request import ExportRequest
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A module ready to be exported, and what the manifest tells about it.
+
+    ``needs_torchscript`` says why dynamo would be wrong; empty where it would not.
+    """
+
+    source: Source
+    accidents: tuple[dict[str, Any], ...] = ()
+    normalizations: tuple[dict[str, Any], ...] = ()
+    weights: dict[str, Any] | None = None
+    needs_torchscript: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def prepared_source(source: Source, request: ExportRequest) -> Prepared:
+    """Load the weights, put right what can be put right, and move the module to the CPU.
+
+    Raises ``RewriteError`` for accidents that are refused, and what ``load_weights`` raises.
+    """
+    weights = _loaded_weights(source, request)
+    if source.program is not None:
+        return _of_program(source, source.program, check_program(source.program, request.accepted))
+    right = put_right(source.module, source.args, source.kwargs, keep_training=request.keep_training, accepted=request.accepted)
+    module = right.module.requires_grad_(False)
+    devices = sorted({tensor.device.type for tensor in (*module.parameters(), *module.buffers())} - {"cpu"})
+    notes = (f"the model was moved from {', '.join(devices)} to the CPU",) if devices else ()
+    module = module.cpu() if devices else module
+    return Prepared(
+        replace(source, module=module),
+        _as_json(right.accidents),
+        tuple(norms_json(module)),
+        weights,
+        _TRAINING if right.batch_statistics_in_training else "",
+        notes,
+    )
+
+
+def inspected_source(source: Source, request: ExportRequest) -> Prepared:
+    """The normalizations as the callable left them, and everything that an export would put right, doubt or refuse."""
+    weights = _loaded_weights(source, request)
+    if source.program is not None:
+        return _of_program(source, source.program, examine_program(source.program))
+    rows = norms_json(source.module)
+    right = examine(source.module, source.args, source.kwargs)
+    if any(accident.kind == "lazy-module" for accident in right.accidents):
+        rows = norms_json(right.module)  # their sizes are known only now
+    return Prepared(source, _as_json(right.accidents), tuple(rows), weights)
+
+
+def _loaded_weights(source: Source, request: ExportRequest) -> dict[str, Any] | None:
+    if request.weights is None:
+        return None
+    if source.program is not None:
+        raise UsageProblem("an exported program has its weights inside", request.weights, "leave out --weights")
+    return load_weights(source.module, Path(request.weights), request.strict).as_json()
+
+
+def _of_program(source: Source, program: ExportedProgram, accidents: Iterable[Accident]) -> Prepared:
+    return Prepared(source, _as_json(accidents), tuple(asdict(row) for row in program_rows(program)))
+
+
+def _as_json(accidents: Iterable[Accident]) -> tuple[dict[str, Any], ...]:
+    return tuple(asdict(accident) for accident in accidents)
+
+
+_TRAINING = "dynamo would write a BatchNorm in training mode with its running statistics"

@@ -1,0 +1,58 @@
+"""SHA-256 of files of any size."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli.errors import UsageProblem
+
+_CHUNK = 1 << 20
+
+
+def sha256_of(files: Iterable[Path]) -> str:
+    """The digest of the contents of ``files``, one after the other."""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def require_free(targets: Iterable[Path], sources: Iterable[Path]) -> None:
+    """Raise ``UsageProblem`` when writing one of ``targets`` would overwrite one of ``sources``, or one is a folder."""
+    sources = [source for source in sources if source.exists()]
+    for target in targets:
+        if target.is_dir():
+            raise UsageProblem("the output is a folder", str(target), "give the name of a file in it")
+        if any(target.exists() and target.samefile(source) for source in sources):
+            raise UsageProblem("the output would overwrite what it is made from", str(target), "choose another name")
+
+
+@contextmanager
+def scratch_beside(target: Path) -> Iterator[Path]:
+    """A private folder on the same disk as ``target``, gone at the end."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".trtnorm-", dir=target.parent))
+    except OSError as error:
+        raise UsageProblem(
+            f"the folder cannot be written: {error.strerror}", str(target.parent), "choose another folder with -o"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def save_in_one_step(record: dict[str, Any], path: Path) -> None:
+    """Write ``record`` as JSON to ``path``, which exists only once all of it is written."""
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)

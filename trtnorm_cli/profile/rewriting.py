@@ -1,0 +1,77 @@
+"""What a user may decide about a rewriting: rules to leave out, and how a model that can be read in two ways is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from trtnorm_cli.checkpoint import Checkpoint
+    from trtnorm_cli.onnx_model.fixed_inputs import FixedInputs
+
+TrainingMode = Literal["as-written", "eval", "refuse"]
+Optimize = Literal["auto", "always", "kernels", "never"]
+
+Implementation = Literal["native", "plugin"]
+
+TRAINING_MODES: tuple[TrainingMode, ...] = ("as-written", "eval", "refuse")
+
+# How parameters that are not one value per channel can be meant; see ``readings.py`` for what each does.
+READINGS = (
+    "expand",
+    "repeat-per-group",
+    "tile",
+    "take-head",
+    "per-channel",
+    "checkpoint",
+    *(f"axis-{axis}" for axis in range(6)),
+)
+
+
+# The rules that do what the build profile says under ``instance_norm`` and ``group_norm``.
+INSTANCE_NORM_TO_PLUGIN, GROUP_NORM_TO_PLUGIN = "instance-norm-to-plugin", "group-norm-to-plugin"
+
+
+@dataclass(frozen=True)
+class Implementations:
+    """What computes the normalizations of one kind: TensorRT's own layers, or a plugin; ``nodes`` are the exceptions."""
+
+    default: Implementation = "native"
+    nodes: Mapping[str, Implementation] = field(default_factory=dict)
+
+    def of(self, node: str) -> Implementation:
+        """What computes ``node``; one that a rewriting has made is named after the node whose place it took, ``NODE/part``."""
+        named = [name for name in self.nodes if is_of(node, name)]
+        return self.nodes[max(named, key=len)] if named else self.default
+
+
+def is_of(node: str, name: str) -> bool:
+    """True when ``node`` is the node ``name``, or was made in its place."""
+    return node == name or node.startswith(f"{name}/")
+
+
+@dataclass(frozen=True)
+class RewriteSettings:
+    """``skip`` names rules; ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
+
+    ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
+    user gave beside the model. ``optimize`` says whether changes that only improve a model are made (``auto`` makes them, and a
+    build takes back what costs kernels); ``left_out`` are the tensors whose computation stays as it is even so.
+    ``instance_norm`` and ``group_norm`` say what computes these.
+    ``measured`` is set where builds decide which optional changes stay, so that such may be tried as are not always for the
+    better. ``corners`` are input shapes, min, opt and max of every optimization profile: what is the same at all of them may
+    be built upon. ``fixed`` are the inputs' sizes and elements that are the same at all of them.
+    """
+
+    skip: tuple[str, ...] = ()
+    training_mode: TrainingMode = "as-written"
+    mismatch: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+    optimize: Optimize = "always"
+    left_out: frozenset[str] = frozenset()
+    instance_norm: Implementations = Implementations()
+    group_norm: Implementations = Implementations()
+    measured: bool = False
+    corners: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    fixed: FixedInputs | None = None

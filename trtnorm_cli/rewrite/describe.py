@@ -1,0 +1,156 @@
+"""What is in an ONNX model, and what a rewriting does with its normalizations, as JSON values."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
+from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
+from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
+from trtnorm_cli.onnx_model.walk import all_nodes
+from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.norms.record import CompositeNorm, Made, composite_norms, count_by_kind, outcome_of
+from trtnorm_cli.rewrite.pattern import describe
+from trtnorm_cli.rewrite.rewriting import Rewriting, plan
+from trtnorm_cli.rewrite.rule import Rejection
+
+LEFT = "left as it is: TensorRT has a layer for it"
+# What is said of a node on which a layer of TensorRT is no worse than what stands there.
+_ABOUT_KERNELS = ("normalization-in-rows",)
+_OVER_ONE_LAYER = ("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
+_NEED_A_PLANE = ("InstanceNormalization", "GroupNormalization")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A change that would be made."""
+
+    rule: str
+    tensor: str
+    removed: tuple[str, ...]
+
+
+def planned_changes(planned: driver.Plan) -> list[Planned]:
+    """What a plan would do."""
+    return [Planned(m.rule.name, m.output.name, tuple(describe(node) for node in m.nodes)) for m in planned.matches]
+
+
+def composite_json(
+    norms: Iterable[CompositeNorm], changes: Iterable[Made], rejections: Iterable[Rejection]
+) -> list[dict[str, Any]]:
+    """Each normalization with what became of it, or what would."""
+    changes, rejections = tuple(changes), tuple(rejections)
+    return [{**asdict(norm), "outcome": outcome_of(norm, changes, rejections)} for norm in norms]
+
+
+def norm_counts(cleaned: onnx.ModelProto, composites: Iterable[CompositeNorm]) -> dict[str, dict[str, int]]:
+    """How many normalizations a model has: ``nodes`` by operator, and those in ``pieces`` by kind.
+
+    A node that is one of the pieces counts as such.
+    """
+    composites = tuple(composites)
+    pieces = Counter(operator for norm in composites for operator in norm.spelled.split())
+    nodes = Counter(norm.operator for norm in normalizations(cleaned))
+    nodes.subtract({operator: pieces[operator] for operator in nodes})
+    return {"nodes": dict((+nodes).most_common()), "pieces": count_by_kind(composites)}
+
+
+def of_rewriting(rewriting: Rewriting) -> list[dict[str, Any]]:
+    """The normalizations in pieces of a model and what the rewriting did with each."""
+    failed = [Rejection(change.rule, change.node, change.check.reason) for change in rewriting.failed]
+    failed += [Rejection(undone.rule, undone.node, f"undone, {undone.reason}") for undone in rewriting.undone]
+    return composite_json(rewriting.composites, rewriting.changes, (*failed, *rewriting.rejections))
+
+
+def why_kept(norm: Normalization, rejections: Iterable[Rejection]) -> list[str]:
+    """Why no rule takes a node: that TensorRT has a layer for it, or each rule's reason.
+
+    Rules that repair say of a sound node that there is nothing to repair, which tells a user nothing.
+    """
+    refused = [r for r in rejections if r.node == norm.label]
+    if has_a_layer(norm):
+        return [LEFT, *(f"{r.rule}: {r.reason}" for r in refused if r.rule in _ABOUT_KERNELS)]
+    return [f"{r.rule}: {r.reason}" for r in refused] or [f"left as it is: no rule is about {norm.operator}"]
+
+
+def has_a_layer(norm: Normalization) -> bool:
+    """True when TensorRT's own layer takes the node in this form, as far as the file tells."""
+    if norm.operator not in _OVER_ONE_LAYER or norm.further_outputs or norm.attributes.get("num_groups") == 1:
+        return False
+    if norm.input_dtype == "?" or any(p.dtype != norm.input_dtype for p in norm.parameters):
+        return False
+    if norm.operator not in _NEED_A_PLANE:
+        return True
+    lengths = {p.shape for p in norm.parameters}
+    fits = all(shape is not None and len(shape) == 1 for shape in lengths)
+    if isinstance(norm.channels, int):
+        fits = fits and lengths <= {(norm.channels,)}
+    return fits and norm.input_shape is not None and len(norm.input_shape) > 2
+
+
+def describe_model(path: Path) -> dict[str, Any]:
+    """Inputs, outputs, opset, and every normalization node with what ``build`` would do with it.
+
+    The nodes are those after cleaning: functions inlined, constants folded.
+    """
+    loaded = load_model(path)
+    surgery, planned, cleaning = plan(loaded)
+    composites = composite_norms(surgery, declared_types(cleaning.model))
+    model = loaded.proto
+    return {
+        "file": path.name,
+        "sha256": loaded.sha256,
+        "producer": f"{model.producer_name} {model.producer_version}".strip(),
+        "ir_version": model.ir_version,
+        "opset": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        "inputs": [
+            {"name": name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
+            for name, kind in model_inputs(model).items()
+        ],
+        "outputs": [_output(value) for value in model.graph.output],
+        "nodes": dict(Counter(node.op_type for node in all_nodes(model)).most_common()),
+        "cleaning": dict(sorted(cleaning.counts.items())),
+        "plugins": [asdict(node) for node in plugin_nodes(model)],
+        "normalizations": [{**_norm(norm), "build": _outcome(norm, planned)} for norm in normalizations(cleaning.model)],
+        "composite_normalizations": composite_json(composites, planned_changes(planned), planned.rejections),
+        "warnings": [*loaded.warnings, *cleaning.notes],
+    }
+
+
+def _output(value: onnx.ValueInfoProto) -> dict[str, Any]:
+    kind = tensor_type(value)
+    if kind is None:
+        return {"name": value.name, "dtype": "not a tensor", "shape": None}
+    return {"name": value.name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
+
+
+def _norm(norm: Normalization) -> dict[str, Any]:
+    entry = asdict(norm)
+    entry["attributes"] = {key: _plain(value) for key, value in norm.attributes.items()}
+    entry["epsilon"] = _plain(norm.epsilon)
+    return entry
+
+
+def _plain(value: object) -> object:
+    """``value`` as JSON can say it: NaN and infinity as words, tensors and graphs by the name of their type."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, int | float | str | None) else type(value).__name__
+
+
+def _outcome(norm: Normalization, planned: driver.Plan) -> list[str]:
+    """The rule that takes the node, or why none does."""
+    taken = [m.rule.name for m in planned.matches if any(describe(n) == norm.label for n in m.bound.nodes.values())]
+    return taken or why_kept(norm, planned.rejections)

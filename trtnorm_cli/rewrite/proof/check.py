@@ -1,0 +1,326 @@
+"""Prove one change: cut out what is replaced and its replacement, run both on the same inputs, and compare."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import numpy_helper
+
+from trtnorm_cli.evaluate.float64 import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator, evaluate_float64
+from trtnorm_cli.evaluate.metrics import distance
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.tolerance import FACTOR, epsilon
+from trtnorm_cli.onnx_model.functions import add_functions
+from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains, sample_shapes
+from trtnorm_cli.rewrite.proof.shape_sources import ShapeSources, shape_sources
+from trtnorm_cli.rewrite.realise import Realised, realise
+from trtnorm_cli.rewrite.rule import Check, Match, Unprovable
+
+Tensors = dict[str, np.ndarray]
+
+# Errors are measured against the largest value; so many values, or so many draws, are looked at.
+_ENOUGH_VALUES, _MOST_DRAWS = 256, 16
+_NO_KERNEL = "Could not find an implementation"
+# Rounding the replacement's constants to the storage type moves the exact result by a few units in the last place.
+_STORAGE_ROUNDINGS = 8
+# Sums in float64 round as well, which shows where the constants are float64 themselves.
+_ARITHMETIC = 1e-12
+# More than this is not put down to the rounding of the original.
+_MOST_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Compares before and after at the shapes in ``pinned``, in ONNX Runtime and in float64."""
+
+    runner: OrtRunner
+    pinned: Mapping[str, TensorType]
+    seed: int = 0
+    proofs: dict[str, Check] = field(default_factory=dict)
+
+    def __call__(self, match: Match, realised: Realised) -> Check:
+        """The check of one change. Raises ``Unprovable`` when the original cannot be evaluated at any shape tried."""
+        meant = None if match.rule.reference is None else realise(match.rule.reference(match), match, _reference_names())
+        inputs = _region_inputs(match, realised, meant)
+        shapes = shape_sources(match, inputs)
+        kinds = {tensor.name: self._kind(match, tensor) for tensor in _fed(inputs, shapes)}
+        before = _before(match, realised, shapes, kinds) if meant is None else _after(match, meant, shapes, kinds)
+        after = _after(match, realised, shapes, kinds)
+        key = _digest(match.rule.name, before, after)
+        if key not in self.proofs:
+            self.proofs[key] = self._prove(match, before, after, kinds, self._stated_shapes(match, kinds))
+        return self.proofs[key]
+
+    def _prove(
+        self, match: Match, before: onnx.ModelProto, after: onnx.ModelProto, kinds: Mapping[str, TensorType], stated: Tensors
+    ) -> Check:
+        positive = [tensor.name for tensor in map(match.bound.tensors.get, match.rule.positive) if tensor is not None]
+        draws, wanted = self._reference(before, kinds, positive, stated)
+        try:
+            exact = [evaluate_float64(after, feeds).outputs for feeds in draws]
+        except (BudgetExceeded, UnsupportedOperator) as error:
+            raise Unprovable(f"the replacement cannot be evaluated in float64: {error}") from error
+        except ReferenceUnavailable as error:
+            return self._failed(match, f"the replacement cannot be evaluated in float64: {error}")
+        run = self._run(before, after, draws, wanted, has_reference=match.rule.reference is not None)
+        return self._verdict(match, draws, wanted, _relative(wanted, exact), run)
+
+    def _kind(self, match: Match, tensor: gs.Tensor) -> TensorType:
+        """The type at the pinned shapes, or what the file says."""
+        for kind in (self.pinned.get(match.origins.get(tensor.name, tensor.name)), match.type_of(tensor)):
+            if kind is not None and kind.dtype and kind.shape is not None:
+                return kind
+        raise Unprovable(f"type and shape of {tensor.name} are not known")
+
+    def _stated_shapes(self, match: Match, kinds: Mapping[str, TensorType]) -> Tensors:
+        """Values for shapes that are made from tensors which the change replaces: those that the pinned shapes come to."""
+        stated = {}
+        for node in match.nodes:
+            if node.op == "Reshape" and node.inputs[1].name in kinds:
+                kind = self.pinned.get(match.origins.get(node.outputs[0].name, node.outputs[0].name))
+                if kind is not None and kind.is_static:
+                    stated[node.inputs[1].name] = np.array(kind.shape, np.int64)
+        return stated
+
+    def _reference(
+        self, before: onnx.ModelProto, kinds: Mapping[str, TensorType], positive: Sequence[str], stated: Tensors
+    ) -> tuple[list[Tensors], list[Tensors]]:
+        """Inputs, several draws where the output is small, and what the original makes of them in float64."""
+        rng = np.random.default_rng(self.seed)
+        reason = ""
+        for shapes in sample_shapes(kinds):
+            domains = fitting_domains(before, kinds, shapes)
+            draws = [{**draw(rng, kinds, shapes, positive, domains), **stated}]
+            try:
+                wanted = [evaluate_float64(before, draws[0]).outputs]
+                name, first = next(iter(wanted[0].items()))
+                if first.size == 0:
+                    raise Unprovable(f"{name} has no elements")
+                if kinds:
+                    further = range(_further_draws(first.size))
+                    draws += [{**draw(rng, kinds, shapes, positive, domains), **stated} for _ in further]
+                return draws, wanted + [evaluate_float64(before, feeds).outputs for feeds in draws[1:]]
+            except ReferenceUnavailable as error:
+                reason = str(error)
+        raise Unprovable(f"the original cannot be evaluated in float64: {reason}")
+
+    def _storage(self, match: Match, feeds: Tensors) -> np.dtype:
+        """The type of what is computed; where it is not known, that of the inputs."""
+        kind = self.pinned.get(match.output.name)
+        if kind is not None and kind.dtype:
+            return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype))
+        return next((feed.dtype for feed in feeds.values()), np.dtype(np.float32))
+
+    def _verdict(
+        self,
+        match: Match,
+        draws: list[Tensors],
+        wanted: list[Tensors],
+        float64_rel: float,
+        run: _Run,
+    ) -> Check:
+        storage = self._storage(match, draws[0])
+        exact_tolerance = max(_STORAGE_ROUNDINGS * epsilon(storage), _ARITHMETIC)
+        rounding = 16 * max(map(epsilon, (storage, *_stash_types(match))))
+        tolerance = max(match.rule.tolerance, rounding, min(FACTOR * run.original, _MOST_ROUNDING))
+        run_rel = run.difference
+        passed = float64_rel <= exact_tolerance and (run_rel is None or run_rel <= tolerance)
+        largest = max(float(np.max(np.abs(values[match.output.name]), initial=0.0)) for values in wanted)
+        return Check(
+            max_abs=(float64_rel if run_rel is None else run_rel) * largest,
+            max_rel=run_rel if run_rel is not None else float64_rel,
+            tolerance=tolerance,
+            float64_rel=float64_rel,
+            float64_tolerance=exact_tolerance,
+            seed=self.seed,
+            shapes={key: list(value.shape) for key, value in draws[0].items()},
+            evaluated_with=run.ran,
+            passed=passed,
+            reason="" if passed else self._reason(float64_rel, exact_tolerance, run_rel, tolerance),
+        )
+
+    def _run(
+        self, before: onnx.ModelProto, after: onnx.ModelProto, draws: list[Tensors], exact: list[Tensors], has_reference: bool
+    ) -> _Run:
+        """What ONNX Runtime makes of both; without a difference where it has no kernel for what stood there before.
+
+        A reference is written in other operators than the file's, so that a kernel may be missing for the replacement alone.
+        """
+        try:
+            wanted = self.runner.run_many(before, draws)
+        except RunFailed as error:
+            return _Run(None, f"float64 only; ONNX Runtime does not run the original: {error.reason}")
+        try:
+            got = self.runner.run_many(after, draws)
+        except RunFailed as error:
+            if has_reference and _NO_KERNEL in error.reason:
+                return _Run(None, f"float64 only; ONNX Runtime does not run the operator: {error.reason}")
+            return _Run(float("inf"), f"ONNX Runtime does not run the replacement: {error.reason}")
+        return _Run(_relative(wanted, got), "ONNX Runtime and float64", _relative(exact, wanted))
+
+    @staticmethod
+    def _reason(exact: float, exact_tolerance: float, run: float | None, tolerance: float) -> str:
+        if not exact <= exact_tolerance:
+            return f"in float64 the outputs differ by {exact:.2e} of the largest value, allowed is {exact_tolerance:.2e}"
+        return f"in ONNX Runtime the outputs differ by {run:.2e} of the largest value, allowed is {tolerance:.2e}"
+
+    def _failed(self, match: Match, reason: str) -> Check:
+        return Check(
+            max_abs=float("nan"),
+            max_rel=float("nan"),
+            tolerance=match.rule.tolerance,
+            float64_rel=None,
+            float64_tolerance=None,
+            seed=self.seed,
+            shapes={},
+            evaluated_with="nothing",
+            passed=False,
+            reason=reason,
+        )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """``difference`` between before and after in ONNX Runtime, None where it was not run; ``original`` is what rounding does
+    to the original there: a variance as the difference of two means, say, cancels where a group has few elements.
+    """
+
+    difference: float | None
+    ran: str
+    original: float = 0.0
+
+
+def _stash_types(match: Match) -> list[np.dtype]:
+    """The types in which the matched normalizations compute, where they say so: their rounding is the original's."""
+    stated = (node.attrs.get("stash_type") for node in match.nodes)
+    return [np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in stated if kind]
+
+
+def _further_draws(size: int) -> int:
+    """How many more draws make an output of ``size`` values large enough that not all of it is close to zero by chance."""
+    return min(_MOST_DRAWS, math.ceil(_ENOUGH_VALUES / size)) - 1
+
+
+def _digest(rule: str, before: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    """What a proof is about: the rule and both cut-outs with all their values."""
+    digest = hashlib.sha256(rule.encode())
+    for model in (before, after):
+        digest.update(model.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def _relative(wanted: list[Tensors], got: list[Tensors]) -> float:
+    """The largest difference of an output over all draws, relative to its largest value; infinite when shapes differ."""
+    return max(
+        distance(np.stack([values[name] for values in wanted]), np.stack([values[name] for values in got])).relative_max
+        for name in wanted[0]
+    )
+
+
+def _reference_names() -> Callable[[str], str]:
+    """Names that no model uses, for the nodes of a reference."""
+    number = itertools.count()
+    return lambda wish: f"trtnorm.reference.{next(number)}/{wish}"
+
+
+def _region_inputs(match: Match, realised: Realised, meant: Realised | None) -> list[gs.Tensor]:
+    """Run-time tensors that enter the original and the replacement, without repeats."""
+    inner = {id(tensor) for node in match.nodes for tensor in node.outputs}
+    original = [t for node in reversed(match.nodes) for t in node.inputs]
+    entering = (original if meant is None else list(meant.taken.values())) + list(realised.taken.values())
+    found: dict[str, gs.Tensor] = {}
+    for tensor in entering:
+        if tensor.name and id(tensor) not in inner and not match.surgery.is_constant(tensor):
+            found.setdefault(tensor.name, tensor)
+    return list(found.values())
+
+
+def _fed(inputs: list[gs.Tensor], shapes: ShapeSources) -> list[gs.Tensor]:
+    """``inputs`` without those that the region computes from shapes, and the tensors whose shapes those are."""
+    computed = {tensor.name for node in shapes.nodes for tensor in node.outputs}
+    fed = {tensor.name: tensor for tensor in (*inputs, *shapes.tensors) if tensor.name not in computed}
+    return list(fed.values())
+
+
+def _before(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> onnx.ModelProto:
+    nodes = [_node_proto(match, node) for node in reversed(match.nodes)]
+    return _region(match, nodes, shapes, realised.outputs, {}, kinds)
+
+
+def _node_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
+    """The node as the file has it, without further outputs unless the rule replaces them: nobody uses them."""
+    result = onnx.NodeProto()
+    result.CopyFrom(_whole_proto(match, node))
+    if match.reach is None and not match.rule.replaces_further_outputs:
+        del result.output[1:]
+    return result
+
+
+def _whole_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
+    from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
+
+    return match.surgery.protos.get(id(node)) or OnnxExporter.export_node(node)
+
+
+def _after(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> onnx.ModelProto:
+    nodes = [node.proto() for node in realised.nodes]
+    model = _region(match, nodes, shapes, realised.outputs, realised.constants, kinds)
+    add_functions(model, realised.functions)
+    return model
+
+
+def _own_statistics(node: onnx.NodeProto, initializers: dict[str, onnx.TensorProto]) -> None:
+    """Give a BatchNormalization in training mode a mean and variance of its own.
+
+    ONNX Runtime (1.31 was tried) writes the running statistics into their initializers while it runs, before it reads scale
+    and bias, which may be the same initializers.
+    """
+    if node.op_type != "BatchNormalization" or len(node.output) < 2:
+        return
+    for index in (3, 4):
+        if node.input[index] in initializers:
+            own = onnx.TensorProto()
+            own.CopyFrom(initializers[node.input[index]])
+            own.name = f"trtnorm.statistics.{index}/{node.output[0]}"
+            initializers[own.name] = own
+            node.input[index] = own.name
+
+
+def _region(
+    match: Match,
+    nodes: list[onnx.NodeProto],
+    shapes: ShapeSources,
+    outputs: Sequence[str],
+    constants: Mapping[str, np.ndarray],
+    kinds: Mapping[str, TensorType],
+) -> onnx.ModelProto:
+    """A model of ``nodes``, what computes shapes for them, and the constants they read."""
+    initializers = {name: numpy_helper.from_array(value, name) for name, value in constants.items()}
+    known = {t.name: t for node in (*match.nodes, *shapes.nodes) for t in node.inputs}
+    nodes = [*(_whole_proto(match, node) for node in shapes.nodes), *nodes]
+    for node in nodes:
+        for name in node.input:
+            tensor = known.get(name)
+            if name not in initializers and tensor is not None and match.surgery.is_constant(tensor):
+                initializers[name] = numpy_helper.from_array(match.surgery.constant(tensor), name)
+    for node in nodes:
+        _own_statistics(node, initializers)
+    graph = onnx.helper.make_graph(
+        nodes,
+        "region",
+        [onnx.helper.make_tensor_value_info(name, kind.dtype, None) for name, kind in kinds.items()],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
+        list(initializers.values()),
+    )
+    source = match.surgery.source
+    model = onnx.helper.make_model(graph, opset_imports=list(source.opset_import))
+    model.ir_version = max(source.ir_version, 4)
+    return model

@@ -1,0 +1,73 @@
+"""The child process that finds out whether a backend imports and builds.
+
+    python -m trtnorm_cli.tensorrt.child.probe BACKEND
+
+
+Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from trtnorm_cli.child_process import die_with_parent
+from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.tensorrt.backend import Backend, installed, load_backend, spec_named
+
+
+def probe(name: str) -> dict[str, Any]:
+    """Whether ``name`` is installed, its version, whether it builds an engine with one layer, or why not."""
+    if spec_named(name) not in installed():
+        return {"installed": False, "can_build": False, "reason": "not installed"}
+    try:
+        backend = load_backend(name)
+    except TrtnormError as error:
+        return {"installed": True, "can_build": False, "reason": error.where or error.summary}
+    reason = _build_one_layer(backend)
+    return {
+        "installed": True,
+        "version": backend.version,
+        "can_build": not reason,
+        "strongly_typed_only": not backend.can("weak typing"),
+        "targets": list(backend.targets),
+        "capabilities": sorted(backend.capabilities),
+        **({"reason": reason} if reason else {}),
+    }
+
+
+def _build_one_layer(backend: Backend) -> str:
+    """Empty when a network of one ReLU was built, else TensorRT's words."""
+    trt: Any = backend.trt
+    messages: list[str] = []
+
+    class Logger(trt.ILogger):
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                messages.append(" ".join(message.split()))
+
+    try:
+        builder = trt.Builder(Logger())
+        network = builder.create_network(backend.network_flags())
+        data = network.add_input("x", trt.float32, (1, 4))
+        network.mark_output(network.add_activation(data, trt.ActivationType.RELU).get_output(0))
+        plan = builder.build_serialized_network(network, builder.create_builder_config())
+    except (RuntimeError, TypeError) as error:  # without a driver, TensorRT's builder cannot even be made
+        return "; ".join([*messages, " ".join(str(error).split())])
+    return "" if plan is not None else "; ".join(messages) or "no reason given"
+
+
+def main() -> None:
+    die_with_parent()
+    print(json.dumps(probe(sys.argv[1])))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""The child process that builds one engine; the only module that drives a TensorRT builder.
+
+    python -m trtnorm_cli.tensorrt.child.worker WORK_FOLDER [EVENTS_FD]
+
+It reads ``request.json``, reports progress as JSON lines on EVENTS_FD (if given), writes the engine, and writes
+``result.json`` last. TensorRT's whole VERBOSE log goes to ``build.log``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from trtnorm_cli.child_process import die_with_parent, run_with_large_stack
+from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.tensorrt import plugins
+from trtnorm_cli.tensorrt.backend import Backend, load_backend
+from trtnorm_cli.tensorrt.catalogue import is_missing_driver_noise
+from trtnorm_cli.tensorrt.child import shape_ranges, timing_cache
+from trtnorm_cli.tensorrt.child.attention import allow_decomposition
+from trtnorm_cli.tensorrt.child.describe import describe_network
+from trtnorm_cli.tensorrt.child.io_table import read_io_table
+from trtnorm_cli.tensorrt.child.plan import CompiledFor, compiled_for
+from trtnorm_cli.tensorrt.gpu import device_names
+from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
+from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
+from trtnorm_cli.tensorrt.settings import apply_settings, faults_of, notes_of
+
+
+class Refused(Exception):
+    """TensorRT said no at ``stage``; the reasons are in ``messages``."""
+
+    def __init__(self, stage: str, messages: list[TensorRTMessage]) -> None:
+        super().__init__(stage)
+        self.stage = stage
+        self.messages = messages
+
+
+class Events:
+    """Progress as JSON lines on a file descriptor; silent without one."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._stream: TextIO | None = os.fdopen(descriptor, "w", buffering=1) if descriptor is not None else None
+
+    def send(self, **event: Any) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(json.dumps(event) + "\n")
+        except BrokenPipeError:
+            self._stream = None
+
+
+_IN_HAND = re.compile(r"Parsing node: (.*) \[(\w+)\]$")
+
+
+def make_logger(trt: Any, log: TextIO) -> Any:
+    """A VERBOSE ``trt.ILogger`` that writes to ``log`` and keeps errors, warnings and the compiled-layer table."""
+
+    class Logger(trt.ILogger):
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+            self.warnings: list[str] = []
+            # Name and operator of the node that the parser has in hand: some of its errors name none.
+            self.node: tuple[str, str] = ("", "")
+            self.kernels: tuple[dict[str, Any], ...] = ()
+            self.bindings: tuple[dict[str, Any], ...] = ()
+
+        def log(self, severity: Any, message: str) -> None:
+            log.write(f"[{severity.name}] {message}\n")
+            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                self.errors.append(message)
+            elif severity == trt.ILogger.Severity.WARNING:
+                self.warnings.append(message)
+            elif in_hand := _IN_HAND.match(message):
+                self.node = (in_hand[1], in_hand[2])
+            elif is_layer_table(message):
+                self.kernels = read_layer_table(message)
+                self.bindings = read_io_table(message)
+
+    return Logger()
+
+
+def make_monitor(trt: Any, events: Events) -> Any:
+    """A ``trt.IProgressMonitor`` that forwards each phase and step as an event."""
+
+    class Monitor(trt.IProgressMonitor):
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            events.send(event="phase", phase=phase_name, parent=parent_phase or "", steps=num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            events.send(event="step", phase=phase_name, step=step)
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            events.send(event="finish", phase=phase_name)
+
+    return Monitor()
+
+
+class Build:
+    """One build from request to result. Every step either returns or raises ``Refused``."""
+
+    def __init__(self, folder: Path, request: BuildRequest, backend: Backend, events: Events, log: TextIO) -> None:
+        self.folder, self.request, self.backend, self.events = folder, request, backend, events
+        self.trt = backend.trt
+        self.logger = make_logger(self.trt, log)
+        self.seconds: dict[str, float] = {}
+
+    def run(self) -> BuildResult:
+        self.builder = self.trt.Builder(self.logger)
+        network = self._timed("parse", self._parse)
+        if self.request.parse_only:
+            return BuildResult(ok=True, stage="parse", backend=self.backend.name, version=self.backend.version)
+        described = describe_network(network, self.trt)
+        config = self._configure(network)
+        plan = self._timed("build", lambda: self._build(network, config))
+        self._require_all_profiles()
+        if warnings := shape_ranges.inconsistent(self.logger.warnings):
+            raise Refused("profile", [TensorRTMessage(text) for text in warnings])
+        path = self._write(plan)
+        compiled = self._require_targets(path)
+        return BuildResult(
+            ok=True,
+            stage="done",
+            backend=self.backend.name,
+            version=self.backend.version,
+            warnings=(*self.backend.skipped, *self._notes(), *unique(self.logger.warnings)),
+            kernels=self.logger.kernels,
+            bindings=self.logger.bindings,
+            targets=compiled.targets if compiled else (),
+            newer_too=compiled is not None and compiled.newer_too,
+            devices=device_names(),
+            engine_bytes=path.stat().st_size,
+            seconds=self.seconds,
+            **described,
+        )
+
+    def _notes(self) -> list[str]:
+        return notes_of(self.request.settings, self.backend.name, self.backend.capabilities)
+
+    def _timed(self, name: str, step: Any) -> Any:
+        self.events.send(event="stage", stage=name)
+        start = time.perf_counter()
+        value = step()
+        self.seconds[name] = round(time.perf_counter() - start, 3)
+        return value
+
+    def _parse(self) -> Any:
+        network = self.builder.create_network(self.backend.network_flags())
+        self.parser = self.trt.OnnxParser(network, self.logger)
+        if problems := plugins.make_ready(self.backend, self.logger, self.parser, self.request):
+            raise Refused(plugins.STAGE, problems)
+        if not self.parser.parse_from_file(str(self.folder / self.request.model)):
+            raise Refused(
+                "parse", [*self._weight_errors(), *parser_errors(self.parser, self.logger.node)] or self._logged_errors()
+            )
+        if network.num_layers == 0 and network.num_outputs == 0:
+            text = "the parser reported success, but the network it made has no layers and no outputs"
+            raise Refused("parse", [TensorRTMessage(text)])
+        allow_decomposition(network, self.backend)
+        return network
+
+    def _configure(self, network: Any) -> Any:
+        config = self.builder.create_builder_config()
+        config.progress_monitor = make_monitor(self.trt, self.events)
+        self._apply_settings(config)
+        for index, shapes in enumerate(self.request.profiles):
+            profile = self.builder.create_optimization_profile()
+            if missing := shape_ranges.without_elements(network, shapes):
+                text = f"Optimization profile {index} is missing values for shape input tensor {', '.join(missing)}"
+                raise Refused("profile", [TensorRTMessage(text)])
+            for name, (low, opt, high) in shapes.items():
+                self._set_shape(profile, network, name, low, opt, high, index)
+            if config.add_optimization_profile(profile) < 0:
+                raise Refused("profile", self._logged_errors(f"TensorRT does not accept optimization profile {index}"))
+        return config
+
+    def _apply_settings(self, config: Any) -> None:
+        """Apply the builder settings; TensorRT logs an error and goes on where it does not support one."""
+        settings, capabilities = self.request.settings, self.backend.capabilities
+        faults = faults_of(settings, self.backend.name, capabilities, self.backend.targets)
+        if faults:
+            raise Refused("settings", [TensorRTMessage(f"{fault.message}: {fault.instead}") for fault in faults])
+        already = len(self.logger.errors)
+        try:
+            apply_settings(config, settings, self.trt, capabilities)
+            if (cache := self._timing_cache()) is not None:
+                timing_cache.attach(config, cache)
+        except (ValueError, TypeError, RuntimeError, OSError) as error:
+            raise Refused("settings", [TensorRTMessage(str(error))]) from error
+        if errors := self.logger.errors[already:]:
+            raise Refused("settings", [TensorRTMessage(text) for text in unique(errors)])
+
+    def _timing_cache(self) -> Path | None:
+        """The file of the timing cache; None where none was asked for, or it has no effect."""
+        path = self.request.settings.get("timing_cache")
+        return Path(path) if path is not None and self.backend.can("timing cache") else None
+
+    def _set_shape(self, profile: Any, network: Any, name: str, low: Any, opt: Any, high: Any, index: int) -> None:
+        try:
+            shape_ranges.set_range(profile, network, name, low, opt, high)
+        except (ValueError, TypeError, RuntimeError) as error:
+            text = f"optimization profile {index}, input {name}: {error}"
+            raise Refused("profile", [TensorRTMessage(text)]) from error
+
+    def _build(self, network: Any, config: Any) -> Any:
+        plan = self.builder.build_serialized_network(network, config)
+        if plan is None:
+            raise Refused("build", self._logged_errors())
+        if (cache := self._timing_cache()) is not None:
+            timing_cache.store(config, cache)
+        return plan
+
+    def _weight_errors(self) -> list[TensorRTMessage]:
+        """Why a weight could not be read: the parser's own error says only that it could not."""
+        return [TensorRTMessage(text) for text in unique(self.logger.errors) if text.startswith("WeightsContext.cpp")]
+
+    def _logged_errors(self, otherwise: str = "TensorRT gave no reason") -> list[TensorRTMessage]:
+        texts = unique(message for message in self.logger.errors if not is_missing_driver_noise(message))
+        return [TensorRTMessage(text) for text in texts] or [TensorRTMessage(otherwise)]
+
+    def _require_all_profiles(self) -> None:
+        """TensorRT goes on without an optimization profile that it does not like."""
+        wanted = len(self.request.profiles)
+        for binding in self.logger.bindings:
+            if wanted and len(binding["profiles"]) != wanted:
+                text = f"the engine has {len(binding['profiles'])} optimization profiles for {binding['name']}, not {wanted}"
+                raise Refused("build", [TensorRTMessage(text)])
+
+    def _require_targets(self, engine: Path) -> CompiledFor | None:
+        wanted, compiled = self.request.settings.get("targets"), compiled_for(engine)
+        if wanted and compiled is not None and set(wanted) != set(compiled.targets):
+            text = f"the engine was compiled for {', '.join(compiled.targets)}, not for {', '.join(wanted)}"
+            raise Refused("build", [TensorRTMessage(text)])
+        return compiled
+
+    def _write(self, plan: Any) -> Path:
+        path = Path(self.request.engine)
+        if not path.parent.is_dir():  # a build repeated by hand: the place for the engine is gone
+            path = self.folder / path.name
+        try:
+            with path.open("wb") as stream:
+                stream.write(memoryview(plan))
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise Refused("write", [TensorRTMessage(error.strerror or str(error))]) from error
+        return path
+
+
+def parser_errors(parser: Any, in_hand: tuple[str, str] = ("", "")) -> list[TensorRTMessage]:
+    """What the parser says. An error that names no node but comes from the code for the node in hand is about that one."""
+    errors = [parser.get_error(index) for index in range(parser.num_errors)]
+    found = []
+    for e in errors:
+        name, operator = e.node_name(), e.node_operator()
+        if not name and not operator and in_hand[1] and e.func() == f"import{in_hand[1]}":
+            name, operator = in_hand
+        found.append(TensorRTMessage(e.desc(), name, operator, e.code().name, e.node()))
+    return found
+
+
+def unique(messages: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(messages))
+
+
+def work(folder: Path, events: Events) -> int:
+    """Build what the request in ``folder`` asks for; returns the exit code."""
+    request = BuildRequest.load(folder)
+    events.send(event="stage", stage="load")
+    try:
+        backend = load_backend(request.backend)
+    except TrtnormError as error:
+        parts = [error.summary, error.where, error.hint]
+        text = "\n".join(part for part in parts if part)
+        BuildResult(ok=False, stage="load", errors=(TensorRTMessage(text),)).save(folder)
+        return 1
+    with (folder / LOG_FILE).open("w", encoding="utf-8", buffering=1) as log:
+        build = Build(folder, request, backend, events, log)
+        try:
+            build.run().save(folder)
+        except Refused as refusal:
+            BuildResult(
+                ok=False,
+                stage=refusal.stage,
+                backend=backend.name,
+                version=backend.version,
+                errors=tuple(refusal.messages),
+                warnings=(*backend.skipped, *unique(build.logger.warnings)),
+                seconds=build.seconds,
+            ).save(folder)
+            return 1
+    return 0
+
+
+def work_or_say_why_not(folder: Path, events: Events) -> int:
+    """The exit code of ``work``; ``CANNOT_WRITE`` when the log or the result cannot be written."""
+    try:
+        return work(folder, events)
+    except OSError as error:
+        with suppress(OSError):  # its own error output is on the same disk
+            print(f"{error.strerror}: {error.filename or folder}", file=sys.stderr, flush=True)
+        return CANNOT_WRITE
+
+
+def main() -> None:
+    die_with_parent()
+    folder = Path(sys.argv[1])
+    events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    code = run_with_large_stack(lambda: work_or_say_why_not(folder, events))
+    sys.stdout.flush()
+    # TensorRT's objects are freed in an order of Python's choosing at exit; everything is on disk, so leave at once.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

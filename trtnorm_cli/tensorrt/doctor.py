@@ -1,0 +1,90 @@
+"""Examine the machine: versions, backends, GPU and driver, and which of them do not go together."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+from trtnorm_cli import __version__
+from trtnorm_cli.tensorrt.backend import SPECS, BackendSpec
+from trtnorm_cli.tensorrt.gpu import driver_cuda
+from trtnorm_cli.tensorrt.installation import incompatibilities, wheels_of
+from trtnorm_cli.tensorrt.settings import SETTINGS
+
+_PACKAGES = ("onnx", "onnx-graphsurgeon", "onnxruntime", "onnxscript", "polygraphy", "numpy", "torch", "safetensors")
+_PROBE_TIMEOUT_S = 120
+
+
+def examine() -> dict[str, Any]:
+    """Everything that ``trtnorm doctor`` reports, as JSON values."""
+    gpus, driver = _gpus(), driver_cuda()
+    backends = [_backend(spec) for spec in SPECS]
+    return {
+        "trtnorm": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "gpus": gpus,
+        "driver_cuda": None if driver is None else f"{driver[0]}.{driver[1]}",
+        "backends": backends,
+        "problems": [*_problems(backends), *incompatibilities(backends, gpus, driver)],
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[dict[str, str]]:
+    """The NVIDIA GPUs that the driver's own tool lists; empty without a driver."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    fields = "name,compute_cap,driver_version,memory.total"
+    command = [tool, f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if done.returncode != 0:
+        return []
+    return [dict(zip(fields.split(","), map(str.strip, line.split(",")), strict=False)) for line in done.stdout.splitlines()]
+
+
+def _backend(spec: BackendSpec) -> dict[str, Any]:
+    """Import the backend and build a one-layer engine with it, in a process of its own: native code may abort."""
+    command = [sys.executable, "-m", "trtnorm_cli.tensorrt.child.probe", spec.name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        answer = {"installed": True, "can_build": False, "reason": f"no answer within {_PROBE_TIMEOUT_S} s"}
+    except json.JSONDecodeError:
+        answer = {"installed": True, "can_build": False, "reason": f"its process ended with exit code {done.returncode}"}
+    wheels = wheels_of(spec)
+    lacks = _settings_that_it_lacks(answer) if answer.get("capabilities") is not None else []
+    return {"name": spec.name, "install": spec.install, "needs": spec.needs, "wheels": wheels, "lacks": lacks, **answer}
+
+
+def _settings_that_it_lacks(answer: dict[str, Any]) -> list[str]:
+    """The keys of ``builder:`` that are an error, or have no effect, with this backend."""
+    return [row.key for row in SETTINGS if row.needs and row.needs not in answer["capabilities"]]
+
+
+def _problems(backends: list[dict[str, Any]]) -> list[str]:
+    """Backends that are missing, or there and of no use."""
+    found = []
+    if not any(backend["installed"] for backend in backends):
+        found.append("no TensorRT is installed: " + " or ".join(backend["install"] for backend in backends))
+    for backend in backends:
+        if backend["installed"] and not backend["can_build"]:
+            found.append(f"{backend['name']} is installed but cannot build: {backend['reason']}")
+    return found

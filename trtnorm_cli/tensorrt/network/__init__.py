@@ -1,0 +1,8 @@
+"""The TensorRT network as a participant: what TensorRT's parser made of a model, as an ONNX model that can be run."""
+
+from __future__ import annotations
+
+from trtnorm_cli.tensorrt.network.launch import NetworkTranslation, network_of
+from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer, UntranslatableNetwork
+
+__all__ = ["NetworkTranslation", "UntranslatableLayer", "UntranslatableNetwork", "network_of"]

@@ -1,0 +1,93 @@
+"""Parse an ONNX file with TensorRT's own parser and write the network that came out of it as ONNX."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from trtnorm_cli.tensorrt.network.translate import Translation, translate_network
+from trtnorm_cli.tensorrt.request import TensorRTMessage
+
+#: A model file larger than this keeps its weights in a file beside it; protobuf ends at 2 GiB.
+EXTERNAL_DATA_BYTES = 1_500_000_000
+
+
+class ParserRefused(Exception):
+    """TensorRT's parser did not make a network of the file; ``messages`` are its reasons."""
+
+    def __init__(self, messages: list[TensorRTMessage]) -> None:
+        super().__init__("; ".join(message.text for message in messages))
+        self.messages = messages
+
+
+def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int = 0) -> dict[str, Any]:
+    """Parse ``model_path``, translate the network, and write it to ``out_path``; returns what the caller reports.
+
+    ``trt`` is TensorRT's module and ``flags`` are for ``create_network``. The result holds ``layers`` (type -> count),
+    ``warnings`` of the parser, ``notes`` of the translation, ``external_data`` and ``seconds``. Raises ``ParserRefused``
+    also for an empty network, which the parser makes without an error of files that hold no graph; raises
+    ``UntranslatableLayer``.
+    """
+    started = time.monotonic()
+    logger = _logger(trt)
+    builder = trt.Builder(logger)
+    network = builder.create_network(flags)
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(str(model_path)):
+        raise ParserRefused(_parser_errors(parser) or [TensorRTMessage(text) for text in logger.errors] or [_SILENT])
+    if network.num_layers == 0 or network.num_outputs == 0:
+        raise ParserRefused([_EMPTY])
+    translation = translate_network(network, trt)
+    external = save(translation, out_path)
+    return {
+        "layers": dict(Counter(translation.layer_types)),
+        "warnings": logger.warnings,
+        "notes": list(translation.notes),
+        "external_data": external,
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+_SILENT = TensorRTMessage("the parser refused the model and gave no reason")
+_EMPTY = TensorRTMessage("the parser reported success but made an empty network: the file holds no graph that it can read")
+
+
+def save(translation: Translation, path: Path) -> bool:
+    """Write the model; returns whether its weights went into ``<name>.data`` beside it."""
+    data = path.with_name(path.name + ".data")
+    data.unlink(missing_ok=True)  # onnx appends to a file that exists
+    external = translation.weight_bytes > EXTERNAL_DATA_BYTES
+    if external:
+        onnx.save_model(translation.model, str(path), save_as_external_data=True, location=data.name)
+    else:
+        onnx.save_model(translation.model, str(path))
+    return external
+
+
+def _parser_errors(parser: Any) -> list[TensorRTMessage]:
+    errors = [parser.get_error(i) for i in range(parser.num_errors)]
+    return [TensorRTMessage(e.desc(), e.node_name(), e.node_operator(), e.code().name) for e in errors]
+
+
+def _logger(trt: Any) -> Any:
+    class Logger(trt.ILogger):
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+            self.warnings: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            if "catchCudaError" in message:
+                return  # no GPU: said after any other error, and never its cause
+            print(f"[{severity.name}] {message}", file=sys.stderr)
+            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+                self.errors.append(message)
+            elif severity == trt.ILogger.Severity.WARNING:
+                self.warnings.append(message)
+
+    return Logger()

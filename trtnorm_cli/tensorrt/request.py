@@ -1,0 +1,105 @@
+"""What the parent asks of the build process and what it gets back. Both are plain JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trtnorm_cli.files import save_in_one_step
+
+REQUEST_FILE = "request.json"
+RESULT_FILE = "result.json"
+LOG_FILE = "build.log"
+# The exit code of a build process that could not write its own files.
+CANNOT_WRITE = 74
+STDERR_FILE = "worker-stderr.log"
+
+ShapeTriple = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """One engine to build.
+
+    ``model`` is relative to the work folder; ``engine`` is where the child writes the finished bytes (a temporary name).
+    ``profiles`` maps input name to (min, opt, max) for each optimization profile; ``settings`` are builder settings.
+    ``plugins`` are libraries to load, ``plugin_nodes`` the nodes of the model that want a plugin (``PluginNode``).
+    With ``parse_only`` there will be no engine: the question is what the parser says.
+    """
+
+    model: str
+    engine: str
+    backend: str | None = None
+    profiles: tuple[dict[str, ShapeTriple], ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+    plugin_nodes: tuple[dict[str, Any], ...] = ()
+    parse_only: bool = False
+
+    def save(self, folder: Path) -> Path:
+        path = folder / REQUEST_FILE
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        return path
+
+    @staticmethod
+    def load(folder: Path) -> BuildRequest:
+        return BuildRequest(**json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class TensorRTMessage:
+    """One error of TensorRT. ``node`` and ``operator`` are empty where TensorRT does not name them.
+
+    ``number`` is the node's place in its graph, or -1.
+    """
+
+    text: str
+    node: str = ""
+    operator: str = ""
+    code: str = ""
+    number: int = -1
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What the child found. ``stage`` is the last stage it reached: load, parse, settings, profile, build, write or done.
+
+    ``bindings`` are the compiled engine's inputs and outputs, ``targets`` the compute capabilities that it was compiled for
+    (both as far as TensorRT tells them), and ``newer_too`` says whether it also loads on later ones. ``devices`` are the
+    GPUs of the machine.
+    """
+
+    ok: bool
+    stage: str
+    backend: str = ""
+    version: str = ""
+    errors: tuple[TensorRTMessage, ...] = ()
+    warnings: tuple[str, ...] = ()
+    inputs: tuple[dict[str, Any], ...] = ()
+    outputs: tuple[dict[str, Any], ...] = ()
+    layers: tuple[dict[str, Any], ...] = ()
+    kernels: tuple[dict[str, Any], ...] = ()
+    bindings: tuple[dict[str, Any], ...] = ()
+    targets: tuple[str, ...] = ()
+    newer_too: bool = False
+    devices: tuple[str, ...] = ()
+    engine_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Write the result under its final name in one step, so that a reader never sees half of it."""
+        save_in_one_step(asdict(self), folder / RESULT_FILE)
+
+    @staticmethod
+    def load(folder: Path) -> BuildResult | None:
+        """The result in ``folder``, or None when the child never wrote one."""
+        path = folder / RESULT_FILE
+        if not path.exists():
+            return None
+        data = json.loads(path.read_text(encoding="utf-8"))
+        data["errors"] = tuple(TensorRTMessage(**error) for error in data["errors"])
+        for key in ("warnings", "inputs", "outputs", "layers", "kernels", "bindings", "targets", "devices"):
+            data[key] = tuple(data[key])
+        return BuildResult(**data)

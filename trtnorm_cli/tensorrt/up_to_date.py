@@ -1,0 +1,87 @@
+"""Recognise an engine that a build would only make again.
+
+A manifest says what its engine was made from: the bytes of the model with its external data and of further weights, what the
+build profile means, and the programs. Where all of that is the same, and the engine's bytes are still those that the manifest
+describes, building again would change nothing: builds are deterministic (``--check-reproducible`` shows it). Whatever cannot
+be read or differs is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import trtnorm_cli
+from trtnorm_cli.errors import ModelError
+from trtnorm_cli.files import sha256_of
+from trtnorm_cli.rewrite.prepare import Prepared
+from trtnorm_cli.tensorrt.engine_file import manifest_of, read_manifest
+from trtnorm_cli.tensorrt.facts import BackendFacts, ask_facts
+
+NO_COMPARISON, ANY_COMPARISON, COMPLETE_COMPARISON = "none", "any", "complete"
+_PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxscript", "onnx-ir", "onnx-graphsurgeon")
+
+
+def origins(prepared: Prepared) -> dict[str, Any]:
+    """What an engine is made from besides the backend: hashes of all that is read, and the versions of the programs."""
+    profile, checkpoint = prepared.profile, prepared.checkpoint
+    meaning = [None if profile is None else profile.model_dump(mode="json"), prepared.fitted.to_json()]
+    return {
+        "file": prepared.loaded.path.name,
+        "model": prepared.loaded.sha256,
+        "weights": None if checkpoint is None else sha256_of(checkpoint.files),
+        "plugins": [sha256_of([Path(library)]) for library in prepared.plugin_libraries],
+        "profile": hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest(),
+        "trtnorm": _own_code(),
+        "packages": {"python": platform.python_version(), **_versions(_PACKAGES)},
+    }
+
+
+def made_from(prepared: Prepared, backend: BackendFacts) -> dict[str, Any]:
+    """``origins`` with the backend, and with the GPUs of the machine: kernels are chosen by measuring them there."""
+    own = {"name": backend.name, "version": backend.version, "devices": list(backend.devices)}
+    return {**origins(prepared), "backend": own}
+
+
+def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, wanted: str, seed: int) -> dict[str, Any] | None:
+    """The manifest of ``engine`` when a build would make the same engine again; None when it must be built.
+
+    ``wanted`` is the comparison that the build would make. An engine that was not compared, or with random inputs of another
+    ``seed``, is no answer to a build that compares, and one that could not be compared none where that is required.
+    """
+    try:
+        manifest = read_manifest(manifest_of(engine)) if engine.is_file() and manifest_of(engine).is_file() else {}
+        compared = manifest.get("comparison")
+        known = dict(manifest.get("made_from") or {})
+        made_by = known.pop("backend", None)
+        if not known or (wanted != NO_COMPARISON and (compared is None or compared["seed"] != seed)):
+            return None
+        if wanted == COMPLETE_COMPARISON and compared is not None and compared["not_compared"]:
+            return None
+        if known != origins(prepared) or sha256_of([engine]) != manifest["engine"]["sha256"]:
+            return None
+        same = made_from(prepared, ask_facts(backend))["backend"] == made_by
+    except (ModelError, OSError, KeyError, TypeError, AttributeError):
+        return None
+    return manifest if same else None
+
+
+def _own_code() -> str:
+    """The digest of this package's source: a checkout changes without a new version."""
+    root = Path(trtnorm_cli.__file__).parent
+    return f"{trtnorm_cli.__version__} {sha256_of(sorted(root.rglob('*.py')))[:16]}"
+
+
+def _versions(names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
