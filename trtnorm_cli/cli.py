@@ -66,8 +66,17 @@ def cli() -> None:
     Example:
       trtnorm build model.onnx --profile cfg.yaml
 
-    Exit codes: 0 done, 1 out of tolerance, 2 usage or build profile, 3 model cannot be read, 4 a rewrite was refused,
-    5 TensorRT refused the model, 6 the builder died, 70 a defect in trtnorm, 130 interrupted.
+    \b
+    Exit codes:
+      0    done
+      1    a comparison is out of tolerance, or a rebuild has other bytes
+      2    wrong usage, or an invalid build profile
+      3    the model cannot be read or exported, or is not valid ONNX
+      4    the model is ambiguous, or needs a change that failed its check
+      5    TensorRT refused the model, or a required comparison was not possible
+      6    the builder crashed, was killed, or ran out of time or memory
+      70   a defect in trtnorm
+      130  interrupted
     """
 
 

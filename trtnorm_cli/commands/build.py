@@ -28,17 +28,29 @@ from trtnorm_cli.report.verbosity import Verbosity
 @profile_option
 @snap_option
 @weights_option
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine", help="Default: MODEL's stem here.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine",
+    help="Write the engine to this file; default: MODEL's name in the current folder.",
+)  # fmt: skip
 @backend_option
 @export_options
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop the builder after.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="Stop the builder after this many seconds.",
+)  # fmt: skip
 @memory_option
-@click.option("--force", is_flag=True, help="Build although the engine is up to date.")
-@click.option("--check-reproducible", is_flag=True, help="Rewrite and build twice, and compare the bytes.")
-@click.option("--isolate", is_flag=True, help="Where TensorRT fails, save the smallest part of the model that does.")
-@click.option("--no-compare", is_flag=True, help="Do not compare what TensorRT made of the model with the model.")
-@click.option("--require-compare", is_flag=True, help="End with an error where the comparison cannot be made.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the comparison's inputs.")
+@click.option("--force", is_flag=True, help="Build even when the engine is up to date.")
+@click.option("--check-reproducible", is_flag=True, help="Rewrite and build twice, and fail when the bytes differ.")
+@click.option("--isolate", is_flag=True, help="Save the smallest part of the model on which TensorRT fails, if it fails.")
+@click.option("--no-compare", is_flag=True, help="Skip the numeric comparison of TensorRT's network with the model.")
+@click.option("--require-compare", is_flag=True, help="Fail when that comparison cannot be made, instead of warning.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Draw the random inputs of comparisons from this seed.",
+)
 @json_option
 @verbosity_options
 def command(
@@ -62,11 +74,11 @@ def command(
 ) -> None:
     """Rewrite MODEL, prove each change numerically, and build a TensorRT engine from it.
 
-    MODEL is an ONNX file, or a PyTorch model as `trtnorm export` takes it, which is exported first.
+    MODEL is an ONNX file, or a PyTorch model as `trtnorm export` takes it. A PyTorch model is exported first.
 
-    Writes OUT.engine and its manifest OUT.engine.json, after what TensorRT made of the model was compared with the model.
-    --profile may be left out when every input is static. An engine that was made from the same model, profile and programs
-    is up to date and not built again.
+    Compares TensorRT's network with the model, then writes OUT.engine and its manifest OUT.engine.json. A model whose inputs
+    are all static needs no --profile. An engine made from the same model, profile and programs is up to date and is not built
+    again.
 
     \b
     Example:

@@ -28,27 +28,33 @@ _EXIT_NOT_RUN = 5
 @profile_option
 @weights_option
 @snap_option
-@click.option("--data", type=click.Path(path_type=Path), help="Inputs: .npz, folder of .npy, or polygraphy's JSON.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random inputs.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Read inputs from an .npz, a folder of .npy files, or polygraphy's JSON."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Draw random inputs from this seed.")
 @click.option(
     "--in-between", type=click.IntRange(min=0), default=2, show_default=True, metavar="N",
-    help="Random shapes for each optimization profile, besides min, opt and max.",
+    help="Compare at N random shapes of each optimization profile too, besides min, opt and max.",
 )  # fmt: skip
-@click.option("--atol", type=click.FloatRange(min=0), help="Allowed absolute error, instead of the calibrated bound.")
-@click.option("--rtol", type=click.FloatRange(min=0), help="Allowed error relative to each reference value.")
+@click.option("--atol", type=click.FloatRange(min=0), help="Allow this absolute error, instead of the calibrated limit.")
+@click.option(
+    "--rtol",
+    type=click.FloatRange(min=0),
+    help="Allow this error relative to each reference value, instead of the calibrated limit.",
+)
 @click.option("--by-position", is_flag=True, help="Match inputs and outputs by position where the names differ.")
-@click.option("--no-blame", is_flag=True, help="Do not look for the first node where a failing candidate differs.")
+@click.option("--no-blame", is_flag=True, help="Skip the search for the first node where a failing candidate differs.")
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="STEM",
-    help="Where to save the sub-models of a difference.  [default: REFERENCE's stem + .difference]",
+    help="Save the sub-models that show a difference under this name.  [default: REFERENCE's stem + .difference]",
 )  # fmt: skip
 @click.option(
     "--budget", type=click.FloatRange(min=0), default=60.0, show_default=True, metavar="SECONDS",
-    help="For each float64 run; a larger input goes without.",
+    help="Skip a float64 run that would take longer than this.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, metavar="SECONDS",
-    help="For each run in ONNX Runtime or TensorRT.",
+    help="Stop a run in ONNX Runtime or TensorRT after this many seconds.",
 )  # fmt: skip
 @memory_option
 @backend_option

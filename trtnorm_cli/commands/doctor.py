@@ -14,7 +14,7 @@ from trtnorm_cli.commands.options import json_option
 def command(as_json: bool) -> int:
     """Show versions, TensorRT backends, GPU and driver, what each backend can do here, and what to install.
 
-    Exits with 0 when at least one backend can build on this machine, else with 2.
+    Exits with 0 when at least one backend can build on this machine, otherwise with 2.
 
     \b
     Example:

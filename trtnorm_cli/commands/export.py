@@ -22,13 +22,20 @@ from trtnorm_cli.report.verbosity import Verbosity
 @click.command("export")
 @click.argument("spec", metavar="SPEC")
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), metavar="MODEL.onnx", help="Default: the callable's name here."
-)
+    "--output", "-o", type=click.Path(path_type=Path), metavar="MODEL.onnx",
+    help="Write the ONNX model to this file; default: the callable's name in the current folder.",
+)  # fmt: skip
 @profile_option
 @weights_option
 @export_options
-@click.option("--update-profile", is_flag=True, help="Write what was learnt about sizes into CFG.yaml.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the inputs.")
+@click.option("--update-profile", is_flag=True, help="Write the sizes that the model turned out to take into CFG.yaml.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Draw the random inputs of the comparison from this seed.",
+)
 @backend_option
 @json_option
 @verbosity_options
@@ -44,10 +51,11 @@ def command(
     as_json: bool,
     verbosity: Verbosity,
 ) -> None:
-    """Export the PyTorch model SPEC to ONNX, and compare what was written with it.
+    """Export the PyTorch model SPEC to ONNX, and compare the ONNX model with it.
 
     SPEC is path/to/file.py:callable, package.module:callable, or a saved program.pt2. The callable returns the module, or
-    (module, example inputs). Dynamic sizes come from the build profile; those that the model does not take are found out.
+    (module, example inputs). Dynamic sizes come from the build profile. Sizes that the model's code does not take are found
+    and left out.
 
     \b
     Example:

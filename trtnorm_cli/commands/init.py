@@ -13,15 +13,21 @@ from trtnorm_cli.report.verbosity import Verbosity
 
 @click.command("init")
 @model_argument
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="CFG.yaml", help="Default: print it.")
-@click.option("--no-run", is_flag=True, help="Do not run the model in ONNX Runtime, nor ask TensorRT's parser.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="CFG.yaml",
+    help="Write the profile to this file; default: print it.",
+)
+@click.option("--no-run", is_flag=True, help="Skip trying the sizes in ONNX Runtime and TensorRT's parser.")
 @json_option
 @verbosity_options
 def command(model: Path, output: Path | None, no_run: bool, as_json: bool, verbosity: Verbosity) -> None:
-    """Write a commented build profile for MODEL: it loads and fits as it is, and its numbers are meant to be changed.
+    """Write a commented build profile for MODEL. It fits the model as it is; change its numbers to your needs.
 
-    What the model demands of its sizes is worked out, and written beside them. ONNX Runtime then runs the model at the
-    smallest and the usual sizes, and others are looked for where it cannot: about a minute at most.
+    Works out what the model demands of its sizes, and writes that beside them. Runs the model in ONNX Runtime at the smallest
+    and the usual sizes, and looks for other sizes where it does not run. This takes about a minute at most.
 
     An existing file is not overwritten.
 

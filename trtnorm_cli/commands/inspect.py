@@ -13,7 +13,13 @@ from trtnorm_cli.report.verbosity import Verbosity
 
 @click.command("inspect")
 @click.argument("target", metavar="MODEL")
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="NETWORK.onnx", help="Save a network as ONNX.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="NETWORK.onnx",
+    help="Save the network of network:MODEL.onnx as ONNX.",
+)
 @weights_option
 @backend_option
 @json_option
@@ -23,9 +29,14 @@ def command(
 ) -> None:
     """Show what is in a model, in the network that TensorRT's parser makes of it, or in an engine.
 
-    For a PyTorch model as `trtnorm export` takes it: every normalization module. For an ONNX file: inputs, outputs and every
-    normalization, one node or in pieces, with what `build` would do with it. For network:MODEL.onnx: the layers, which -o saves
-    as ONNX. For an engine, recognised by its manifest or its first bytes: what it was made of.
+    MODEL is one of these:
+
+    \b
+      model.onnx          shows inputs, outputs and every normalization, and what
+                          `build` would do with each
+      network:model.onnx  shows the layers that TensorRT's parser makes of it
+      model.engine        shows what it was made of
+      model.py:callable   shows every normalization module of a PyTorch model
 
     \b
     Example:

@@ -15,16 +15,21 @@ from trtnorm_cli.tensorrt.backend import NAMES
 model_argument = click.argument("model", type=click.Path(path_type=Path))
 spec_argument = click.argument("model")
 profile_option = click.option(
-    "--profile", "-p", type=click.Path(path_type=Path), metavar="CFG.yaml", help="Build profile; see configs/."
+    "--profile",
+    "-p",
+    type=click.Path(path_type=Path),
+    metavar="CFG.yaml",
+    help="Read sizes and settings from this build profile.",
 )
 snap_option = click.option(
-    "--snap", is_flag=True, help="Move sizes in the profile that do not fit the model to the nearest ones that do."
+    "--snap", is_flag=True, help="Move sizes of the profile that do not fit the model to the nearest sizes that fit."
 )
 weights_option = click.option(
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A .safetensors or .pt file: the weights of a PyTorch model; of an ONNX model, parameters that do not fit.",
+    help="Load weights from this .safetensors, .safetensors.index.json or .pt file: all of a PyTorch model; of an ONNX "
+    "model, those of normalizations whose parameters do not fit.",
 )
 
 
@@ -44,13 +49,16 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 
 memory_option = click.option(
-    "--memory", callback=_size, metavar="SIZE", help="Stop a process that runs the model or builds above, as in 4GiB."
+    "--memory",
+    callback=_size,
+    metavar="SIZE",
+    help="Stop the builder, or a run of the model, when it uses more memory than this, e.g. 4GiB.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout and everything else to stderr.")
 backend_option = click.option(
     "--backend",
     type=click.Choice(NAMES),
-    help="Which TensorRT; by default tensorrt if it can be imported, else tensorrt-rtx.",
+    help="Choose the TensorRT package; default: tensorrt where it can be imported, else tensorrt-rtx.",
 )
 
 
@@ -64,10 +72,12 @@ def verbosity_options(function: Callable[..., object]) -> Callable[..., object]:
         verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL
         return function(verbosity=verbosity, **arguments)
 
-    with_verbose = click.option("--verbose", "-v", is_flag=True, help="Also notes on which nobody can act.")(collecting)
-    with_both: Callable[..., object] = click.option("--quiet", "-q", is_flag=True, help="Only results, warnings and errors.")(
-        with_verbose
+    with_verbose = click.option("--verbose", "-v", is_flag=True, help="Show every note, also those that need no action.")(
+        collecting
     )
+    with_both: Callable[..., object] = click.option(
+        "--quiet", "-q", is_flag=True, help="Show only results, warnings and errors."
+    )(with_verbose)
     return with_both
 
 
@@ -90,15 +100,33 @@ _EXPORT_OPTIONS: dict[str, Callable[[Callable[..., object]], Callable[..., objec
         type=click.Choice(("auto", "dynamo", "torchscript")),
         default="auto",
         show_default=True,
-        help="Of a PyTorch model; auto falls back from dynamo to torchscript.",
+        help="Choose the PyTorch exporter; auto tries dynamo, then torchscript.",
     ),
-    "opset": click.option("--opset", type=click.IntRange(min=7), help="ONNX opset of the export; default: the backend's best."),
-    "strict": click.option("--no-strict", "strict", flag_value=False, default=True, help="Load --weights as far as they fit."),
-    "keep_training": click.option("--keep-training", is_flag=True, help="Leave modules in training mode; no eval()."),
+    "opset": click.option(
+        "--opset", type=click.IntRange(min=7), help="Export to this ONNX opset; default: the one that suits the backend best."
+    ),
+    "strict": click.option(
+        "--no-strict",
+        "strict",
+        flag_value=False,
+        default=True,
+        help="Load the --weights that the model has names for, even if some are missing or left over.",
+    ),
+    "keep_training": click.option(
+        "--keep-training", is_flag=True, help="Leave modules in training mode instead of calling eval()."
+    ),
     "accepted": click.option(
-        "--accept", "accepted", multiple=True, metavar="KIND", help="Export in spite of this; the refusal names its KIND."
+        "--accept",
+        "accepted",
+        multiple=True,
+        metavar="KIND",
+        help="Export although KIND was refused; the error message names KIND. Repeatable.",
     ),
     "verify": click.option(
-        "--no-verify", "verify", flag_value=False, default=True, help="Do not compare the export with the PyTorch model."
+        "--no-verify",
+        "verify",
+        flag_value=False,
+        default=True,
+        help="Skip the numeric comparison of the export with the PyTorch model.",
     ),
 }

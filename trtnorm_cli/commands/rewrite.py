@@ -23,12 +23,12 @@ from trtnorm_cli.report.verbosity import Verbosity
 
 @click.command("rewrite")
 @spec_argument
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FIXED.onnx", help="Where to save the result.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FIXED.onnx", help="Save the result to this file.")
 @profile_option
 @snap_option
 @weights_option
 @export_options
-@click.option("--dry-run", is_flag=True, help="Prove every change, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Prove every change but write nothing.")
 @click.option("--explain", is_flag=True, help="List every normalization with the rule that took it, or why none did.")
 @json_option
 @verbosity_options
@@ -46,8 +46,8 @@ def command(
 ) -> None:
     """Rewrite the normalization layers of MODEL and save the result.
 
-    MODEL is an ONNX file, or a PyTorch model as `trtnorm export` takes it, which is exported first.
-    Each change is kept only when its numeric check passes. The profile's rules and shapes are used when it is given.
+    MODEL is an ONNX file, or a PyTorch model as `trtnorm export` takes it. A PyTorch model is exported first. Each change is
+    kept only when its numeric check passes. A profile adds the shapes to check at, and rules to skip.
 
     \b
     Example:

@@ -7,10 +7,10 @@ import click
 
 @click.command("schema")
 def command() -> None:
-    """Print the JSON Schema of the build profile, with which editors complete and check it.
+    """Print the JSON Schema of the build profile: editors complete and check profiles with it.
 
-    The same is in configs/profile.schema.json; an editor finds it through a first line such as
-    `# yaml-language-server: $schema=profile.schema.json`.
+    Put a line such as `# yaml-language-server: $schema=profile.schema.json` first in the profile. The repository has the
+    schema as configs/profile.schema.json.
 
     \b
     Example:
