@@ -20,11 +20,11 @@ from trtnorm_cli.tensorrt.variants import Kernels, VariantBuilder
 def row(model: Path, profile: Path) -> str:
     """One line of the table: launches, by type, and the size of the engine."""
     prepared = prepare(model, profile)
-    workshop = prepared.workshop()
+    session = prepared.session()
     with tempfile.TemporaryDirectory() as folder:
         builder = VariantBuilder(Path(folder), "tensorrt-rtx", *shapes_and_settings(prepared), timeout_s=600)
-        without, everything = builder.build(workshop.rewrite("never")), builder.build(workshop.rewrite("always"))
-        chosen = fewest_kernels(workshop, lambda rewriting: builder.build(rewriting).cost)
+        without, everything = builder.build(session.rewrite("never")), builder.build(session.rewrite("always"))
+        chosen = fewest_kernels(session, lambda rewriting: builder.build(rewriting).cost)
         best = builder.build(chosen.rewriting)
     cells = [model.stem, text(without), text(everything), text(best), f"{len(chosen.left_out)}", f"{chosen.builds}"]
     return f"| {' | '.join(cells)} |"

@@ -23,7 +23,7 @@ from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
 from trtnorm_cli.rewrite.kernels import fewest_kernels, is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
-from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, require_valid
+from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession, require_valid
 from trtnorm_cli.rewrite.search import Cost
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
 from trtnorm_cli.tensorrt.engine_file import manifest_of
@@ -121,12 +121,12 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         fixed = work / FIXED_NAME
         on_event({"event": "stage", "stage": "rewrite"})
         with clock.time("rewrite"):
-            workshop = prepared.workshop()
+            session = prepared.session()
             fitted = shapes_and_settings(prepared)
             given = (*fitted, options.timeout_s, prepared.plugin_libraries, options.memory_bytes)
             variants = VariantBuilder(work, options.backend, *given)
-            searches = workshop.settings.optimize == "kernels"
-            rewriting, choice = _choose(workshop, variants, searches)
+            searches = session.settings.optimize == "kernels"
+            rewriting, choice = _choose(session, variants, searches)
 
         def run(request: BuildRequest, folder: Path, listen: EventHandler = on_event) -> BuildResult:
             return launch(request, folder, listen, options.timeout_s, memory_bytes=options.memory_bytes)
@@ -142,12 +142,12 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
 
         files, result = make(rewriting)
         with clock.time("variants"):
-            before = _kernels_before(workshop, rewriting, result, variants)
+            before = _kernels_before(session, rewriting, result, variants)
             choosable = any(map(is_put_to_choice, rewriting.changes))
-            if workshop.settings.optimize == "auto" and choosable and _is_worse(result, before):
+            if session.settings.optimize == "auto" and choosable and _is_worse(result, before):
                 searches = True
-                rewriting, choice = _choose(workshop, variants, searches)
-        if choice is not None and workshop.settings.optimize == "auto":
+                rewriting, choice = _choose(session, variants, searches)
+        if choice is not None and session.settings.optimize == "auto":
             files, result = make(rewriting)
         notes = require_types(rewriting.model, result)
         clock.seconds.update(result.seconds)
@@ -164,7 +164,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
             if options.require_compare:
                 _require_compared(comparison)
         manifest = make_manifest(prepared, rewriting, result, files, beside / engine.name, engine)
-        policy, more = workshop.settings.optimize, _why_more(workshop, rewriting, result, before)
+        policy, more = session.settings.optimize, _why_more(session, rewriting, result, before)
         manifest["optimize"] = {"policy": policy, "chosen": choice, "before": before, "more": more}
         manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
         manifest["warnings"] += notes
@@ -181,23 +181,23 @@ def _make_again(
     prepared: Prepared, variants: VariantBuilder, searches: bool, folder: Path, engine: Path
 ) -> tuple[list[Path], BuildRequest]:
     """The files of a rewritten model, made from the start, and the request to build it."""
-    rewriting, _ = _choose(prepared.workshop(), variants, searches)
+    rewriting, _ = _choose(prepared.session(), variants, searches)
     files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder)
     return files, _request(prepared, rewriting, folder, engine, variants.backend)
 
 
-def _choose(workshop: Workshop, variants: VariantBuilder, searches: bool) -> tuple[Rewriting, dict[str, Any] | None]:
+def _choose(session: RewritingSession, variants: VariantBuilder, searches: bool) -> tuple[Rewriting, dict[str, Any] | None]:
     """The rewriting that the policy asks for, and how a search for the fewest kernels came to it, where there was one."""
     if not searches:
-        return workshop.rewrite(), None
+        return session.rewrite(), None
 
     def measure(rewriting: Rewriting) -> Cost:
         return variants.build(rewriting).cost
 
-    if workshop.settings.optimize == "auto":
-        chosen = fewest_kernels(workshop, measure, _MOST_UNASKED_BUILDS, is_put_to_choice)
+    if session.settings.optimize == "auto":
+        chosen = fewest_kernels(session, measure, _MOST_UNASKED_BUILDS, is_put_to_choice)
     else:
-        chosen = fewest_kernels(workshop, measure)
+        chosen = fewest_kernels(session, measure)
     costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.best}
     return chosen.rewriting, {
         **{name: {"launches": cost.launches, "engine_bytes": cost.engine_bytes} for name, cost in costs.items()},
@@ -207,7 +207,7 @@ def _choose(workshop: Workshop, variants: VariantBuilder, searches: bool) -> tup
 
 
 def _kernels_before(
-    workshop: Workshop, rewriting: Rewriting, result: BuildResult, variants: VariantBuilder
+    session: RewritingSession, rewriting: Rewriting, result: BuildResult, variants: VariantBuilder
 ) -> dict[str, Any] | None:
     """The kernels of an engine without the changes that only improve the model, to see what they did.
 
@@ -217,7 +217,7 @@ def _kernels_before(
     quick = result.backend == "tensorrt-rtx" and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S
     if not quick or not any(change.optional for change in rewriting.changes):
         return None
-    kernels = variants.build(workshop.rewrite("never"))
+    kernels = variants.build(session.rewrite("never"))
     return {"kernels_by_type": kernels.by_type, "engine_bytes": kernels.engine_bytes, "reason": kernels.reason}
 
 
@@ -251,12 +251,12 @@ def _require_compared(comparison: Comparison) -> None:
         )
 
 
-def _why_more(workshop: Workshop, rewriting: Rewriting, result: BuildResult, before: dict[str, Any] | None) -> str | None:
+def _why_more(session: RewritingSession, rewriting: Rewriting, result: BuildResult, before: dict[str, Any] | None) -> str | None:
     """Why it still does in the end; None where it does not."""
     if before is None or not _is_worse(result, before):
         return None
     counts = len(launched(result.kernels)), sum(before["kernels_by_type"].values())
-    return why_more(*counts, workshop.settings.optimize, rewriting.changes)
+    return why_more(*counts, session.settings.optimize, rewriting.changes)
 
 
 def _require_within_tolerance(comparison: Comparison) -> None:

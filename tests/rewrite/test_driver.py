@@ -249,7 +249,7 @@ def test_an_optional_change_that_cannot_be_made_is_undone(judge, reason):
     assert text(result) == ["y = Relu(a)", "z = Mul(a, Relu -> z/two)"]
 
 
-@pytest.mark.parametrize("part", ["preconditions", "replacement", "reach", "warning"])
+@pytest.mark.parametrize("part", ["preconditions", "replacement", "extent", "warning"])
 def test_an_exception_in_an_optional_rule_undoes_it(part):
     rule = replace(CAN_DO_WITHOUT, **{part: (broken,) if part == "preconditions" else broken})
     outcome, result = applied(TWO, rule)
@@ -258,7 +258,7 @@ def test_an_exception_in_an_optional_rule_undoes_it(part):
     assert text(result) == ["y = Relu(a)", "z = Relu(a)"]
 
 
-@pytest.mark.parametrize("part", ["preconditions", "replacement", "reach", "warning"])
+@pytest.mark.parametrize("part", ["preconditions", "replacement", "extent", "warning"])
 @pytest.mark.parametrize("optional", [None, lambda m: False])
 def test_an_exception_in_a_rule_that_is_needed_is_a_defect(part, optional):
     rule = replace(RELU, optional=optional, **{part: (broken,) if part == "preconditions" else broken})

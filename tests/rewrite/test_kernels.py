@@ -17,7 +17,7 @@ from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.build import summary_rows
 from trtnorm_cli.rewrite.kernels import fewest_kernels
-from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop
+from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.rewrite.search import Cost
 
 CHAIN = """
@@ -38,18 +38,18 @@ g (float[N, 2, 8, 8] x) => (float[N, 2, 1, 1] y)
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
+def session(tmp_path: Path) -> RewritingSession:
     path = tmp_path / "m.onnx"
     onnx.save(parser.parse_model(CHAIN), path)
-    return Workshop(load_model(path), {"x": (2, 2, 8, 8)}, RewriteSettings())
+    return RewritingSession(load_model(path), {"x": (2, 2, 8, 8)}, RewriteSettings())
 
 
 def batchnorms(rewriting: Rewriting) -> list[str]:
     return [node.name for node in rewriting.model.graph.node if node.op_type == "BatchNormalization"]
 
 
-def test_never_leaves_what_tensorrt_takes_and_says_so(workshop: Workshop) -> None:
-    rewriting = workshop.rewrite("never")
+def test_never_leaves_what_tensorrt_takes_and_says_so(session: RewritingSession) -> None:
+    rewriting = session.rewrite("never")
     assert rewriting.changes == ()
     assert batchnorms(rewriting) == ["b1", "b2"]
     assert any("optimize: never" in rejection.reason for rejection in rewriting.rejections)
@@ -60,27 +60,27 @@ def test_never_still_repairs_what_tensorrt_computes_wrongly(tmp_path: Path) -> N
     text = CHAIN.replace("float[N", "float16[N").replace("float[2, 2, 1, 1] w", "float16[2, 2, 1, 1] w")
     path = tmp_path / "half.onnx"
     onnx.save(parser.parse_model(text), path)
-    rewriting = Workshop(load_model(path), {"x": (2, 2, 8, 8)}, RewriteSettings(optimize="never")).rewrite()
+    rewriting = RewritingSession(load_model(path), {"x": (2, 2, 8, 8)}, RewriteSettings(optimize="never")).rewrite()
     assert batchnorms(rewriting) == []
 
 
-def test_kernels_leaves_out_the_site_that_costs_a_launch(workshop: Workshop) -> None:
+def test_kernels_leaves_out_the_site_that_costs_a_launch(session: RewritingSession) -> None:
     def measure(rewriting: Rewriting) -> Cost:
         folded_last = any(change.node == "b2" and change.rule == "fold-batchnorm-conv" for change in rewriting.changes)
         unfolded = 2 - sum(change.rule == "fold-batchnorm-conv" for change in rewriting.changes)
         return Cost(5 + folded_last, 1000 + unfolded)
 
-    chosen = fewest_kernels(workshop, measure)
+    chosen = fewest_kernels(session, measure)
     assert chosen.left_out == ("n2",)
     assert chosen.best.launches == 5
     assert [change.node for change in chosen.rewriting.changes if change.rule == "fold-batchnorm-conv"] == ["b1"]
 
 
-def test_a_site_is_proved_once(workshop: Workshop) -> None:
-    first = workshop.rewrite("always")
-    proofs = len(workshop.proofs)
-    second = workshop.rewrite("always")
-    assert len(workshop.proofs) == proofs
+def test_a_site_is_proved_once(session: RewritingSession) -> None:
+    first = session.rewrite("always")
+    proofs = len(session.proofs)
+    second = session.rewrite("always")
+    assert len(session.proofs) == proofs
     assert [change.check for change in second.changes] == [change.check for change in first.changes]
 
 

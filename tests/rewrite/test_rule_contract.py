@@ -58,7 +58,7 @@ def test_preconditions_are_documented_as_a_sentence_that_is_true(rule):
     """``trtnorm rules show`` lists them after "Applied only when"."""
     assert rule.preconditions
     assert len(set(rule.preconditions)) == len(rule.preconditions)
-    for condition in (*rule.preconditions, *([rule.reach] if rule.reach is not None else [])):
+    for condition in (*rule.preconditions, *([rule.extent] if rule.extent is not None else [])):
         sentence = " ".join((condition.__doc__ or "").split())
         assert sentence.endswith("."), condition.__name__
         assert sentence[0].islower(), f"{condition.__name__}: the sentence goes on after 'Applied only when'"

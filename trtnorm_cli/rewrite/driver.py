@@ -18,7 +18,7 @@ from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
 from trtnorm_cli.rewrite.editor import Editor, Judge
 from trtnorm_cli.rewrite.pattern import Bound, Mismatch, describe, match, root_fits
-from trtnorm_cli.rewrite.rule import Change, Match, Reach, Rejection, Rule, Undone
+from trtnorm_cli.rewrite.rule import Change, Match, Extent, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.undoing import breakage, is_optional, left_out
 
 
@@ -179,7 +179,7 @@ def _make_safely(editor: Editor, found: Match, judge: Judge) -> Change | Rejecti
 
 def _with_refusals(change: Change, planned: Plan, rules: tuple[Rule, ...]) -> Change:
     """``change`` with the reasons of the rules that searched further than their pattern."""
-    searching = {rule.name for rule in rules if rule.reach is not None}
+    searching = {rule.name for rule in rules if rule.extent is not None}
     refusals = [r for r in planned.rejections if r.node == change.node and r.rule in searching]
     return replace(change, refused=tuple(f"{r.rule}: {r.reason}" for r in refusals))
 
@@ -230,12 +230,12 @@ def _try(rule: Rule, node: gs.Node, ground: _Ground) -> Match | Rejection | None
         reason = precondition(found)
         if reason is not None:
             return refuse(reason)
-    if rule.reach is None:
+    if rule.extent is None:
         return found
-    reach = rule.reach(found)
-    if not isinstance(reach, Reach):
-        return None if reach is None else refuse(reach)
-    found = found.reaching(reach)
+    extent = rule.extent(found)
+    if not isinstance(extent, Extent):
+        return None if extent is None else refuse(extent)
+    found = found.extended_to(extent)
     reason = _border_reason(found, borders)
     return found if reason is None else refuse(reason)
 
@@ -278,7 +278,7 @@ def _escapes(tensor: gs.Tensor, found: Match, borders: Borders) -> str | None:
         return f"{tensor.name} is an output of the graph"
     inside = {id(node) for node in found.nodes}
     for consumer in tensor.outputs:
-        if id(consumer) not in inside and not (found.reach is not None and reads_shape_only(consumer)):
+        if id(consumer) not in inside and not (found.extent is not None and reads_shape_only(consumer)):
             return f"{tensor.name} is also used by {describe(consumer)}"
     return None
 

@@ -74,7 +74,7 @@ class Editor:
         produced = [t for t in (*found.root.outputs, *found.kept) if t.name in realised.outputs]
         gone = {id(node) for node in old}
         read = [(r, t) for node in old for t in node.outputs for r in t.outputs if id(r) not in gone]
-        readers = [(r, t) for r, t in read if found.reach and reads_shape_only(r)]
+        readers = [(r, t) for r, t in read if found.extent and reads_shape_only(r)]
         place_of = {id(node): place for place, node in enumerate(graph.nodes)}
         places = _places(realised, place_of, place_of[id(found.root)])
         # Only the producers are cut off. Clearing an input's consumers as well would break every other branch it feeds.

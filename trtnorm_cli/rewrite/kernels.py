@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop
+from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.rewrite.rules import (
     fold_batchnorm_conv,
@@ -65,14 +65,14 @@ def why_more(now: int, before: int, policy: str, changes: Iterable[Change]) -> s
 
 
 def fewest_kernels(
-    workshop: Workshop, measure: Measure, most_builds: int = 48, choosable: Callable[[Change], bool] = lambda c: c.optional
+    session: RewritingSession, measure: Measure, most_builds: int = 48, choosable: Callable[[Change], bool] = lambda c: c.optional
 ) -> Chosen:
     """Rewrite with the best choice of optional changes that up to ``most_builds`` builds find.
 
     The choice, among the changes that are ``choosable``, is never worse than every one of them, nor than none. ``measure``
     builds a rewriting; a variant that does not build counts as infinitely large.
     """
-    everything = workshop.rewrite("always")
+    everything = session.rewrite("always")
     groups: dict[str, list[str]] = {}
     for change in everything.changes:
         if choosable(change):
@@ -85,7 +85,7 @@ def fewest_kernels(
             return everything
         # A site that is left out here may be taken by another optional rule there; without any, the policy says so itself.
         none = chooses_all and left_out == all_sites
-        return workshop.rewrite("never") if none else workshop.rewrite("always", left_out)
+        return session.rewrite("never") if none else session.rewrite("always", left_out)
 
     search = choose(list(groups.values()), lambda left_out: measure(variant(left_out)), most_builds)
     return Chosen(

@@ -23,7 +23,7 @@ from trtnorm_cli.profile.plugins import library_paths
 from trtnorm_cli.profile.prove import Proof, prove
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.profile.start import start_for
-from trtnorm_cli.rewrite.rewriting import Rewriting, Workshop, rewrite
+from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession, rewrite
 from trtnorm_cli.rewrite.rules import RULES
 
 
@@ -69,20 +69,20 @@ class Prepared:
 
     def rewrite(self) -> Rewriting:
         """Clean the model and apply the rules that the profile does not leave out."""
-        return self.workshop().rewrite()
+        return self.session().rewrite()
 
-    def workshop(self) -> Workshop:
+    def session(self) -> RewritingSession:
         """The model, cleaned and ready to be rewritten.
 
         Raises ``ProfileError`` when the profile says how to read a node that the model does not have.
         """
         settings = replace(settings_of(self.profile, self.checkpoint), corners=self._corners(), fixed=fixed_inputs(self.fitted))
-        workshop = Workshop(self.loaded, self.pins(), settings)
+        session = RewritingSession(self.loaded, self.pins(), settings)
         if self.profile is not None:
-            operators = {norm.label: norm.operator for norm in normalizations(workshop.cleaning.model)}
-            others = {node.name: node.op_type for node in all_nodes(workshop.cleaning.model) if node.name}
+            operators = {norm.label: norm.operator for norm in normalizations(session.cleaning.model)}
+            others = {node.name: node.op_type for node in all_nodes(session.cleaning.model) if node.name}
             refuse_unknown_names(self.profile, normalizations=list(operators), operators={**others, **operators})
-        return workshop
+        return session
 
 
 def settings_of(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:

@@ -127,10 +127,10 @@ def rewrite(loaded: LoadedModel, pins: Pins | None = None, settings: RewriteSett
 
     Without ``pins``, small shapes are chosen. The loaded model is not changed.
     """
-    return Workshop(loaded, pins, settings or RewriteSettings()).rewrite()
+    return RewritingSession(loaded, pins, settings or RewriteSettings()).rewrite()
 
 
-class Workshop:
+class RewritingSession:
     """One model under one set of settings, which can be rewritten several times with other optional changes left out.
 
     Cleaning and settling are done once, and a change that was proved once is not proved again.

@@ -86,7 +86,7 @@ Replacement = NewNode | NewOutputs | NewTensors
 
 
 @dataclass(frozen=True)
-class Reach:
+class Extent:
     """What a match extends to beyond its pattern.
 
     ``nodes`` are all that is replaced, the last to run first. The replacement produces ``output``, the first output of
@@ -107,7 +107,7 @@ class Match:
 
     ``used_outputs`` are the numbers of the root's outputs that somebody reads, the first one always among them. ``origins``
     names for a tensor of an earlier replacement the tensor of the file that has its type and shape, and ``memory`` keeps
-    what is worth finding out only once. ``site`` is the node at which the rule was tried, the root unless ``reach`` moved it.
+    what is worth finding out only once. ``site`` is the node at which the rule was tried, the root unless ``extent`` moved it.
     """
 
     rule: Rule
@@ -120,7 +120,7 @@ class Match:
     borders: Borders = field(default_factory=Borders.nowhere)
     origins: Mapping[str, str] = field(default_factory=dict)
     memory: dict[Hashable, Any] = field(default_factory=dict)
-    reach: Reach | None = None
+    extent: Extent | None = None
 
     @property
     def site(self) -> gs.Node:
@@ -129,16 +129,16 @@ class Match:
     @property
     def kept(self) -> tuple[gs.Tensor, ...]:
         """Further tensors that the replacement produces with the values that they had."""
-        return () if self.reach is None else self.reach.kept
+        return () if self.extent is None else self.extent.kept
 
-    def reaching(self, reach: Reach) -> Match:
-        """The match extended to ``reach``."""
-        return replace(self, root=reach.root, reach=reach)
+    def extended_to(self, extent: Extent) -> Match:
+        """The match extended to ``extent``."""
+        return replace(self, root=extent.root, extent=extent)
 
     @property
     def output(self) -> gs.Tensor:
         """The tensor that the replacement has to produce."""
-        other = None if self.reach is None else self.reach.output
+        other = None if self.extent is None else self.extent.output
         return self.root.outputs[0] if other is None else other
 
     @property
@@ -148,8 +148,8 @@ class Match:
     @property
     def nodes(self) -> list[gs.Node]:
         """The matched nodes from the root backwards; one that stands for two names of the pattern is there once."""
-        if self.reach is not None:
-            return list(self.reach.nodes)
+        if self.extent is not None:
+            return list(self.extent.nodes)
         return list({id(node): node for node in self.bound.nodes.values()}.values())
 
     def node(self, name: str) -> gs.Node:
@@ -220,7 +220,7 @@ class Rule:
     the user may do without.
 
     A rule of ``last_resort`` waits until no other fits anywhere. ``concerns`` says at which of the pattern's operators the rule
-    is worth trying and its refusal worth explaining. ``reach`` finds, once the preconditions hold, what else is replaced, or
+    is worth trying and its refusal worth explaining. ``extent`` finds, once the preconditions hold, what else is replaced, or
     gives the reason for refusing; None when there is nothing to gain and nothing to explain.
     """
 
@@ -240,7 +240,7 @@ class Rule:
     optional: Callable[[Match], bool] | None = None
     last_resort: bool = False
     concerns: Callable[[gs.Node, Surgery], bool] = _always
-    reach: Callable[[Match], Reach | str | None] | None = None
+    extent: Callable[[Match], Extent | str | None] | None = None
 
     @property
     def doc(self) -> str:

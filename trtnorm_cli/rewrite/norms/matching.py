@@ -15,7 +15,7 @@ from trtnorm_cli.rewrite.norms.evaluation import Shape
 from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.polynomial import Parameter, Polynomial
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
-from trtnorm_cli.rewrite.rule import Match, NewNode, NewTensors, Reach, Replacement
+from trtnorm_cli.rewrite.rule import Match, NewNode, NewTensors, Extent, Replacement
 
 if TYPE_CHECKING:
     from trtnorm_cli.rewrite.rule import Tensor
@@ -53,12 +53,12 @@ def composition_of_node(m: Match, kind: str, groups: int) -> Composition:
     return Composition(kind, data, output, (), groups, (node,), core, None, None, kinds.shape, dtype, dtype)
 
 
-def reach_of(m: Match, composition: Composition, plan: object) -> Reach | str:
+def extent_of(m: Match, composition: Composition, plan: object) -> Extent | str:
     """All nodes of ``composition``, to be replaced by what makes its output; or why that cannot be."""
     for tensor in shapes_read_elsewhere(composition):
         if not _has_shape_of_data(m, composition, tensor):
             return f"the shape of {tensor.name} is used elsewhere"
-    return Reach(m.site, tuple(reversed(composition.nodes)), (), plan)
+    return Extent(m.site, tuple(reversed(composition.nodes)), (), plan)
 
 
 def shapes_read_elsewhere(composition: Composition) -> list[Tensor]:

@@ -259,7 +259,7 @@ def _node_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
     """The node as the file has it, without further outputs unless the rule replaces them: nobody uses them."""
     result = onnx.NodeProto()
     result.CopyFrom(_whole_proto(match, node))
-    if match.reach is None and not match.rule.replaces_further_outputs:
+    if match.extent is None and not match.rule.replaces_further_outputs:
         del result.output[1:]
     return result
 

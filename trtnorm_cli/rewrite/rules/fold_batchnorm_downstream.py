@@ -13,32 +13,32 @@ from __future__ import annotations
 
 from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op
-from trtnorm_cli.rewrite.rule import Match, NewTensors, Reach, Rule
+from trtnorm_cli.rewrite.rule import Match, NewTensors, Extent, Rule
 from trtnorm_cli.rewrite.rules.fold_batchnorm_upstream import data_has_channels
 from trtnorm_cli.rewrite.scale_shift.affine import Refused, per_channel
 from trtnorm_cli.rewrite.scale_shift.downstream import search_downstream
 
 
-def reach(m: Match) -> Reach | str:
+def extent(m: Match) -> Extent | str:
     """all operators that read the BatchNormalization can take its scale and shift."""
     given = per_channel(*batchnorm.scale_and_shift(m), m.rank("x") or 0)
     try:
         found = search_downstream(m, m.given("x"), given)
     except Refused as reason:
         return str(reason)
-    return found.reach() if found.more <= 1 else f"{found.more} operators would have to be added"
+    return found.extent() if found.more <= 1 else f"{found.more} operators would have to be added"
 
 
 def folded(m: Match) -> NewTensors:
-    assert m.reach is not None, "the rule has a reach"
-    return m.reach.plan.replacement()
+    assert m.extent is not None, "the rule has an extent"
+    return m.extent.plan.replacement()
 
 
 RULE = Rule(
     name="fold-batchnorm-downstream",
     pattern=op("BatchNormalization", Var("x"), *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
     preconditions=(*batchnorm.PRECONDITIONS, data_has_channels),
-    reach=reach,
+    extent=extent,
     replacement=folded,
     optional=batchnorm.is_taken_by_tensorrt,
     because="the operators that read the BatchNormalization can scale and shift with their weights",

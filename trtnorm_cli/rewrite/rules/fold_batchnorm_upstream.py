@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op
-from trtnorm_cli.rewrite.rule import Match, NewTensors, Reach, Rule
+from trtnorm_cli.rewrite.rule import Match, NewTensors, Extent, Rule
 from trtnorm_cli.rewrite.scale_shift.affine import Refused, per_channel
 from trtnorm_cli.rewrite.scale_shift.upstream import UpstreamSearch
 
@@ -28,26 +28,26 @@ def data_has_channels(m: Match) -> str | None:
     return batchnorm.channel_mismatch(m, shape[1], m.given("x").name) if isinstance(shape[1], int) else None
 
 
-def reach(m: Match) -> Reach | str:
+def extent(m: Match) -> Extent | str:
     """operators before the BatchNormalization can take all of its scale and shift."""
     given = per_channel(*batchnorm.scale_and_shift(m), m.rank("x") or 0)
     try:
         found = UpstreamSearch(m).find(m.given("x"), given)
     except Refused as reason:
         return str(reason)
-    return found.reach() if found.more <= 1 else f"{found.more} operators would have to be added"
+    return found.extent() if found.more <= 1 else f"{found.more} operators would have to be added"
 
 
 def folded(m: Match) -> NewTensors:
-    assert m.reach is not None, "the rule has a reach"
-    return m.reach.plan.replacement()
+    assert m.extent is not None, "the rule has an extent"
+    return m.extent.plan.replacement()
 
 
 RULE = Rule(
     name="fold-batchnorm-upstream",
     pattern=op("BatchNormalization", Var("x"), *batchnorm.PARAMETERS, name=batchnorm.BATCHNORM),
     preconditions=(*batchnorm.PRECONDITIONS, data_has_channels),
-    reach=reach,
+    extent=extent,
     replacement=folded,
     optional=batchnorm.is_taken_by_tensorrt,
     because="the BatchNormalization scales and shifts each channel by constants, which the operators before it can do",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, op
-from trtnorm_cli.rewrite.rule import Match, NewTensors, Reach, Rule
+from trtnorm_cli.rewrite.rule import Match, NewTensors, Extent, Rule
 from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
@@ -48,7 +48,7 @@ def _given(m: Match) -> Affine | str:
         return str(reason)
 
 
-def reach(m: Match) -> Reach | str | None:
+def extent(m: Match) -> Extent | str | None:
     """operators before it can take all of it, and none has to be added."""
     given, search, data = _given(m), UpstreamSearch(m), data_of(m.site, m.surgery)
     assert isinstance(given, Affine), "the constant is per channel"
@@ -59,12 +59,12 @@ def reach(m: Match) -> Reach | str | None:
         require_cheap_copies(found.operations())
     except Refused as reason:
         return str(reason) if search.met_weights else None
-    return found.reach() if found.more == 0 else None
+    return found.extent() if found.more == 0 else None
 
 
 def folded(m: Match) -> NewTensors:
-    assert m.reach is not None, "the rule has a reach"
-    return m.reach.plan.replacement()
+    assert m.extent is not None, "the rule has an extent"
+    return m.extent.plan.replacement()
 
 
 RULE = Rule(
@@ -72,7 +72,7 @@ RULE = Rule(
     pattern=op(ARITHMETIC, Var("a"), Var("b"), name="arithmetic"),
     preconditions=(constant_is_per_channel,),
     concerns=concerns,
-    reach=reach,
+    extent=extent,
     replacement=folded,
     optional=lambda m: True,
     because="the weights before it can hold what it multiplies with or adds",

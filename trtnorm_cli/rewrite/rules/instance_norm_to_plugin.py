@@ -23,7 +23,7 @@ from trtnorm_cli.onnx_model import plugin_functions as plugin
 from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
 from trtnorm_cli.profile.rewriting import INSTANCE_NORM_TO_PLUGIN
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
-from trtnorm_cli.rewrite.rule import Match, NewNode, Reach, Rule
+from trtnorm_cli.rewrite.rule import Match, NewNode, Extent, Rule
 
 if TYPE_CHECKING:
     from trtnorm_cli.rewrite.rule import Node
@@ -97,14 +97,14 @@ def epsilon_is_a_float(m: Match) -> str | None:
     return None if isinstance(value, float) else f"epsilon of {describe(m.node(NORM))} is {value!r}, not a float"
 
 
-def a_following_activation(m: Match) -> Reach | str | None:
+def a_following_activation(m: Match) -> Extent | str | None:
     """a Relu or LeakyRelu goes into the node when it alone reads what the normalization makes."""
     norm = m.node(NORM)
     activation = _activation(m, norm)
     if activation is None:
-        return Reach(norm, (norm,), (), plan=None)
+        return Extent(norm, (norm,), (), plan=None)
     slope = 0.0 if activation.op == "Relu" else float(activation.attrs.get("alpha", _DEFAULT_ALPHA))
-    return Reach(activation, (activation, norm), (), plan=slope)
+    return Extent(activation, (activation, norm), (), plan=slope)
 
 
 def _activation(m: Match, norm: Node) -> Node | None:
@@ -122,8 +122,8 @@ def _held_by_float32(value: np.ndarray) -> bool:
 
 
 def plugin_node(m: Match) -> NewNode:
-    assert m.reach is not None
-    norm, slope = m.node(NORM), m.reach.plan
+    assert m.extent is not None
+    norm, slope = m.node(NORM), m.extent.plan
     by_attributes = m.opset >= plugin.ATTRIBUTES_SINCE
     no_activation = 0.0 if by_attributes else 1.0
     attrs = {
@@ -158,5 +158,5 @@ RULE = Rule(
     replacement=plugin_node,
     warning=warning,
     because="the build profile asks for TensorRT's plugin (instance_norm: plugin)",
-    reach=a_following_activation,
+    extent=a_following_activation,
 )

@@ -20,7 +20,7 @@ from trtnorm_cli.rewrite.norms.conditions import (
 )
 from trtnorm_cli.rewrite.norms.emission import Emission
 from trtnorm_cli.rewrite.norms.kinds import LAYER
-from trtnorm_cli.rewrite.norms.matching import LAST_NODE, composition_at, in_place_of, reach_of
+from trtnorm_cli.rewrite.norms.matching import LAST_NODE, composition_at, in_place_of, extent_of
 from trtnorm_cli.rewrite.norms.surroundings import (
     CONVOLUTIONS,
     is_made_by_a_convolution,
@@ -28,7 +28,7 @@ from trtnorm_cli.rewrite.norms.surroundings import (
     is_transposed_behind,
     readers_of,
 )
-from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
+from trtnorm_cli.rewrite.rule import Match, Extent, Replacement, Rule
 
 
 def _is_channels_first(composition: Composition) -> bool:
@@ -58,15 +58,15 @@ def another_layout_is_wanted(m: Match) -> str | None:
     return None
 
 
-def reach(m: Match) -> Reach | str | None:
+def extent(m: Match) -> Extent | str | None:
     """a normalization over axis 1 of data of rank 3 or more is written in elementary operators."""
     composition = mine(m)
-    return None if composition is None else reach_of(m, composition, composition)
+    return None if composition is None else extent_of(m, composition, composition)
 
 
 def transposed(m: Match) -> Replacement:
     composition = composition_at(m)
-    assert composition is not None, "reach found it"
+    assert composition is not None, "extent found it"
     emission = Emission.of(m, composition)
     rank = emission.rank
     there, back = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
@@ -87,7 +87,7 @@ RULE = Rule(
         another_layout_is_wanted,
     ),
     replacement=transposed,
-    reach=reach,
+    extent=extent,
     optional=lambda m: mine(m) is not None,
     because="a normalization over the last axis takes TensorRT fewer kernels",
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Reach, Rule
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Extent, Rule
 from trtnorm_cli.rewrite.scale_shift.affine import Refused
 from trtnorm_cli.rewrite.scale_shift.chain import is_link, links_before
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
@@ -85,7 +85,7 @@ def both_operands_are_used_here_alone(m: Match) -> str | None:
     return None
 
 
-def reach(m: Match) -> Reach | str | None:
+def extent(m: Match) -> Extent | str | None:
     """both read one tensor, and the kernel of one convolution covers the other branch."""
     first, second = (tensor.inputs[0] for tensor in m.site.inputs)
     if not _is_convolution(first, m.surgery):
@@ -106,7 +106,7 @@ def _convolution(m: Match, node: Node) -> Convolution:
     return Convolution(operation, weight, bias, window_of(operation, tuple(int(size) for size in weight.shape[2:])))
 
 
-def _with_convolution(m: Match, one: Convolution, other: Convolution) -> Reach | None:
+def _with_convolution(m: Match, one: Convolution, other: Convolution) -> Extent | None:
     if one.data is not other.data:
         return None
     for main, side in ((one, other), (other, one)):
@@ -116,17 +116,17 @@ def _with_convolution(m: Match, one: Convolution, other: Convolution) -> Reach |
             weight = np.zeros(main.weight.shape)
             covered: Any = (slice(None), slice(None), *np.ix_(*places))
             weight[covered] = side.weight.astype(np.float64)
-            return _reach(m, Merge(main, weight, side.bias, *_signs(m, main)), (side.operation.node,))
+            return _extent(m, Merge(main, weight, side.bias, *_signs(m, main)), (side.operation.node,))
     raise Refused(f"the kernels of {one.operation.name} and {other.operation.name} do not cover each other")
 
 
-def _with_scale_shift(m: Match, main: Convolution, last: Node) -> Reach | None:
+def _with_scale_shift(m: Match, main: Convolution, last: Node) -> Extent | None:
     links, data, meaning = links_before(m, last)
     if data is not main.data:
         return None
     scale, shift = meaning.vector(1, main.weight.shape[0], main.operation.name)
     weight = _diagonal(main, scale)
-    return _reach(m, Merge(main, weight, shift if meaning.shifts else None, *_signs(m, main)), links)
+    return _extent(m, Merge(main, weight, shift if meaning.shifts else None, *_signs(m, main)), links)
 
 
 def _signs(m: Match, main: Convolution) -> tuple[float, float]:
@@ -151,7 +151,7 @@ def _diagonal(main: Convolution, scale: np.ndarray) -> np.ndarray:
     return weight
 
 
-def _reach(m: Match, merge: Merge, others: tuple[Node, ...]) -> Reach:
+def _extent(m: Match, merge: Merge, others: tuple[Node, ...]) -> Extent:
     operation, dtype, bias = merge.main.operation, merge.main.weight.dtype, merge.merged_bias()
     require_representable(operation, merge.merged_weight(), dtype, "the merged weight")
     if bias is not None:
@@ -160,12 +160,12 @@ def _reach(m: Match, merge: Merge, others: tuple[Node, ...]) -> Reach:
     if not all(m.borders.are_together(node, m.site) for node in nodes):
         raise Refused(f"{describe(operation.node)} belongs to an outer graph")
     ordered = sorted(nodes, key=lambda node: m.borders.positions[id(node)], reverse=True)
-    return Reach(m.site, tuple(ordered), (), merge)
+    return Extent(m.site, tuple(ordered), (), merge)
 
 
 def merged(m: Match) -> NewNode:
-    assert m.reach is not None, "the rule has a reach"
-    merge: Merge = m.reach.plan
+    assert m.extent is not None, "the rule has an extent"
+    merge: Merge = m.extent.plan
     conv, dtype, bias = merge.main.operation.node, merge.main.weight.dtype, merge.merged_bias()
     weight = NewConstant("weight", merge.merged_weight().astype(dtype))
     tail = () if bias is None else (NewConstant("bias", bias.astype(dtype)),)
@@ -177,7 +177,7 @@ RULE = Rule(
     pattern=op(("Add", "Sub", "Sum"), Var("a"), Var("b"), name="sum"),
     preconditions=(both_operands_are_used_here_alone,),
     concerns=concerns,
-    reach=reach,
+    extent=extent,
     replacement=merged,
     optional=lambda m: True,
     because="both branches are linear in one tensor, so their weights add up",

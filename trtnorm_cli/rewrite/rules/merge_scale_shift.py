@@ -16,7 +16,7 @@ import numpy as np
 
 from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op, optional
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Reach, Rule
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Extent, Rule
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.chain import is_link, link_data, links_before, meaning_of, norm_match
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
@@ -75,15 +75,15 @@ def read_chain(m: Match) -> Chain | None:
     return chain if fits and chain.needed < effective else None
 
 
-def reach(m: Match) -> Reach | str | None:
+def extent(m: Match) -> Extent | str | None:
     """fewer nodes do the same as the chain."""
     chain = read_chain(m)
-    return None if chain is None else Reach(m.site, chain.nodes, (), chain)
+    return None if chain is None else Extent(m.site, chain.nodes, (), chain)
 
 
 def merged(m: Match) -> NewNode:
-    assert m.reach is not None, "the rule has a reach"
-    chain: Chain = m.reach.plan
+    assert m.extent is not None, "the rule has an extent"
+    chain: Chain = m.extent.plan
     if chain.norm is not None:
         return _batchnorm(chain, chain.norm)
     dtype, result = _dtype(m, chain), None
@@ -121,7 +121,7 @@ RULE = Rule(
     pattern=op(("BatchNormalization", *ARITHMETIC), Var("a"), Var("b"), *(optional(Var(name)) for name in "cde"), name="last"),
     preconditions=(values_are_representable,),
     concerns=concerns,
-    reach=reach,
+    extent=extent,
     replacement=merged,
     optional=lambda m: True,
     because="scales and shifts by constants that follow each other are one scale and shift",

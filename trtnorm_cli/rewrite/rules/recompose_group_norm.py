@@ -18,11 +18,11 @@ from trtnorm_cli.rewrite.norms.matching import (
     in_place_of,
     inner_parameters,
     parameters_of_node,
-    reach_of,
+    extent_of,
     runtime_parameters,
 )
 from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
-from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
+from trtnorm_cli.rewrite.rule import Match, Extent, Replacement, Rule
 
 mine = about(lambda composition: composition.kind == GROUP)
 is_the_formula = formula_is_exact(mine)
@@ -66,7 +66,7 @@ def a_convolution_is_near(m: Match) -> str | None:
     return "no convolution is next to it, and TensorRT fuses it with other operators as it is"
 
 
-def reach(m: Match) -> Reach | str | None:
+def extent(m: Match) -> Extent | str | None:
     """a GroupNorm is written in pieces, and in others than those that TensorRT compiles best."""
     composition = mine(m)
     blocks = None if composition is None else blocks_of(composition)
@@ -76,7 +76,7 @@ def reach(m: Match) -> Reach | str | None:
         return "it is written along rows, which TensorRT compiles to the fewest kernels"
     if blocks.is_native and not _goes_in_rows(m, blocks):
         return "an InstanceNormalization is in its middle, the form with the fewest kernels for groups of that size"
-    return reach_of(m, composition, blocks)
+    return extent_of(m, composition, blocks)
 
 
 def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
@@ -87,8 +87,8 @@ def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
 
 
 def recomposed(m: Match) -> Replacement:
-    assert m.reach is not None, "the rule has a reach"
-    blocks: Blocks = m.reach.plan
+    assert m.extent is not None, "the rule has an extent"
+    blocks: Blocks = m.extent.plan
     return in_place_of(m, blocks.composition, in_rows(m, blocks) if _goes_in_rows(m, blocks) else native(m, blocks))
 
 
@@ -104,7 +104,7 @@ RULE = Rule(
         a_convolution_is_near,
     ),
     replacement=recomposed,
-    reach=reach,
+    extent=extent,
     optional=lambda m: mine(m) is not None,
     because="in this form it takes TensorRT fewer kernels",
 )

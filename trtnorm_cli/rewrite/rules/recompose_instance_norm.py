@@ -20,10 +20,10 @@ from trtnorm_cli.rewrite.norms.conditions import (
     type_is_taken,
 )
 from trtnorm_cli.rewrite.norms.kinds import INSTANCE
-from trtnorm_cli.rewrite.norms.matching import LAST_NODE, in_place_of, parameters_of_node, reach_of
+from trtnorm_cli.rewrite.norms.matching import LAST_NODE, in_place_of, parameters_of_node, extent_of
 from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
 from trtnorm_cli.rewrite.pattern import describe
-from trtnorm_cli.rewrite.rule import Match, Reach, Replacement, Rule
+from trtnorm_cli.rewrite.rule import Match, Extent, Replacement, Rule
 
 mine = about(lambda composition: composition.kind == INSTANCE)
 is_the_formula = formula_is_exact(mine)
@@ -71,19 +71,19 @@ def a_convolution_is_near(m: Match) -> str | None:
     return "no convolution is next to it, and TensorRT fuses it with other operators as it is"
 
 
-def reach(m: Match) -> Reach | str | None:
+def extent(m: Match) -> Extent | str | None:
     """an InstanceNorm is written in pieces, and in others than those that TensorRT compiles best."""
     composition = mine(m)
     blocks = None if composition is None else blocks_of(composition)
     if composition is None or blocks is None:
         return None
     if m.settings.instance_norm.of(describe(m.site)) == "plugin":
-        return "an InstanceNormalization does it already" if blocks.is_native else reach_of(m, composition, blocks)
+        return "an InstanceNormalization does it already" if blocks.is_native else extent_of(m, composition, blocks)
     if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
         return "it is written along rows, which TensorRT compiles to the fewest kernels"
     if blocks.is_native and not _goes_in_rows(m, blocks):
         return "an InstanceNormalization does it, the form with the fewest kernels for planes of that size"
-    return reach_of(m, composition, blocks)
+    return extent_of(m, composition, blocks)
 
 
 def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
@@ -92,8 +92,8 @@ def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
 
 
 def recomposed(m: Match) -> Replacement:
-    assert m.reach is not None, "the rule has a reach"
-    blocks: Blocks = m.reach.plan
+    assert m.extent is not None, "the rule has an extent"
+    blocks: Blocks = m.extent.plan
     # A plugin takes the place of a node.
     wants_node = m.settings.instance_norm.of(describe(m.site)) == "plugin" or not _goes_in_rows(m, blocks)
     return in_place_of(m, blocks.composition, native(m, blocks) if wants_node else in_rows(m, blocks))
@@ -113,7 +113,7 @@ RULE = Rule(
         a_convolution_is_near,
     ),
     replacement=recomposed,
-    reach=reach,
+    extent=extent,
     optional=lambda m: mine(m) is not None,
     because="in this form it takes TensorRT fewer kernels",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
-from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutput, NewTensors, Reach
+from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutput, NewTensors, Extent
 from trtnorm_cli.rewrite.scale_shift.absorb_input import absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
@@ -37,14 +37,14 @@ class Downstream:
         """How many nodes are added, the site that goes away not counted."""
         return sum(step.more for step in self.steps.values())
 
-    def reach(self) -> Reach:
+    def extent(self) -> Extent:
         """The nodes that are replaced, the site among them. Its root is the last of them that runs."""
         positions = self.match.borders.positions
         nodes = [self.match.root, *(node for step in self.steps.values() for node in step.nodes)]
         ordered = sorted(nodes, key=lambda node: positions[id(node)], reverse=True)
         last = max(self.kept, key=lambda tensor: positions[id(tensor.inputs[0])])
         others = tuple(tensor for tensor in self.kept if tensor is not last)
-        return Reach(last.inputs[0], tuple(ordered), others, self, output=last)
+        return Extent(last.inputs[0], tuple(ordered), others, self, output=last)
 
     def replacement(self) -> NewTensors:
         """The operators again, with what they took in their weights."""

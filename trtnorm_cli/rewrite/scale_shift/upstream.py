@@ -18,7 +18,7 @@ import onnx
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutput, NewTensors, Reach
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutput, NewTensors, Extent
 from trtnorm_cli.rewrite.scale_shift.absorb_output import WEIGHTED, absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, identity
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
@@ -62,12 +62,12 @@ class Upstream:
         """The operators that take a part of the scale and shift."""
         return [Operation(step.node, self.match) for step in self.steps.values() if step.absorbs]
 
-    def reach(self) -> Reach:
+    def extent(self) -> Extent:
         """The nodes that are replaced, the site among them."""
         site, borders = self.match.root, self.match.borders
         nodes = [site, *(step.node for step in self.steps.values())]
         ordered = sorted(nodes, key=lambda node: borders.positions[id(node)], reverse=True)
-        return Reach(site, tuple(ordered), tuple(self.kept), self)
+        return Extent(site, tuple(ordered), tuple(self.kept), self)
 
     def replacement(self) -> NewTensors:
         """The operators again, with what they took in their weights."""
