@@ -34,7 +34,7 @@ from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import make_manifest
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.plugin_request import require_plugins_can_be, with_plugins
-from trtnorm_cli.tensorrt.preflight import require_settings, settings_of
+from trtnorm_cli.tensorrt.preflight import builder_settings, require_settings
 from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
 from trtnorm_cli.tensorrt.reproducible import require_reproducible
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult, ShapeTriple
@@ -251,7 +251,9 @@ def _require_compared(comparison: Comparison) -> None:
         )
 
 
-def _why_more(session: RewritingSession, rewriting: Rewriting, result: BuildResult, before: dict[str, Any] | None) -> str | None:
+def _why_more(
+    session: RewritingSession, rewriting: Rewriting, result: BuildResult, before: dict[str, Any] | None
+) -> str | None:
     """Why it still does in the end; None where it does not."""
     if before is None or not _is_worse(result, before):
         return None
@@ -288,7 +290,7 @@ def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple
     for profile in prepared.fitted.profiles if dynamic or has_values else ():
         shapes = {**{name: profile.shapes[name] for name in dynamic}, **profile.values}
         profiles.append({name: (s.min, s.opt, s.max) for name, s in shapes.items()})
-    settings = settings_of(prepared.profile)
+    settings = builder_settings(prepared.profile)
     if "timing_cache" in settings and prepared.profile_path is not None:  # relative to the file that names it
         settings["timing_cache"] = str(prepared.profile_path.parent.absolute() / settings["timing_cache"])
     return tuple(profiles), settings

@@ -8,12 +8,12 @@ from pydantic import BaseModel, ValidationError
 from trtnorm_cli.profile import model
 from trtnorm_cli.profile.messages import DISTRIBUTIONS, SECTIONS
 from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange, json_schema
-from trtnorm_cli.profile.ranges import Settings
+from trtnorm_cli.profile.ranges import ProfileSection
 
 
 def settings_models() -> list[type[BaseModel]]:
     models = [value for value in vars(model).values() if isinstance(value, type) and issubclass(value, BaseModel)]
-    return [cls for cls in models if cls.__module__.startswith("trtnorm_cli.profile.") and cls is not Settings]
+    return [cls for cls in models if cls.__module__.startswith("trtnorm_cli.profile.") and cls is not ProfileSection]
 
 
 def test_every_model_has_its_place_in_the_messages() -> None:

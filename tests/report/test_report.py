@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
-from trtnorm_cli.onnx_model.normalization import normalizations
+from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.report import progress
 from trtnorm_cli.report.build import _check_text, _profile_text
 from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table

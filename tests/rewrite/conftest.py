@@ -12,8 +12,8 @@ from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.meaning import tolerant_types
-from trtnorm_cli.rewrite.proof.check import Judge
+from trtnorm_cli.rewrite.ambiguities import tolerant_types
+from trtnorm_cli.rewrite.proof.check import Prover
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import RULES
@@ -56,7 +56,7 @@ def runner() -> Iterator[OrtRunner]:
 def rewrite(runner: OrtRunner) -> Rewrite:
     """Apply rules to a model that needs no cleaning, with the real check.
 
-    ``tolerant`` infers shapes behind invalid normalizations too, as is done where the meaning of a model is settled.
+    ``tolerant`` infers shapes behind invalid normalizations too, as is done where ambiguities are resolved.
     """
 
     def apply(
@@ -71,7 +71,7 @@ def rewrite(runner: OrtRunner) -> Rewrite:
         typed = onnx.shape_inference.infer_shapes(model)
         surgery = open_model(typed, folder)
         types, pinned = tolerant_types(typed, pins) if tolerant else (declared_types(typed), check_types(typed, pins))
-        outcome = driver.apply(surgery, rules, types, Judge(runner, pinned), settings)
+        outcome = driver.apply(surgery, rules, types, Prover(runner, pinned), settings)
         # What is undone is a defect of a rule: only tests that plant one expect it.
         assert [u for u in outcome.undone if not may_be_undone] == []
         result = surgery.close() if outcome.changes else typed
@@ -87,7 +87,7 @@ def rewrite_once(runner: OrtRunner) -> Callable[[onnx.ModelProto, Rule], onnx.Mo
     def apply(model: onnx.ModelProto, rule: Rule) -> onnx.ModelProto:
         typed = onnx.shape_inference.infer_shapes(model)
         surgery = open_model(typed, None)
-        outcome = driver.apply(surgery, (rule,), declared_types(typed), Judge(runner, check_types(typed, None)))
+        outcome = driver.apply(surgery, (rule,), declared_types(typed), Prover(runner, check_types(typed, None)))
         assert [change.rule for change in outcome.changes] == [rule.name], outcome
         return surgery.close()
 

@@ -42,14 +42,14 @@ def opened(graph: str, opset: int = 17):
     return open_model(onnx.shape_inference.infer_shapes(parse(graph, WEIGHTS, opset=opset)), None)
 
 
-def planned(graph: str, *rules: Rule, opset: int = 17) -> driver.Plan:
+def planned(graph: str, *rules: Rule, opset: int = 17) -> driver.RewritePlan:
     surgery = opened(graph, opset)
     return driver.plan(surgery, rules, declared_types(surgery.source))
 
 
-def applied(graph: str, *rules: Rule, judge=agree):
+def applied(graph: str, *rules: Rule, prove=agree):
     surgery = opened(graph)
-    outcome = driver.apply(surgery, rules, declared_types(surgery.source), judge)
+    outcome = driver.apply(surgery, rules, declared_types(surgery.source), prove)
     return outcome, surgery.close()
 
 
@@ -148,7 +148,7 @@ def test_preconditions_are_asked_in_order_until_one_refuses():
 
 
 def test_a_node_of_another_operator_is_not_worth_a_refusal():
-    assert planned("g (float[4] a) => (float[4] y) { y = Abs(a) }", RELU) == driver.Plan((), ())
+    assert planned("g (float[4] a) => (float[4] y) { y = Abs(a) }", RELU) == driver.RewritePlan((), ())
 
 
 def test_a_replacement_takes_the_place_and_the_output():
@@ -196,7 +196,7 @@ def test_a_failed_check_leaves_the_graph_and_is_not_repeated():
         return verdict(match.output.name == "y", "differs")
 
     graph = "g (float[4] a) => (float[4] y, float[4] z) { y = Relu(a) z = Relu(a) }"
-    outcome, result = applied(graph, RELU, judge=disagree)
+    outcome, result = applied(graph, RELU, prove=disagree)
     assert asked == ["y", "z"]
     assert [change.node for change in outcome.changes] == ["Relu -> y"]
     assert [(change.node, change.check.reason) for change in outcome.failed] == [("Relu -> z", "differs")]
@@ -207,7 +207,7 @@ def test_after_a_failed_check_the_next_rule_is_tried():
     """When it takes the node, the model is right without the change that failed, and nothing has to be refused."""
     other = replace(RELU, name="other")
     outcome, _ = applied(
-        "g (float[4] a) => (float[4] y) { y = Relu(a) }", RELU, other, judge=lambda m, r: verdict(m.rule.name == "other", "off")
+        "g (float[4] a) => (float[4] y) { y = Relu(a) }", RELU, other, prove=lambda m, r: verdict(m.rule.name == "other", "off")
     )
     assert outcome.failed == []
     assert outcome.undone == [Undone("relu", "Relu -> y", "off", "y")]
@@ -234,13 +234,13 @@ def unable(match, realised):
     return verdict(True)
 
 
-@pytest.mark.parametrize(("judge", "reason"), [
+@pytest.mark.parametrize(("prove", "reason"), [
     (lambda m, r: verdict(m.output.name != "y", "differs"), "differs"),
     (unable, "the change cannot be proved: the original cannot be evaluated"),
     (broken_judge, "IndexError: list index out of range"),
 ])  # fmt: skip
-def test_an_optional_change_that_cannot_be_made_is_undone(judge, reason):
-    outcome, result = applied(TWO, CAN_DO_WITHOUT, judge=judge)
+def test_an_optional_change_that_cannot_be_made_is_undone(prove, reason):
+    outcome, result = applied(TWO, CAN_DO_WITHOUT, prove=prove)
     assert outcome.failed == []
     (undone,) = outcome.undone
     assert (undone.rule, undone.node, undone.tensor) == ("relu", "Relu -> y", "y")
@@ -292,7 +292,7 @@ def test_what_cannot_be_proved_is_refused_and_not_a_failure():
     def unable(match, realised):
         raise Unprovable("the original cannot be evaluated")
 
-    outcome, result = applied("g (float[4] a) => (float[4] y) { y = Relu(a) }", RELU, judge=unable)
+    outcome, result = applied("g (float[4] a) => (float[4] y) { y = Relu(a) }", RELU, prove=unable)
     assert outcome.changes == outcome.failed == []
     assert outcome.rejections == (
         Rejection("relu", "Relu -> y", "the change cannot be proved: the original cannot be evaluated"),

@@ -7,7 +7,7 @@ import pytest
 from tests.models import parse, random
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite.pattern import (
-    Bound,
+    Bindings,
     Const,
     Mismatch,
     Var,
@@ -34,15 +34,15 @@ def fit(pattern, graph: str, node: int = -1):
 
 
 def test_names_are_bound():
-    bound = fit(ADD_MUL, "g (float[4] a) => (float[4] y) { m = Mul(a, w) y = Add(m, v) }")
-    assert isinstance(bound, Bound)
-    assert {name: tensor.name for name, tensor in bound.tensors.items()} == {"x": "a", "k": "w", "c": "v"}
-    assert list(bound.nodes) == ["add", "mul"]
+    bindings = fit(ADD_MUL, "g (float[4] a) => (float[4] y) { m = Mul(a, w) y = Add(m, v) }")
+    assert isinstance(bindings, Bindings)
+    assert {name: tensor.name for name, tensor in bindings.tensors.items()} == {"x": "a", "k": "w", "c": "v"}
+    assert list(bindings.nodes) == ["add", "mul"]
 
 
 def test_a_constant_node_is_a_constant():
-    bound = fit(ADD_MUL, "g (float[4] a) => (float[4] y) { k = Constant <value_float=2.0>() m = Mul(a, k) y = Add(m, v) }")
-    assert isinstance(bound, Bound)
+    bindings = fit(ADD_MUL, "g (float[4] a) => (float[4] y) { k = Constant <value_float=2.0>() m = Mul(a, k) y = Add(m, v) }")
+    assert isinstance(bindings, Bindings)
 
 
 @pytest.mark.parametrize(("graph", "reason"), [
@@ -70,9 +70,9 @@ CLIP = op("Clip", Var("x"), optional(Const("low")), optional(op("Neg", Const("n"
     ('a, w, ""', "w", None),
 ])  # fmt: skip
 def test_optional_inputs(arguments, low, n):
-    bound = fit(CLIP, f"g (float[4] a) => (float[4] y) {{ h = Neg(v) y = Clip({arguments}) }}")
-    assert isinstance(bound, Bound)
-    assert {name: tensor and tensor.name for name, tensor in bound.tensors.items()} == {"x": "a", "low": low, "n": n}
+    bindings = fit(CLIP, f"g (float[4] a) => (float[4] y) {{ h = Neg(v) y = Clip({arguments}) }}")
+    assert isinstance(bindings, Bindings)
+    assert {name: tensor and tensor.name for name, tensor in bindings.tensors.items()} == {"x": "a", "low": low, "n": n}
 
 
 def test_an_optional_input_of_the_wrong_kind_is_a_mismatch():
@@ -84,7 +84,7 @@ def test_several_operators_may_serve():
     pattern = op(("Add", "Sub"), Var("x"), Const("c"), name="sum")
     for operator, fits in (("Add", True), ("Sub", True), ("Mul", False)):
         found = fit(pattern, f"g (float[4] a) => (float[4] y) {{ y = {operator}(a, w) }}")
-        assert isinstance(found, Bound) is fits
+        assert isinstance(found, Bindings) is fits
 
 
 def test_another_domain_is_another_operator():
@@ -113,18 +113,18 @@ TILED = op("Add", either(op("Tile", Const("k"), Var("n"), name="tile"), Const("k
 
 def test_one_of_several_spellings():
     for before, nodes in (("t = Tile(w, v) y = Add(t, a)", ["add", "tile"]), ("y = Add(w, a)", ["add"])):
-        bound = fit(TILED, f"g (float[4] a) => (float[4] y) {{ {before} }}")
-        assert isinstance(bound, Bound)
-        assert list(bound.nodes) == nodes
-        assert bound.tensors["k"].name == "w"
+        bindings = fit(TILED, f"g (float[4] a) => (float[4] y) {{ {before} }}")
+        assert isinstance(bindings, Bindings)
+        assert list(bindings.nodes) == nodes
+        assert bindings.tensors["k"].name == "w"
 
 
 def test_a_spelling_that_does_not_fit_leaves_no_names_behind():
     half = op("Add", either(op("Tile", Var("k"), Const("n"), name="tile"), Var("other")), Var("x"), name="add")
-    bound = fit(half, "g (float[4] a, float[4] n) => (float[4] y) { t = Tile(w, n) y = Add(t, a) }")
-    assert isinstance(bound, Bound)
-    assert set(bound.tensors) == {"other", "x"}
-    assert list(bound.nodes) == ["add"]
+    bindings = fit(half, "g (float[4] a, float[4] n) => (float[4] y) { t = Tile(w, n) y = Add(t, a) }")
+    assert isinstance(bindings, Bindings)
+    assert set(bindings.tensors) == {"other", "x"}
+    assert list(bindings.nodes) == ["add"]
 
 
 def test_every_spelling_says_why_it_does_not_fit():
@@ -137,9 +137,9 @@ def test_every_spelling_says_why_it_does_not_fit():
 
 def test_names_of_an_input_left_out_are_those_of_every_spelling():
     pattern = op("Clip", Var("x"), optional(either(op("Neg", Var("a"), name="neg"), Const("b"))), name="clip")
-    bound = fit(pattern, "g (float[4] x) => (float[4] y) { y = Clip(x) }")
-    assert isinstance(bound, Bound)
-    assert bound.tensors == {"x": bound.tensors["x"], "a": None, "b": None}
+    bindings = fit(pattern, "g (float[4] x) => (float[4] y) { y = Clip(x) }")
+    assert isinstance(bindings, Bindings)
+    assert bindings.tensors == {"x": bindings.tensors["x"], "a": None, "b": None}
 
 
 def test_what_feeds_a_node():

@@ -34,9 +34,9 @@ def rule(old: str, new: str, optional: bool = False, name: str = "") -> Rule:
     return replace(made, optional=lambda m: True) if optional else made
 
 
-def steadily(graph: str, *rules: Rule, judge=lambda m, r: verdict(True)):
+def steadily(graph: str, *rules: Rule, prove=lambda m, r: verdict(True)):
     model = onnx.shape_inference.infer_shapes(parse(graph))
-    surgery, outcome = apply_steadily(lambda: open_model(model, None), rules, declared_types(model), judge, RewriteSettings())
+    surgery, outcome = apply_steadily(lambda: open_model(model, None), rules, declared_types(model), prove, RewriteSettings())
     return outcome, text(surgery.close())
 
 
@@ -50,7 +50,7 @@ CHAIN = "g (float[4] a) => (float[4] y) { b = Relu(a) y = Neg(b) }"
 def test_what_fails_leaves_no_trace():
     """The rule behind the one that fails finds the graph as the first rule would have left it untouched."""
     outcome, made = steadily(
-        CHAIN, rule("Relu", "Abs", optional=True), rule("Neg", "Exp", optional=True), judge=fails("relu-abs")
+        CHAIN, rule("Relu", "Abs", optional=True), rule("Neg", "Exp", optional=True), prove=fails("relu-abs")
     )
     assert made == ["b = Relu(a)", "y = Exp(b)"]
     assert [(u.rule, u.node, u.reason) for u in outcome.undone] == [("relu-abs", "Relu -> b", "differs")]
@@ -58,7 +58,7 @@ def test_what_fails_leaves_no_trace():
 
 
 def test_another_rule_takes_the_place_of_one_that_is_needed_and_fails():
-    outcome, made = steadily(CHAIN, rule("Relu", "Abs"), rule("Relu", "Sin"), judge=fails("relu-abs"))
+    outcome, made = steadily(CHAIN, rule("Relu", "Abs"), rule("Relu", "Sin"), prove=fails("relu-abs"))
     assert made == ["b = Sin(a)", "y = Neg(b)"]
     assert outcome.failed == []
     assert [u.rule for u in outcome.undone] == ["relu-abs"]
@@ -67,7 +67,7 @@ def test_another_rule_takes_the_place_of_one_that_is_needed_and_fails():
 def test_a_needed_change_that_builds_upon_an_optional_one_is_planned_again_without_it():
     """Abs, which the optional rule made, cannot become Sin rightly; Relu itself can."""
     rules = (rule("Relu", "Abs", optional=True), rule("Abs", "Sin"), rule("Relu", "Cos"))
-    outcome, made = steadily(CHAIN, *rules, judge=fails("abs-sin"))
+    outcome, made = steadily(CHAIN, *rules, prove=fails("abs-sin"))
     assert made == ["b = Cos(a)", "y = Neg(b)"]
     assert outcome.failed == []
     (undone,) = outcome.undone
@@ -78,17 +78,17 @@ def test_a_needed_change_that_builds_upon_an_optional_one_is_planned_again_witho
 def test_a_needed_change_that_an_optional_one_elsewhere_spoils():
     """The check fails for something that the optional change did in front; nothing says so."""
 
-    def judge(match, realised):
+    def prove(match, realised):
         spoilt = match.rule.name == "neg-exp" and match.node("node").inputs[0].inputs[0].op == "Abs"
         return verdict(not spoilt, "differs")
 
-    outcome, made = steadily(CHAIN, rule("Relu", "Abs", optional=True), rule("Neg", "Exp"), judge=judge)
+    outcome, made = steadily(CHAIN, rule("Relu", "Abs", optional=True), rule("Neg", "Exp"), prove=prove)
     assert made == ["b = Relu(a)", "y = Exp(b)"]
     assert (outcome.failed, [u.rule for u in outcome.undone]) == ([], ["relu-abs"])
 
 
 def test_what_is_needed_and_fails_without_optional_changes_too_is_a_failure():
-    outcome, _ = steadily(CHAIN, rule("Relu", "Abs", optional=True), rule("Neg", "Exp"), judge=fails("neg-exp"))
+    outcome, _ = steadily(CHAIN, rule("Relu", "Abs", optional=True), rule("Neg", "Exp"), prove=fails("neg-exp"))
     assert [change.rule for change in outcome.failed] == ["neg-exp"]
 
 
@@ -123,7 +123,7 @@ def test_rounds_end_where_names_change_each_time():
         return NewNode("Mul", (inner, NewConstant("two", np.float32([2]))), role="double")
 
     needed = Rule("relu-mul", op("Relu", Var("x"), name="node"), (), renamed, "test")
-    outcome, made = steadily(CHAIN, needed, rule("Abs", "Sin", optional=True), judge=fails("abs-sin"))
+    outcome, made = steadily(CHAIN, needed, rule("Abs", "Sin", optional=True), prove=fails("abs-sin"))
     assert [line.split(" = ")[1].split("(")[0] for line in made] == ["Abs", "Mul", "Neg"]
     assert {u.rule for u in outcome.undone} == {"abs-sin"}
 

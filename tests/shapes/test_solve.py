@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trtnorm_cli.shapes.parse import parse_expression
-from trtnorm_cli.shapes.solve import Rule, solve
+from trtnorm_cli.shapes.solve import SizeRule, solve
 
 
 def solved(*conditions: str, symbol: str = "H", up_to: int = 3840, **fixed: int):
@@ -61,8 +61,8 @@ def test_a_multiple_to_suggest(condition, multiple):
 
 
 def test_the_rule_as_data():
-    assert solved("H % 8 == 3").rule() == Rule(8, (3,), 3, None)
-    assert solved("H == 9").rule() == Rule(1, (0,), 9, 9)
+    assert solved("H % 8 == 3").rule() == SizeRule(8, (3,), 3, None)
+    assert solved("H == 9").rule() == SizeRule(1, (0,), 9, 9)
 
 
 def test_a_division_by_zero_refuses_nothing():

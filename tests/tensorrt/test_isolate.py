@@ -16,12 +16,12 @@ from tests.models import operators, parse, random, saved
 from trtnorm_cli import pipeline
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import BuilderDied, UsageProblem
-from trtnorm_cli.tensorrt.isolate import Failure, Isolation, death_of, failure_of
+from trtnorm_cli.tensorrt.isolate import BuildFailure, Isolation, death_of, failure_of
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.request import BuildResult, TensorRTMessage
 
 SAFE = ("Relu", "Sigmoid", "Tanh", "Abs")
-BAD = Failure("build: bad")
+BAD = BuildFailure("build: bad")
 
 
 def chain(prefix: str, count: int, first: str, last: str) -> str:

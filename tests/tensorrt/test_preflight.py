@@ -15,7 +15,7 @@ from trtnorm_cli.errors import ProfileError, UsageProblem
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.tensorrt import facts
 from trtnorm_cli.tensorrt.facts import BackendFacts, ask_facts
-from trtnorm_cli.tensorrt.preflight import require_settings, setting_problems, settings_of, types_of
+from trtnorm_cli.tensorrt.preflight import builder_settings, require_settings, setting_problems, types_of
 
 CONV = parse("g (float[2, 2, 7, 7] x) => (float[] y) { [conv] c = Conv(x, w) y = Relu(c) }", {"w": random(4, 2, 3, 3)})
 RTX = BackendFacts("tensorrt-rtx", "1.4", ("targets", "tiling"), ("sm_75", "sm_80", "sm_86"), ())
@@ -23,7 +23,7 @@ FULL = BackendFacts("tensorrt", "10.3", ("hardware compatibility", "timing cache
 
 
 def problems(text: str, backend: BackendFacts, model: onnx.ModelProto = CONV) -> list[tuple[str, str, str]]:
-    settings = settings_of(parse_profile(f"builder: {text}"))
+    settings = builder_settings(parse_profile(f"builder: {text}"))
     found = setting_problems(settings, backend, model)
     assert all(problem.path[0] == "builder" for problem in found)
     return [(".".join(str(part) for part in problem.path[1:]), problem.message, problem.hint or "") for problem in found]

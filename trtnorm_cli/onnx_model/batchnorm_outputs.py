@@ -73,10 +73,10 @@ def _completed(outputs: list[str], further: tuple[str, ...], taken: set[str]) ->
     return [outputs[0], *(name or _fresh(f"{outputs[0]}_{what}", taken) for name, what in zip(given, further, strict=True))]
 
 
-def _fresh(wish: str, taken: set[str]) -> str:
-    name, number = wish, 1
+def _fresh(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 1
     while name in taken:
         number += 1
-        name = f"{wish}_{number}"
+        name = f"{wanted}_{number}"
     taken.add(name)
     return name

@@ -92,7 +92,7 @@ def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
 def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
     # onnx-ir and onnxscript take most of a second to import, which no other command should pay.
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
-    from trtnorm_cli.onnx_model.ir_model import close_model, open_model
+    from trtnorm_cli.onnx_model.ir_model import close_ir, open_ir
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
     from trtnorm_cli.onnx_model.operand_types import give_constants_the_type_of_the_data
     from trtnorm_cli.onnx_model.rotary_caches import expand_rotary_caches
@@ -109,7 +109,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
 
     counts: Counter[str] = Counter()
     notes: list[str] = list(_notes_on(model))
-    opened = open_model(model, base_dir)
+    opened = open_ir(model, base_dir)
     shapes: dict[ir.Value, ir.Shape] = {}
     with pinned_outputs(opened.model) as pins:
         read_plugins_natively(opened.model, {f.name for f in model.functions if is_own(f)}, counts)
@@ -130,7 +130,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
         give_constants_the_type_of_the_data(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)
     remove_dead_nodes(opened.model, counts)
-    result = close_model(opened, shapes)
+    result = close_ir(opened, shapes)
     notes += add_inferred_shapes(result, {value.name or "" for value in shapes})
     _require_no_new_objection(model, result, folding)
     counts.update(_counts_of_inputs(model))

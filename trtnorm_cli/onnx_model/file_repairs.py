@@ -274,12 +274,12 @@ def _replace(field: Any, messages: Iterable[Any]) -> None:
     field.extend(copies)
 
 
-def _free(wish: str, taken: set[str]) -> str:
+def _free(wanted: str, taken: set[str]) -> str:
     number = 2
-    while f"{wish}_{number}" in taken:
+    while f"{wanted}_{number}" in taken:
         number += 1
-    taken.add(f"{wish}_{number}")
-    return f"{wish}_{number}"
+    taken.add(f"{wanted}_{number}")
+    return f"{wanted}_{number}"
 
 
 def _label(node: onnx.NodeProto) -> str:

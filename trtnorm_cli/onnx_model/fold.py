@@ -18,7 +18,7 @@ import onnx_ir as ir
 import onnxscript.optimizer
 
 from trtnorm_cli.onnx_model.infer import sound_types
-from trtnorm_cli.onnx_model.normalization import PARAMETERS
+from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.static_dimensions import shapes_from_arithmetic, static_dimensions
 from trtnorm_cli.onnx_model.tidy import lift_constants, remove_identities
 

@@ -33,7 +33,7 @@ class WithheldTensor(ir.serde.TensorProtoTensor):
 
 
 @dataclass(frozen=True)
-class OpenedModel:
+class IrModel:
     """``model`` is a working copy of ``source`` that shares its large tensors; ``source`` is never changed.
 
     ``declared`` is what the file says of each tensor, and ``unnamed`` are the nodes that had no name.
@@ -56,7 +56,7 @@ class OpenedModel:
         return closed
 
 
-def open_model(source: onnx.ModelProto, base_dir: Path | None) -> OpenedModel:
+def open_ir(source: onnx.ModelProto, base_dir: Path | None) -> IrModel:
     """Open ``source``; external tensors are relative to ``base_dir``. Raises ``ModelError`` when one is missing."""
     large = {tensor.name: tensor for tensor in source.graph.initializer if tensor.ByteSize() > _WITHHELD_BYTES}
     model = ir.serde.deserialize_model(_working_copy(source, set(large)))
@@ -66,11 +66,11 @@ def open_model(source: onnx.ModelProto, base_dir: Path | None) -> OpenedModel:
     _connect_external_data(model, base_dir)
     declared = {value: (value.type, value.shape) for value in _values(model.graph)}
     unnamed = frozenset(node for node in model.graph.all_nodes() if not node.name)
-    return OpenedModel(source, model, declared, unnamed)
+    return IrModel(source, model, declared, unnamed)
 
 
-def close_model(opened: OpenedModel, shapes: dict[ir.Value, ir.Shape]) -> onnx.ModelProto:
-    """The working copy as a protobuf model in which withheld tensors are stubs (see ``OpenedModel.filled``).
+def close_ir(opened: IrModel, shapes: dict[ir.Value, ir.Shape]) -> onnx.ModelProto:
+    """The working copy as a protobuf model in which withheld tensors are stubs (see ``IrModel.filled``).
 
     It states the ``shapes``, and for other tensors what the source stated.
     """

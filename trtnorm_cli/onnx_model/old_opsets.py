@@ -97,9 +97,9 @@ class _Raised:
                 self._align(node, axis)
             self.model.graph.node.append(node)
 
-    def add_constant(self, wish: str, values: list[int] | list[float], dtype: type) -> str:
+    def add_constant(self, wanted: str, values: list[int] | list[float], dtype: type) -> str:
         """A new initializer; returns its name."""
-        name = self._fresh(wish)
+        name = self._fresh(wanted)
         tensor = numpy_helper.from_array(np.array(values, dtype), name)
         self.model.graph.initializer.append(tensor)
         if self.model.ir_version < _INITIALIZERS_ARE_NO_INPUTS:
@@ -133,11 +133,11 @@ class _Raised:
             self._ranks = {**found, **stated}
         return self._ranks.get(name)
 
-    def _fresh(self, wish: str) -> str:
-        name, number = wish, 1
+    def _fresh(self, wanted: str) -> str:
+        name, number = wanted, 1
         while name in self._names:
             number += 1
-            name = f"{wish}_{number}"
+            name = f"{wanted}_{number}"
         self._names.add(name)
         return name
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from trtnorm_cli.profile.dims import CORNERS
-from trtnorm_cli.profile.edits import Corners, Edit
+from trtnorm_cli.profile.edits import Corners, EntryEdit
 from trtnorm_cli.profile.fit import FittedProfile
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.evaluate import broken_somewhere
 from trtnorm_cli.shapes.expression import text_of
-from trtnorm_cli.shapes.solve import LegalSizes, Rule
+from trtnorm_cli.shapes.solve import LegalSizes, SizeRule
 
 # Between min and max this many values are tried one by one.
 _MOST_TRIED = 1 << 17
@@ -28,7 +28,7 @@ def conflict_problems(
     sizes: Mapping[str, Corners],
     broken: Sequence[Constraint],
     legal: Mapping[str, LegalSizes],
-    edits: Sequence[Edit] | None,
+    edits: Sequence[EntryEdit] | None,
     positions: Positions,
     several: bool,
 ) -> list[Problem]:
@@ -82,7 +82,7 @@ def _move(corner: str, value: int, legal: LegalSizes) -> str:
     return f"{value} → {' or '.join(known)}" if known else ""
 
 
-def _hint(edits: Sequence[Edit] | None, positions: Positions) -> str:
+def _hint(edits: Sequence[EntryEdit] | None, positions: Positions) -> str:
     if not edits:
         return "no sizes close to these fit; ask for sizes that the model was made for"
     return "\n".join(
@@ -111,7 +111,7 @@ def notes_between(
         yield f"profile {profile.name}: between min and max, {_relation(constraint)}"
 
 
-def _has_multiples(rule: Rule) -> bool:
+def _has_multiples(rule: SizeRule) -> bool:
     return rule.modulus > 1 and 0 in rule.residues
 
 

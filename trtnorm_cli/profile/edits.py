@@ -18,7 +18,7 @@ Entry = DimRange | ShapeRange | ValueRange
 
 
 @dataclass(frozen=True)
-class Edit:
+class EntryEdit:
     """``entry`` belongs at ``path`` of the file, in place of what is there."""
 
     path: KeyPath
@@ -39,7 +39,7 @@ def edits_for(
     inputs: Sequence[ModelInput],
     sizes: Mapping[str, Corners],
     multiples: Mapping[str, int],
-) -> list[Edit]:
+) -> list[EntryEdit]:
     """What to write in optimization profile ``index`` and the file's ``dims`` and ``values`` to get ``sizes``.
 
     ``multiples`` are those that a dimension should state. Entries that are as they should be are left out.
@@ -52,7 +52,7 @@ def edits_for(
     for name, entry in own.inputs.items():
         wanted = _shapes(by_name[name], entry.corners(), sizes)
         if wanted != entry.corners():
-            found.append(Edit((*path, "inputs", name), ShapeRange(min=wanted.min, opt=wanted.opt, max=wanted.max)))
+            found.append(EntryEdit((*path, "inputs", name), ShapeRange(min=wanted.min, opt=wanted.opt, max=wanted.max)))
     found += _value_edits(("values",), {n: v for n, v in profile.values.items() if n not in own.values}, sizes)
     return found + list(_value_edits((*path, "values"), own.values, sizes))
 
@@ -63,22 +63,22 @@ def _dim_edits(
     overridden: Iterable[str],
     sizes: Mapping[str, Corners],
     multiples: Mapping[str, int],
-) -> Iterable[Edit]:
+) -> Iterable[EntryEdit]:
     for name, entry in dims.items():
         if name in overridden or name not in sizes:
             continue
         low, opt, high = sizes[name]
         wanted = DimRange(min=low, opt=opt, max=high, multiple_of=multiples.get(name, entry.multiple_of))
         if (low, opt, high) != entry.corners():
-            yield Edit((*path, name), wanted)
+            yield EntryEdit((*path, name), wanted)
 
 
-def _value_edits(path: KeyPath, values: Mapping[str, ValueRange], sizes: Mapping[str, Corners]) -> Iterable[Edit]:
+def _value_edits(path: KeyPath, values: Mapping[str, ValueRange], sizes: Mapping[str, Corners]) -> Iterable[EntryEdit]:
     for name, entry in values.items():
         columns = [sizes[value_symbol(name, i)] for i in range(len(entry.min))]
         wanted = MinOptMax(*(tuple(column[corner] for column in columns) for corner in range(3)))
         if wanted != entry.corners():
-            yield Edit((*path, name), ValueRange(min=wanted.min, opt=wanted.opt, max=wanted.max))
+            yield EntryEdit((*path, name), ValueRange(min=wanted.min, opt=wanted.opt, max=wanted.max))
 
 
 def _shapes(model_input: ModelInput, now: MinOptMax, sizes: Mapping[str, Corners]) -> MinOptMax:
@@ -89,7 +89,7 @@ def _shapes(model_input: ModelInput, now: MinOptMax, sizes: Mapping[str, Corners
     return MinOptMax(*(tuple(row[corner] for row in rows) for corner in range(3)))
 
 
-def edited(profile: BuildProfile, edits: Iterable[Edit]) -> BuildProfile:
+def edited(profile: BuildProfile, edits: Iterable[EntryEdit]) -> BuildProfile:
     """The profile with ``edits`` made. Everything else, the positions in the file included, stays."""
     for edit in edits:
         profile = _replaced(profile, edit.path, edit.entry)

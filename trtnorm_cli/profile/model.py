@@ -24,7 +24,7 @@ from trtnorm_cli.profile.export_settings import ExportSettings
 from trtnorm_cli.profile.implementations import NormImplementation, implementation_problems
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.profile.problems import Problem, invalid
-from trtnorm_cli.profile.ranges import DimRange, Settings, ShapeRange, ValueRange
+from trtnorm_cli.profile.ranges import DimRange, ProfileSection, ShapeRange, ValueRange
 from trtnorm_cli.profile.rewriting import READINGS, Optimize, TrainingMode
 from trtnorm_cli.profile.scalars import (
     Bytes,
@@ -35,7 +35,7 @@ from trtnorm_cli.profile.scalars import (
 from trtnorm_cli.suggest import did_you_mean, listing
 
 
-class OptimizationProfile(Settings):
+class OptimizationProfile(ProfileSection):
     """One range of shapes that the engine serves: TensorRT's optimization profile."""
 
     name: str | None = Field(default=None, min_length=1, description="Unique; 'default' or 'profile<index>' otherwise.")
@@ -44,7 +44,7 @@ class OptimizationProfile(Settings):
     values: dict[str, ValueRange] = Field(default_factory=dict, description="Elements of inputs that hold sizes or settings.")
 
 
-class Normal(Settings):
+class Normal(ProfileSection):
     """Normally distributed values."""
 
     distribution: Literal["normal"]
@@ -52,7 +52,7 @@ class Normal(Settings):
     std: Positive = 1.0
 
 
-class Uniform(Settings):
+class Uniform(ProfileSection):
     """Uniform values, ``low`` <= x < ``high``."""
 
     distribution: Literal["uniform"]
@@ -66,7 +66,7 @@ class Uniform(Settings):
         return self
 
 
-class Integers(Settings):
+class Integers(ProfileSection):
     """Uniform integers, ``low`` <= n < ``below``."""
 
     distribution: Literal["integers"]
@@ -80,13 +80,13 @@ class Integers(Settings):
         return self
 
 
-class Ones(Settings):
+class Ones(ProfileSection):
     """Every element 1."""
 
     distribution: Literal["ones"]
 
 
-class Constant(Settings):
+class Constant(ProfileSection):
     """Every element ``value``."""
 
     distribution: Literal["constant"]
@@ -96,7 +96,7 @@ class Constant(Settings):
 InputData = Annotated[Normal | Uniform | Integers | Ones | Constant, Field(discriminator="distribution")]
 
 
-class Tolerance(Settings):
+class Tolerance(ProfileSection):
     """The largest error that passes; what is left out keeps the default of ``trtnorm compare``."""
 
     atol: NonNegative | None = Field(default=None, description="Absolute error.")
@@ -109,7 +109,7 @@ class Tolerance(Settings):
         return self
 
 
-class RuleSettings(Settings):
+class RuleSettings(ProfileSection):
     """Which rewrite rules run."""
 
     skip: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="Names of rules to leave out.")
@@ -142,7 +142,7 @@ def _uniquely_named(profiles: tuple[OptimizationProfile, ...]) -> tuple[Optimiza
     return profiles
 
 
-class BuildProfile(Settings):
+class BuildProfile(ProfileSection):
     """Everything that a build is told besides the model; the whole of a ``--profile`` file."""
 
     optimization_profiles: Annotated[tuple[OptimizationProfile, ...], Field(strict=False), AfterValidator(_uniquely_named)] = (

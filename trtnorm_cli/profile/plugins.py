@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from trtnorm_cli.onnx_model.normalization import PARAMETERS
+from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.profile.implementations import OPERATORS
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.problems import Problem

@@ -13,7 +13,7 @@ import onnx
 
 from trtnorm_cli.onnx_model.fixed_inputs import unread_inputs
 from trtnorm_cli.profile.conflicts import conflict_problems, notes_between
-from trtnorm_cli.profile.edits import Corners, Edit, edited, edits_for
+from trtnorm_cli.profile.edits import Corners, EntryEdit, edited, edits_for
 from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles, fit
 from trtnorm_cli.profile.memory import MemoryEstimate, estimate_memory, memory_problem
@@ -25,7 +25,7 @@ from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
-from trtnorm_cli.shapes.repair import legal_sizes, repaired
+from trtnorm_cli.shapes.repair import repaired, solve_each
 from trtnorm_cli.shapes.solve import LegalSizes, solve
 from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.shapes.tensor import SymbolicTensor
@@ -133,10 +133,10 @@ def _lows(fitted: FittedProfiles, inputs: Sequence[ModelInput]) -> dict[str, int
 
 def _conflicts(
     found: Propagation, profile: BuildProfile, fitted: FittedProfiles, inputs: Sequence[ModelInput]
-) -> tuple[list[Problem], list[Edit] | None]:
+) -> tuple[list[Problem], list[EntryEdit] | None]:
     """What does not fit, and the edits that make it fit; None where none were found."""
     problems: list[Problem] = []
-    edits: list[Edit] | None = []
+    edits: list[EntryEdit] | None = []
     for index, one in enumerate(fitted.profiles):
         sizes = sizes_of(one, inputs)
         conditions = [c.condition for c in found.constraints]
@@ -144,7 +144,7 @@ def _conflicts(
         broken = [c for c, values in zip(found.constraints, zip(*corners, strict=True), strict=True) if 0 in values]
         if not broken:
             continue
-        legal = legal_sizes(conditions, sizes)
+        legal = solve_each(conditions, sizes)
         better = repaired([*conditions, *_multiples(one)], sizes)
         own_edits = None if better is None else edits_for(profile, index, inputs, better, _new_multiples(legal, better, one))
         edits = (
@@ -174,11 +174,11 @@ def _new_multiples(legal: Mapping[str, LegalSizes], sizes: Mapping[str, Corners]
     return found
 
 
-def _described(edit: Edit, profile: BuildProfile) -> str:
+def _described(edit: EntryEdit, profile: BuildProfile) -> str:
     return edit.line(profile.positions)
 
 
 def _between(found: Propagation, profile: BuildProfile, fitted: FittedProfiles, inputs: Sequence[ModelInput]) -> Iterable[str]:
     for one in fitted.profiles:
         sizes = sizes_of(one, inputs)
-        yield from notes_between(one, sizes, found.constraints, legal_sizes([c.condition for c in found.constraints], sizes))
+        yield from notes_between(one, sizes, found.constraints, solve_each([c.condition for c in found.constraints], sizes))

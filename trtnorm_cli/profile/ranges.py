@@ -31,13 +31,13 @@ from trtnorm_cli.profile.scalars import (
 )
 
 
-class Settings(BaseModel):
+class ProfileSection(BaseModel):
     """A section of the file: frozen, and it refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class ShapeRange(Settings):
+class ShapeRange(ProfileSection):
     """The smallest, typical and largest shape of one input, of equal rank, min <= opt <= max in each dimension.
 
     A bare list or string is one fixed shape.
@@ -73,7 +73,7 @@ class ShapeRange(Settings):
         return MinOptMax(self.min, self.opt, self.max)
 
 
-class DimRange(Settings):
+class DimRange(ProfileSection):
     """The values of one symbolic dimension: min <= opt <= max, all of them multiples of ``multiple_of``.
 
     A bare integer is one fixed value.
@@ -133,7 +133,7 @@ class DimRange(Settings):
         return self.min, self.opt, self.max
 
 
-class ValueRange(Settings):
+class ValueRange(ProfileSection):
     """The smallest, typical and largest elements of an input that holds sizes, min <= opt <= max in each element.
 
     A bare list is one fixed value; a bare integer that of a scalar.

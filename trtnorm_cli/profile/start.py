@@ -16,7 +16,7 @@ from trtnorm_cli.profile.shape_inputs import shape_inputs, value_range
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
-from trtnorm_cli.shapes.repair import legal_sizes, repaired
+from trtnorm_cli.shapes.repair import repaired, solve_each
 from trtnorm_cli.shapes.solve import LegalSizes
 from trtnorm_cli.shapes.symbols import value_symbol
 
@@ -44,7 +44,7 @@ def start_for(model: onnx.ModelProto, inputs: Sequence[ModelInput], known: Mappi
     fitting = repaired(conditions, sizes, values or free) or repaired(conditions, sizes, free) or sizes
     fitting = _rounded(conditions, fitting, values)
     fitting = next((s for s in _smaller(fitting) if estimate_memory(model, found, "", s).total <= MOST_BYTES), fitting)
-    legal = legal_sizes([constraint.condition for constraint in found.constraints], fitting)
+    legal = solve_each([constraint.condition for constraint in found.constraints], fitting)
     return Start(
         {name: _range(fitting[name], legal[name], dim) for name, dim in usual.items()},
         {name: value_range([fitting[value_symbol(name, i)] for i in range(count)]) for name, count in elements.items()},
@@ -56,7 +56,7 @@ def _within_reach(found: Propagation, usual: Mapping[str, DimRange]) -> dict[str
     """The usual sizes, or larger ones where the model takes none before the usual maximum, so that there is a range."""
     conditions = [constraint.condition for constraint in found.constraints]
     ranges = dict(usual)
-    for name, legal in legal_sizes(conditions, {name: dim.corners() for name, dim in usual.items()}).items():
+    for name, legal in solve_each(conditions, {name: dim.corners() for name, dim in usual.items()}).items():
         rule = legal.rule()
         if rule is not None and rule.residues and rule.most is None and rule.least >= usual[name].max:
             least = rule.least
@@ -67,7 +67,7 @@ def _within_reach(found: Propagation, usual: Mapping[str, DimRange]) -> dict[str
 def _rounder(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> list[Size]:
     """Of several residues that are legal, 0 is what one would choose: multiples, which then can be stated as such."""
     found: list[Size] = []
-    for name, legal in legal_sizes(conditions, sizes).items():
+    for name, legal in solve_each(conditions, sizes).items():
         rule = legal.rule()
         if rule is not None and rule.modulus > 1 and 0 in rule.residues:
             found.append(equal(modulo(symbol(name), rule.modulus), 0))

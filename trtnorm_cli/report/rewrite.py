@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.onnx_model.load import LoadedModel
-from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
+from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
 from trtnorm_cli.report.composite_norms import composite_table, counts_line
 from trtnorm_cli.report.console import console, print_warnings, table
 from trtnorm_cli.report.notes import print_notes, print_results_alone

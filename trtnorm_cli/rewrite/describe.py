@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 
 from trtnorm_cli.onnx_model.load import load_model
-from trtnorm_cli.onnx_model.normalization import Normalization, normalizations
+from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
@@ -38,7 +38,7 @@ class Planned:
     removed: tuple[str, ...]
 
 
-def planned_changes(planned: driver.Plan) -> list[Planned]:
+def planned_changes(planned: driver.RewritePlan) -> list[Planned]:
     """What a plan would do."""
     return [Planned(m.rule.name, m.output.name, tuple(describe(node) for node in m.nodes)) for m in planned.matches]
 
@@ -150,7 +150,7 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str | None) else type(value).__name__
 
 
-def _outcome(norm: Normalization, planned: driver.Plan) -> list[str]:
+def _outcome(norm: Normalization, planned: driver.RewritePlan) -> list[str]:
     """The rule that takes the node, or why none does."""
-    taken = [m.rule.name for m in planned.matches if any(describe(n) == norm.label for n in m.bound.nodes.values())]
+    taken = [m.rule.name for m in planned.matches if any(describe(n) == norm.label for n in m.bindings.nodes.values())]
     return taken or why_kept(norm, planned.rejections)

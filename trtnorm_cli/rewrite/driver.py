@@ -16,14 +16,14 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
-from trtnorm_cli.rewrite.editor import Editor, Judge
-from trtnorm_cli.rewrite.pattern import Bound, Mismatch, describe, match, root_fits
-from trtnorm_cli.rewrite.rule import Change, Match, Extent, Rejection, Rule, Undone
+from trtnorm_cli.rewrite.editor import Editor, Prove
+from trtnorm_cli.rewrite.pattern import Bindings, Mismatch, describe, match, root_fits
+from trtnorm_cli.rewrite.rule import Change, Extent, Match, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.undoing import breakage, is_optional, left_out
 
 
 @dataclass(frozen=True)
-class Plan:
+class RewritePlan:
     """Where rules fit, in the order in which they would be applied, and where they were refused. Nothing is edited.
 
     ``undone`` are places where a rule that only improves the model ended in an exception.
@@ -60,7 +60,7 @@ def plan(
     settings: RewriteSettings | None = None,
     origins: Mapping[str, str] | None = None,
     memory: dict[Hashable, Any] | None = None,
-) -> Plan:
+) -> RewritePlan:
     """Try every rule at every node. The first rule that fits a node takes it; the others are not asked about it. What a
     taken node feeds has to wait for the next plan, and so has a node whose rule would have to change a taken one too.
 
@@ -72,14 +72,16 @@ def plan(
     taken: set[int] = set()
     waiting: set[int] = set()
     borders = Borders(surgery.graphs())
-    ground = _Ground(surgery, types, settings or RewriteSettings(), borders, origins or {}, {} if memory is None else memory)
+    context = _MatchContext(
+        surgery, types, settings or RewriteSettings(), borders, origins or {}, {} if memory is None else memory
+    )
     for rule in rules:
         for node in borders.nodes:
             if id(node) in taken or id(node) in waiting or not _concerns(rule, node, surgery):
                 continue
             if (rule.name, node.outputs[0].name) in given_up:
                 continue
-            found = _try_safely(rule, node, ground)
+            found = _try_safely(rule, node, context)
             if found is None:
                 continue
             if isinstance(found, Undone):
@@ -93,7 +95,7 @@ def plan(
             else:
                 matches.append(found)
                 taken.update(id(inner) for inner in found.nodes)
-    return Plan(tuple(matches), tuple(rejections), tuple(undone))
+    return RewritePlan(tuple(matches), tuple(rejections), tuple(undone))
 
 
 def _concerns(rule: Rule, node: gs.Node, surgery: Surgery) -> bool:
@@ -110,13 +112,13 @@ def apply(
     surgery: Surgery,
     rules: tuple[Rule, ...],
     types: Mapping[str, TensorType],
-    judge: Judge,
+    prove: Prove,
     settings: RewriteSettings | None = None,
     excluded: frozenset[tuple[str, str]] = frozenset(),
 ) -> Outcome:
     """Make one change after the other until no rule fits any more.
 
-    ``judge`` compares before and after; a change that it does not pass is left out and reported. So is a change about which
+    ``prove`` compares before and after; a change that it does not pass is left out and reported. So is a change about which
     it can say nothing (``Unprovable``): as undone where the model can do without, else as a refusal. ``excluded`` holds (rule,
     output tensor) pairs that are not tried.
     """
@@ -136,7 +138,7 @@ def apply(
             break
         for found in [found for found in planned.matches if not found.rule.last_resort] or planned.matches:
             nodes, site = found.nodes, found.site.outputs[0].name
-            made = _make_safely(editor, found, judge)
+            made = _make_safely(editor, found, prove)
             if isinstance(made, Change) and made.check.passed:
                 outcome.changes.append(_with_refusals(made, planned, rules) if found.rule.last_resort else made)
                 outcome.sites.append(site)
@@ -161,11 +163,11 @@ def apply(
     return outcome
 
 
-def _make_safely(editor: Editor, found: Match, judge: Judge) -> Change | Rejection | Undone:
+def _make_safely(editor: Editor, found: Match, prove: Prove) -> Change | Rejection | Undone:
     """As ``Editor.make``, but a change that the model can do without is undone whatever happens to it."""
     optional, undone = is_optional(found), left_out(found, "")
     try:
-        made = editor.make(found, judge)
+        made = editor.make(found, prove)
     except Exception as error:
         if not optional:
             raise
@@ -177,7 +179,7 @@ def _make_safely(editor: Editor, found: Match, judge: Judge) -> Change | Rejecti
     return replace(undone, reason=made.check.reason)
 
 
-def _with_refusals(change: Change, planned: Plan, rules: tuple[Rule, ...]) -> Change:
+def _with_refusals(change: Change, planned: RewritePlan, rules: tuple[Rule, ...]) -> Change:
     """``change`` with the reasons of the rules that searched further than their pattern."""
     searching = {rule.name for rule in rules if rule.extent is not None}
     refusals = [r for r in planned.rejections if r.node == change.node and r.rule in searching]
@@ -185,7 +187,7 @@ def _with_refusals(change: Change, planned: Plan, rules: tuple[Rule, ...]) -> Ch
 
 
 @dataclass(frozen=True)
-class _Ground:
+class _MatchContext:
     """What matches are looked for in, the same for every rule and node of one plan."""
 
     surgery: Surgery
@@ -195,34 +197,36 @@ class _Ground:
     origins: Mapping[str, str]
     memory: dict[Hashable, Any]
 
-    def match(self, rule: Rule, node: gs.Node, bound: Bound) -> Match:
+    def match(self, rule: Rule, node: gs.Node, bindings: Bindings) -> Match:
         used = _used_outputs(node, self.borders)
-        return Match(rule, node, bound, self.surgery, self.types, self.settings, used, self.borders, self.origins, self.memory)
+        return Match(
+            rule, node, bindings, self.surgery, self.types, self.settings, used, self.borders, self.origins, self.memory
+        )
 
 
-def _try_safely(rule: Rule, node: gs.Node, ground: _Ground) -> Match | Rejection | Undone | None:
+def _try_safely(rule: Rule, node: gs.Node, context: _MatchContext) -> Match | Rejection | Undone | None:
     """As ``_try``, but a rule that only improves the model may end in an exception."""
     try:
-        return _try(rule, node, ground)
+        return _try(rule, node, context)
     except Exception as error:
-        bound = match(rule.pattern, node, ground.surgery)
-        if isinstance(bound, Mismatch) or not is_optional(found := ground.match(rule, node, bound)):
+        bindings = match(rule.pattern, node, context.surgery)
+        if isinstance(bindings, Mismatch) or not is_optional(found := context.match(rule, node, bindings)):
             raise
         return left_out(found, breakage(error))
 
 
-def _try(rule: Rule, node: gs.Node, ground: _Ground) -> Match | Rejection | None:
-    surgery, borders = ground.surgery, ground.borders
+def _try(rule: Rule, node: gs.Node, context: _MatchContext) -> Match | Rejection | None:
+    surgery, borders = context.surgery, context.borders
 
     def refuse(reason: str) -> Rejection:
         return Rejection(rule.name, describe(node), reason)
 
     if surgery.opset < rule.since_opset:
         return refuse(f"the model is of opset {surgery.opset}, the rule starts at {rule.since_opset}")
-    bound = match(rule.pattern, node, surgery)
-    if isinstance(bound, Mismatch):
-        return refuse(bound.reason)
-    found = ground.match(rule, node, bound)
+    bindings = match(rule.pattern, node, surgery)
+    if isinstance(bindings, Mismatch):
+        return refuse(bindings.reason)
+    found = context.match(rule, node, bindings)
     for reason in (_border_reason(found, borders), _rank_reason(found), _choice_reason(found)):
         if reason is not None:
             return refuse(reason)

@@ -1,4 +1,4 @@
-"""Put a judged replacement into the graph; with ``driver.py``, the only code that edits one."""
+"""Put a proved replacement into the graph; with ``driver.py``, the only code that edits one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.realise import Realised, realise
 from trtnorm_cli.rewrite.rule import Change, Check, Match, Rejection, Unprovable
 
-Judge = Callable[[Match, Realised], Check]
+Prove = Callable[[Match, Realised], Check]
 
 
 class Editor:
@@ -32,11 +32,11 @@ class Editor:
         self.graph_of = borders.graph_of
         self.used = {name for graph in surgery.graphs() for name in _names(graph)}
 
-    def make(self, found: Match, judge: Judge) -> Change | Rejection:
-        """Judge the replacement of ``found`` and, if it passes, put it into the graph."""
+    def make(self, found: Match, prove: Prove) -> Change | Rejection:
+        """Prove the replacement of ``found`` and, if it passes, put it into the graph."""
         realised = realise(found.rule.replacement(found), found, self._fresh)
         try:
-            check = judge(found, realised)
+            check = prove(found, realised)
         except Unprovable as reason:
             return Rejection(found.rule.name, describe(found.site), f"the change cannot be proved: {reason}")
         change = Change(
@@ -58,12 +58,12 @@ class Editor:
             self.is_whole = True
         return change
 
-    def _fresh(self, wish: str) -> str:
-        """``wish``, or ``wish_2`` … when the model uses that name already."""
-        name, number = wish, 1
+    def _fresh(self, wanted: str) -> str:
+        """``wanted``, or ``wanted_2`` … when the model uses that name already."""
+        name, number = wanted, 1
         while name in self.used:
             number += 1
-            name = f"{wish}_{number}"
+            name = f"{wanted}_{number}"
         self.used.add(name)
         return name
 

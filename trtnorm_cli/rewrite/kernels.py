@@ -65,7 +65,10 @@ def why_more(now: int, before: int, policy: str, changes: Iterable[Change]) -> s
 
 
 def fewest_kernels(
-    session: RewritingSession, measure: Measure, most_builds: int = 48, choosable: Callable[[Change], bool] = lambda c: c.optional
+    session: RewritingSession,
+    measure: Measure,
+    most_builds: int = 48,
+    choosable: Callable[[Change], bool] = lambda c: c.optional,
 ) -> Chosen:
     """Rewrite with the best choice of optional changes that up to ``most_builds`` builds find.
 

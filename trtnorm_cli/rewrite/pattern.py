@@ -83,18 +83,18 @@ class Mismatch:
 
 
 @dataclass
-class Bound:
+class Bindings:
     """What the names of a pattern stand for. ``nodes`` is ordered from the root backwards."""
 
     tensors: dict[str, gs.Tensor | None] = field(default_factory=dict)
     nodes: dict[str, gs.Node] = field(default_factory=dict)
 
 
-def match(pattern: Op, node: gs.Node, surgery: Surgery) -> Bound | Mismatch:
+def match(pattern: Op, node: gs.Node, surgery: Surgery) -> Bindings | Mismatch:
     """Fit ``pattern`` to ``node`` and what feeds it."""
-    bound = Bound()
-    reason = _fit_node(pattern, node, bound, surgery)
-    return bound if reason is None else Mismatch(reason)
+    bindings = Bindings()
+    reason = _fit_node(pattern, node, bindings, surgery)
+    return bindings if reason is None else Mismatch(reason)
 
 
 def root_fits(pattern: Op, node: gs.Node) -> bool:
@@ -123,57 +123,57 @@ def titled(node: gs.Node) -> str:
     return f"{node.op} {node.name}" if node.name else describe(node)
 
 
-def _fit_node(pattern: Op, node: gs.Node, bound: Bound, surgery: Surgery) -> str | None:
+def _fit_node(pattern: Op, node: gs.Node, bindings: Bindings, surgery: Surgery) -> str | None:
     if not root_fits(pattern, node):
         return f"{describe(node)} is {node.op}, not {' or '.join(pattern.types)}"
     if len(node.inputs) > len(pattern.inputs):
         return f"{describe(node)} has {len(node.inputs)} inputs, at most {len(pattern.inputs)} are understood"
-    bound.nodes[pattern.name] = node
+    bindings.nodes[pattern.name] = node
     for index, inner in enumerate(pattern.inputs):
         tensor = node.inputs[index] if index < len(node.inputs) else None
-        reason = _fit_input(inner, tensor, bound, surgery, node, index)
+        reason = _fit_input(inner, tensor, bindings, surgery, node, index)
         if reason is not None:
             return reason
     return None
 
 
 def _fit_input(
-    pattern: Pattern, tensor: gs.Tensor | None, bound: Bound, surgery: Surgery, consumer: gs.Node, index: int
+    pattern: Pattern, tensor: gs.Tensor | None, bindings: Bindings, surgery: Surgery, consumer: gs.Node, index: int
 ) -> str | None:
     missing = tensor is None or tensor.name == ""
     if isinstance(pattern, Maybe):
         if not missing:
-            return _fit_input(pattern.pattern, tensor, bound, surgery, consumer, index)
+            return _fit_input(pattern.pattern, tensor, bindings, surgery, consumer, index)
         for name in _tensor_names(pattern.pattern):
-            bound.tensors[name] = None
+            bindings.tensors[name] = None
         return None
     if missing or tensor is None:
         return f"input {index} of {describe(consumer)} is left out"
     if isinstance(pattern, Either):
-        return _fit_either(pattern, tensor, bound, surgery, consumer, index)
+        return _fit_either(pattern, tensor, bindings, surgery, consumer, index)
     if isinstance(pattern, Op):
-        return _fit_producer(pattern, tensor, bound, surgery, consumer)
+        return _fit_producer(pattern, tensor, bindings, surgery, consumer)
     if isinstance(pattern, Const) and not surgery.is_constant(tensor):
         return f"{tensor.name}, input {index} of {describe(consumer)}, is computed at run time"
-    bound.tensors[pattern.name] = tensor
+    bindings.tensors[pattern.name] = tensor
     return None
 
 
 def _fit_either(
-    pattern: Either, tensor: gs.Tensor, bound: Bound, surgery: Surgery, consumer: gs.Node, index: int
+    pattern: Either, tensor: gs.Tensor, bindings: Bindings, surgery: Surgery, consumer: gs.Node, index: int
 ) -> str | None:
     reasons = []
     for inner in pattern.patterns:
-        trial = Bound(dict(bound.tensors), dict(bound.nodes))
+        trial = Bindings(dict(bindings.tensors), dict(bindings.nodes))
         reason = _fit_input(inner, tensor, trial, surgery, consumer, index)
         if reason is None:
-            bound.tensors, bound.nodes = trial.tensors, trial.nodes
+            bindings.tensors, bindings.nodes = trial.tensors, trial.nodes
             return None
         reasons.append(reason)
     return "; ".join(dict.fromkeys(reasons))
 
 
-def _fit_producer(pattern: Op, tensor: gs.Tensor, bound: Bound, surgery: Surgery, consumer: gs.Node) -> str | None:
+def _fit_producer(pattern: Op, tensor: gs.Tensor, bindings: Bindings, surgery: Surgery, consumer: gs.Node) -> str | None:
     if not tensor.inputs:
         kind = "a constant" if surgery.is_constant(tensor) else "an input of its graph"
         return f"{describe(consumer)} is fed by {tensor.name}, {kind}, not by {' or '.join(pattern.types)}"
@@ -181,7 +181,7 @@ def _fit_producer(pattern: Op, tensor: gs.Tensor, bound: Bound, surgery: Surgery
     if not root_fits(pattern, producer):
         wanted = " or ".join(pattern.types)
         return f"{describe(consumer)} is fed by {describe(producer)}, which is {producer.op}, not {wanted}"
-    return _fit_node(pattern, producer, bound, surgery)
+    return _fit_node(pattern, producer, bindings, surgery)
 
 
 def _tensor_names(pattern: Pattern) -> Iterator[str]:

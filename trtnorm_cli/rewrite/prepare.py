@@ -10,7 +10,7 @@ from typing import Any
 
 from trtnorm_cli.checkpoint import Checkpoint, load_checkpoint
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
-from trtnorm_cli.onnx_model.normalization import normalizations
+from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.facts import as_profiled, fixed_inputs
@@ -54,7 +54,7 @@ class Prepared:
         folder = Path() if self.profile_path is None else self.profile_path.parent
         return tuple(str(path.absolute()) for path in library_paths(self.profile, folder))
 
-    def pins(self) -> dict[str, tuple[int, ...]]:
+    def proof_shapes(self) -> dict[str, tuple[int, ...]]:
         """The input shapes at which changes are proved: the smallest that the engine must take."""
         return {name: tuple(max(size, 1) for size in shape) for name, shape in self.fitted.profiles[0].at("min").items()}
 
@@ -76,8 +76,10 @@ class Prepared:
 
         Raises ``ProfileError`` when the profile says how to read a node that the model does not have.
         """
-        settings = replace(settings_of(self.profile, self.checkpoint), corners=self._corners(), fixed=fixed_inputs(self.fitted))
-        session = RewritingSession(self.loaded, self.pins(), settings)
+        settings = replace(
+            rewrite_settings(self.profile, self.checkpoint), corners=self._corners(), fixed=fixed_inputs(self.fitted)
+        )
+        session = RewritingSession(self.loaded, self.proof_shapes(), settings)
         if self.profile is not None:
             operators = {norm.label: norm.operator for norm in normalizations(session.cleaning.model)}
             others = {node.name: node.op_type for node in all_nodes(session.cleaning.model) if node.name}
@@ -85,7 +87,7 @@ class Prepared:
         return session
 
 
-def settings_of(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:
+def rewrite_settings(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:
     """What ``profile`` says about the rewriting; ``checkpoint`` are the weights given beside the model."""
     if profile is None:
         return RewriteSettings(checkpoint=checkpoint)
@@ -159,7 +161,7 @@ def rewrite_opened(
         return prepared.loaded, prepared.rewrite()
     loaded = load_model(model)
     checkpoint = None if weights is None else load_checkpoint(weights)
-    return loaded, rewrite(loaded, settings=settings_of(None, checkpoint))
+    return loaded, rewrite(loaded, settings=rewrite_settings(None, checkpoint))
 
 
 @dataclass(frozen=True)

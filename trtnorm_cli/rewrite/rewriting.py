@@ -1,4 +1,4 @@
-"""Rewrite one model: clean, settle what it means, plan, apply, check, audit. One straight function of named steps."""
+"""Rewrite one model: clean, resolve ambiguities, plan, apply, check, audit. One straight function of named steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed
 from trtnorm_cli.onnx_model.infer import checker_objection, mend_stated_shapes
 from trtnorm_cli.onnx_model.load import LoadedModel
-from trtnorm_cli.onnx_model.normalization import normalizations
+from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
 from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
@@ -22,13 +22,13 @@ from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
 from trtnorm_cli.rewrite import driver
+from trtnorm_cli.rewrite.ambiguities import ProofShapes, resolve_ambiguities, tolerant_types
 from trtnorm_cli.rewrite.audit.audit import SPOILT, Refusal, audit
-from trtnorm_cli.rewrite.audit.plugin_choice import Unmet, idle_wishes, impossible, unmet_wishes
+from trtnorm_cli.rewrite.audit.plugin_choice import UnmetRequest, idle_requests, impossible, unmet_requests
 from trtnorm_cli.rewrite.audit.readings import CHECKPOINT
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
-from trtnorm_cli.rewrite.meaning import Pins, settle, tolerant_types
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
-from trtnorm_cli.rewrite.proof.check import Judge
+from trtnorm_cli.rewrite.proof.check import Prover
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
@@ -56,7 +56,7 @@ class Rewriting:
     failed: tuple[Change, ...]
     rejections: tuple[Rejection, ...]
     refusals: tuple[Refusal, ...] = ()
-    unmet: tuple[Unmet, ...] = ()
+    unmet: tuple[UnmetRequest, ...] = ()
     meant: onnx.ModelProto | None = None
     notes: tuple[str, ...] = ()
     composites: tuple[CompositeNorm, ...] = ()
@@ -122,21 +122,21 @@ def _refused(refusals: Sequence[Refusal]) -> RewriteError:
     )
 
 
-def rewrite(loaded: LoadedModel, pins: Pins | None = None, settings: RewriteSettings | None = None) -> Rewriting:
-    """Clean ``loaded``, settle what it means, and apply the rules, each change proved at the input shapes ``pins``.
+def rewrite(loaded: LoadedModel, proof_shapes: ProofShapes | None = None, settings: RewriteSettings | None = None) -> Rewriting:
+    """Clean ``loaded``, resolve its ambiguities and apply the rules, each change proved at ``proof_shapes``.
 
-    Without ``pins``, small shapes are chosen. The loaded model is not changed.
+    Without those input shapes, small ones are chosen. The loaded model is not changed.
     """
-    return RewritingSession(loaded, pins, settings or RewriteSettings()).rewrite()
+    return RewritingSession(loaded, proof_shapes, settings or RewriteSettings()).rewrite()
 
 
 class RewritingSession:
     """One model under one set of settings, which can be rewritten several times with other optional changes left out.
 
-    Cleaning and settling are done once, and a change that was proved once is not proved again.
+    Cleaning and resolving are done once, and a change that was proved once is not proved again.
     """
 
-    def __init__(self, loaded: LoadedModel, pins: Pins | None, settings: RewriteSettings) -> None:
+    def __init__(self, loaded: LoadedModel, proof_shapes: ProofShapes | None, settings: RewriteSettings) -> None:
         self.loaded, self.settings = loaded, settings
         self.rules = select_rules(settings.skip)
         chosen = () if settings.checkpoint is None else settings.checkpoint.notes
@@ -150,51 +150,53 @@ class RewritingSession:
         self.cleaning = clean(source, loaded.folder)
         repairs, on_request = (tuple(rule for rule in stage if rule in self.rules) for stage in (REPAIRS, ON_REQUEST))
         with OrtRunner() as runner:
-            self.meaning = settle(self.cleaning, loaded.folder, repairs, on_request, pins, settings, runner)
-        self.settled = self.meaning.cleaning.model
-        declared = declared_types(self.settled)
-        fixed = single_positions(self.settled, declared, settings.corners)
+            self.resolved = resolve_ambiguities(
+                self.cleaning, loaded.folder, repairs, on_request, proof_shapes, settings, runner
+            )
+        self.model = self.resolved.cleaning.model
+        declared = declared_types(self.model)
+        fixed = single_positions(self.model, declared, settings.corners)
         self.declared = with_single_positions(declared, fixed)
         self.notes += [
             f"{name} has one position in every shape of the build profile, and the result holds for these" for name in fixed
         ]
-        self.pinned = check_types(self.settled, pins)
-        self.tolerant, _ = tolerant_types(self.settled, pins)
+        self.pinned = check_types(self.model, proof_shapes)
+        self.tolerant, _ = tolerant_types(self.model, proof_shapes)
 
     def _file_can_serve(self) -> bool:
         """True when ONNX Runtime runs the file itself, with the meaning that the model was given."""
-        return self.loaded.runs_unmended and not self.was_raised and not self.meaning.differs_from_the_file
+        return self.loaded.runs_unmended and not self.was_raised and not self.resolved.differs_from_the_file
 
     def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
         """Apply the rules; ``optimize`` and ``left_out`` say which optional changes are wanted, as in ``RewriteSettings``."""
         wanted = self.settings.optimize
         settings = replace(self.settings, optimize=optimize or wanted, left_out=left_out, measured=wanted == "kernels")
-        meaning, folder, model = self.meaning, self.loaded.folder, self.settled
+        resolved, folder, model = self.resolved, self.loaded.folder, self.model
         surgery = open_model(model, folder)
         spoilt = audit(surgery, self.tolerant, settings, SPOILT)
         composites, unread = _composites(surgery, self.declared)
         with OrtRunner() as runner:
-            judge = Judge(runner, self.pinned, proofs=self.proofs)
-            surgery, outcome = apply_steadily(lambda: open_model(model, folder), self.rules, self.declared, judge, settings)
+            prover = Prover(runner, self.pinned, proofs=self.proofs)
+            surgery, outcome = apply_steadily(lambda: open_model(model, folder), self.rules, self.declared, prover, settings)
         refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
         refusals = list({refusal.node: refusal for refusal in reversed(refusals)}.values())[::-1]
-        settled = {change.node for change in meaning.changes} | {refusal.node for refusal in refusals}
-        changes = (*meaning.changes, *outcome.changes)
-        unmet = unmet_wishes(surgery, settings, changes, outcome.rejections)
-        unneeded = _unneeded(self.cleaning.model, settings, settled, meaning.changes)
+        decided = {change.node for change in resolved.changes} | {refusal.node for refusal in refusals}
+        changes = (*resolved.changes, *outcome.changes)
+        unmet = unmet_requests(surgery, settings, changes, outcome.rejections)
+        unneeded = _unneeded(self.cleaning.model, settings, decided, resolved.changes)
         result = surgery.close() if outcome.changes else model
         mended = mend_stated_shapes(result) if outcome.changes else []
         return Rewriting(
             model=result,
             folder=folder,
-            cleaning=replace(meaning.cleaning, model=self.cleaning.model),
+            cleaning=replace(resolved.cleaning, model=self.cleaning.model),
             changes=changes,
-            failed=(*meaning.failed, *outcome.failed),
+            failed=(*resolved.failed, *outcome.failed),
             rejections=outcome.rejections,
             refusals=tuple(refusals),
             unmet=tuple(unmet),
             meant=None if self._file_can_serve() else redeclared(model, self.loaded.proto),
-            notes=(*self.notes, *mended, *meaning.notes, *unneeded, *idle_wishes(settings, changes, unmet)),
+            notes=(*self.notes, *mended, *resolved.notes, *unneeded, *idle_requests(settings, changes, unmet)),
             composites=composites,
             undone=(*unread, *outcome.undone),
         )
@@ -221,12 +223,12 @@ def _provable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
 
 
 def _unneeded(
-    cleaned: onnx.ModelProto, settings: RewriteSettings, settled: set[str], repairs: Sequence[Change]
+    cleaned: onnx.ModelProto, settings: RewriteSettings, decided: set[str], repairs: Sequence[Change]
 ) -> Iterator[str]:
-    """What the user gave and had no effect. ``settled`` are nodes that were repaired or refused."""
+    """What the user gave and had no effect. ``decided`` are nodes that were repaired or refused."""
     known = [norm.label for norm in normalizations(cleaned)]
     for node in settings.mismatch:
-        if node in known and node not in settled:
+        if node in known and node not in decided:
             yield f"the build profile says how to read the parameters of {node}, but they fit"
     taken = any(f"read as {CHECKPOINT}" in change.warning for change in repairs)
     if settings.checkpoint is not None and not taken:
@@ -236,7 +238,7 @@ def _unneeded(
         )
 
 
-def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[Surgery, driver.Plan, Cleaning]:
+def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[Surgery, driver.RewritePlan, Cleaning]:
     """What ``rewrite`` would try, without doing it."""
     settings = settings or RewriteSettings()
     cleaning = clean(_provable(loaded.proto)[0], loaded.folder)

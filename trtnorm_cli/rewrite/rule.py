@@ -12,7 +12,7 @@ import numpy as np
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.borders import Borders
-from trtnorm_cli.rewrite.pattern import Bound, Op, describe
+from trtnorm_cli.rewrite.pattern import Bindings, Op, describe
 
 if TYPE_CHECKING:
     import onnx
@@ -112,7 +112,7 @@ class Match:
 
     rule: Rule
     root: gs.Node
-    bound: Bound
+    bindings: Bindings
     surgery: Surgery
     types: Mapping[str, TensorType]
     settings: RewriteSettings = field(default_factory=RewriteSettings)
@@ -124,7 +124,7 @@ class Match:
 
     @property
     def site(self) -> gs.Node:
-        return next(iter(self.bound.nodes.values()))
+        return next(iter(self.bindings.nodes.values()))
 
     @property
     def kept(self) -> tuple[gs.Tensor, ...]:
@@ -150,24 +150,24 @@ class Match:
         """The matched nodes from the root backwards; one that stands for two names of the pattern is there once."""
         if self.extent is not None:
             return list(self.extent.nodes)
-        return list({id(node): node for node in self.bound.nodes.values()}.values())
+        return list({id(node): node for node in self.bindings.nodes.values()}.values())
 
     def node(self, name: str) -> gs.Node:
-        return self.bound.nodes[name]
+        return self.bindings.nodes[name]
 
     def tensor(self, name: str) -> gs.Tensor | None:
         """The tensor bound to ``name``; None for an optional input that is left out."""
-        return self.bound.tensors[name]
+        return self.bindings.tensors[name]
 
     def given(self, name: str) -> gs.Tensor:
         """The tensor bound to ``name``, where the pattern does not let it be left out."""
-        tensor = self.bound.tensors[name]
+        tensor = self.bindings.tensors[name]
         assert tensor is not None, f"the pattern binds {name}"
         return tensor
 
     def value(self, name: str) -> np.ndarray:
         """The value of a constant of the pattern, in the type in which the file stores it."""
-        tensor = self.bound.tensors[name]
+        tensor = self.bindings.tensors[name]
         value = None if tensor is None else self.surgery.constant(tensor)
         if value is None:
             raise LookupError(f"{name} has no value in {describe(self.root)}")
@@ -175,14 +175,14 @@ class Match:
 
     def has(self, name: str) -> bool:
         """True when the optional input ``name`` is given."""
-        return self.bound.tensors.get(name) is not None
+        return self.bindings.tensors.get(name) is not None
 
     def type_of(self, tensor: gs.Tensor) -> TensorType | None:
         return self.types.get(tensor.name)
 
     def shape(self, name: str) -> tuple[int | str | None, ...] | None:
         """The shape of a bound tensor as far as it is known: a number, a symbol or None for each axis."""
-        tensor = self.bound.tensors[name]
+        tensor = self.bindings.tensors[name]
         value = None if tensor is None else self.surgery.constant(tensor)
         if value is not None:
             return value.shape
@@ -191,7 +191,7 @@ class Match:
 
     def rank(self, name: str) -> int | None:
         """The rank of a bound tensor, or None when it is not known."""
-        tensor = self.bound.tensors[name]
+        tensor = self.bindings.tensors[name]
         kind = None if tensor is None else self.type_of(tensor)
         return None if kind is None or kind.shape is None else len(kind.shape)
 

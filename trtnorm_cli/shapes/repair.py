@@ -17,7 +17,7 @@ _ATTEMPTS = 12
 _DIAGONAL = 8192
 
 
-def legal_sizes(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> dict[str, LegalSizes]:
+def solve_each(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> dict[str, LegalSizes]:
     """For each symbol of ``sizes`` the values that the conditions on it alone leave."""
     found = {}
     for name, corners in sizes.items():
@@ -34,7 +34,7 @@ def repaired(
     Min moves up and max down as far as that keeps min <= opt <= max; opt moves to the nearest legal value. Only ``movable``
     symbols are moved to mend relations between several; by default all.
     """
-    legal = legal_sizes(conditions, sizes)
+    legal = solve_each(conditions, sizes)
     found: dict[str, Corners] = {}
     for name, corners in sizes.items():
         moved = _snapped(legal[name], corners)

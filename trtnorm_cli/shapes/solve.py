@@ -24,7 +24,7 @@ _REACHES = (64, 4096, _LARGEST_WINDOW)
 
 
 @dataclass(frozen=True)
-class Rule:
+class SizeRule:
     """What legal values have in common: ``value % modulus in residues``, from ``least`` to ``most``, or one of ``extra``.
 
     ``most`` is None where nothing bounds them. With ``modulus`` 1 every value from ``least`` to ``most`` is legal; without
@@ -106,7 +106,7 @@ class LegalSizes:
         """True where no value of the window is legal."""
         return not self.mask.any()
 
-    def rule(self) -> Rule | None:
+    def rule(self) -> SizeRule | None:
         """What the legal values have in common; None when no value is legal, or when they follow no simple rule."""
         return _rule(self.mask, self.first)
 
@@ -135,7 +135,7 @@ def _mask(conditions: Sequence[Size], symbol: str, sizes: np.ndarray, fixed: Map
     return mask
 
 
-def _rule(mask: np.ndarray, first: int) -> Rule | None:
+def _rule(mask: np.ndarray, first: int) -> SizeRule | None:
     legal = np.flatnonzero(mask)
     if not len(legal):
         return None
@@ -150,7 +150,7 @@ def _rule(mask: np.ndarray, first: int) -> Rule | None:
     return _periodic_rule(mask, legal, first, start, period, None)
 
 
-def _bounded_rule(mask: np.ndarray, legal: np.ndarray, first: int) -> Rule | None:
+def _bounded_rule(mask: np.ndarray, legal: np.ndarray, first: int) -> SizeRule | None:
     """Legal values that end somewhere: one interval, multiples in one, or a few single values."""
     begin, end = int(legal[0]), int(legal[-1])
     part = mask[begin : end + 1]
@@ -158,7 +158,7 @@ def _bounded_rule(mask: np.ndarray, legal: np.ndarray, first: int) -> Rule | Non
     if period is not None:
         return _periodic_rule(mask, legal, first, begin, period, first + end)
     if len(legal) <= _LISTED:
-        return Rule(1, (), first + begin, first + end, tuple(int(i) + first for i in legal))
+        return SizeRule(1, (), first + begin, first + end, tuple(int(i) + first for i in legal))
     return None
 
 
@@ -167,7 +167,9 @@ def _period(mask: np.ndarray) -> int | None:
     return next((p for p in range(1, longest + 1) if np.array_equal(mask[:-p], mask[p:])), None)
 
 
-def _periodic_rule(mask: np.ndarray, legal: np.ndarray, first: int, start: int, period: int, most: int | None) -> Rule | None:
+def _periodic_rule(
+    mask: np.ndarray, legal: np.ndarray, first: int, start: int, period: int, most: int | None
+) -> SizeRule | None:
     from_start = legal[legal >= start]
     residues = tuple(sorted({int(i + first) % period for i in from_start[: period + 1]}))
     of_class = np.flatnonzero(np.isin((np.arange(len(mask)) + first) % period, residues))
@@ -176,7 +178,7 @@ def _periodic_rule(mask: np.ndarray, legal: np.ndarray, first: int, start: int, 
     earlier = [int(i) for i in legal if i < from_start[0] and (i < least or int(i) not in of_class)]
     if len(earlier) > _LISTED:
         return None
-    return Rule(period, residues, least + first, most, tuple(i + first for i in earlier))
+    return SizeRule(period, residues, least + first, most, tuple(i + first for i in earlier))
 
 
 def rule_text(legal: LegalSizes) -> str:
@@ -204,7 +206,7 @@ def _conditions_text(legal: LegalSizes) -> str:
     return " and ".join(text_of(condition) for condition in legal.conditions)
 
 
-def _interval(rule: Rule) -> str:
+def _interval(rule: SizeRule) -> str:
     if not rule.residues:
         return _listed(rule.extra)
     span = f"at most {rule.most}" if rule.least <= 1 else f"from {rule.least} to {rule.most}"
@@ -212,7 +214,7 @@ def _interval(rule: Rule) -> str:
     return text + (f" (or {_listed(rule.extra)})" if rule.extra else "")
 
 
-def _class_text(name: str, rule: Rule) -> list[str] | None:
+def _class_text(name: str, rule: SizeRule) -> list[str] | None:
     """The residue class in words; None where too many residues are legal to list and too many are not."""
     if rule.modulus == 1:
         return []

@@ -16,7 +16,7 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.tensorrt.explain import refusal
 from trtnorm_cli.tensorrt.isolate import (
     NOT_OF_A_PART,
-    Failure,
+    BuildFailure,
     Isolated,
     Isolation,
     Profiles,
@@ -67,7 +67,7 @@ class Attempt:
         raise self._with_part(error, failure_of(result, self.model), named_nodes(result, self.model), isolated, on_event)
 
     def _with_part(
-        self, error: TrtnormError, failure: Failure, named: list[str], isolated: Path | None, on_event: EventHandler
+        self, error: TrtnormError, failure: BuildFailure, named: list[str], isolated: Path | None, on_event: EventHandler
     ) -> TrtnormError:
         """``error``, with the place of the smallest failing part where one was wanted."""
         if isolated is None:

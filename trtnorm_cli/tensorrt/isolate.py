@@ -30,7 +30,7 @@ Build = Callable[[onnx.ModelProto, Profiles], BuildResult]
 
 
 @dataclass(frozen=True)
-class Failure:
+class BuildFailure:
     """How a build failed, without what differs between a model and a part of it: names and numbers."""
 
     kind: str
@@ -46,7 +46,7 @@ class Isolated:
     nodes: int
     of: int
     trials: int
-    failure: Failure
+    failure: BuildFailure
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Isolation:
     model: onnx.ModelProto
     profiles: Profiles
     build: Build
-    failure: Failure
+    failure: BuildFailure
     on_trial: Callable[[int, int, bool], None] = lambda number, nodes, fails: None
     max_trials: int = MAX_TRIALS
     trials: int = 0
@@ -207,19 +207,19 @@ def _types(model: onnx.ModelProto, pins: dict[str, tuple[int, ...]]) -> dict[str
         return declared_types(model)
 
 
-def failure_of(result: BuildResult, model: onnx.ModelProto) -> Failure:
+def failure_of(result: BuildResult, model: onnx.ModelProto) -> BuildFailure:
     """How a refused build failed: the stage, the family of the first message, and the operator that it is about."""
     if result.stage in NOT_OF_A_PART:
         raise UsageProblem("\n".join(message.text for message in result.errors))
     first = informative(result.errors)[0]
     entry = explain(first.text, first.operator)
     family = entry.meaning if entry is not None else _without_names(words(first.text), model)
-    return Failure(f"{result.stage}: {family}", node_of(first, model)[1])
+    return BuildFailure(f"{result.stage}: {family}", node_of(first, model)[1])
 
 
-def death_of(error: BuilderDied) -> Failure:
+def death_of(error: BuilderDied) -> BuildFailure:
     """How a builder died: by which signal, or that it was stopped. How much it had used differs from part to part."""
-    return Failure(re.sub(r"[\d.]+ (MiB|s)\b", "# \\1", error.summary))
+    return BuildFailure(re.sub(r"[\d.]+ (MiB|s)\b", "# \\1", error.summary))
 
 
 def named_nodes(result: BuildResult, model: onnx.ModelProto) -> list[str]:

@@ -17,7 +17,7 @@ FIRST_CAPABILITY = {"BFLOAT16": 80, "FLOAT8E4M3FN": 89}
 _ALWAYS_THERE = frozenset({"profiling_verbosity", "optimization_level", "workspace"})
 
 
-def settings_of(profile: BuildProfile | None) -> dict[str, Any]:
+def builder_settings(profile: BuildProfile | None) -> dict[str, Any]:
     """The ``builder:`` settings that the profile gives, as JSON values."""
     return {} if profile is None else profile.builder.model_dump(mode="json", exclude_none=True)
 
@@ -27,7 +27,7 @@ def require_settings(profile: BuildProfile | None, backend: str | None, model: o
 
     The backend is only asked where a setting is given that some release lacks.
     """
-    settings = settings_of(profile)
+    settings = builder_settings(profile)
     if profile is None or not settings.keys() - _ALWAYS_THERE:
         return
     problems = setting_problems(settings, ask_facts(backend), model)

@@ -10,8 +10,8 @@ import pytest
 from tests.models import batchnorm, parse, random
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.rewrite.ambiguities import tolerant_types
 from trtnorm_cli.rewrite.audit.audit import FORMS, Refusal, audit
-from trtnorm_cli.rewrite.meaning import tolerant_types
 
 
 def bn(

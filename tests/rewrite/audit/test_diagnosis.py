@@ -8,9 +8,9 @@ import pytest
 
 from tests.models import batchnorm, parse, random
 from trtnorm_cli.onnx_model.surgery import open_model
+from trtnorm_cli.rewrite.ambiguities import tolerant_types
 from trtnorm_cli.rewrite.audit.channel_origin import origin_of_axis
 from trtnorm_cli.rewrite.audit.diagnosis import Finding, findings, listed
-from trtnorm_cli.rewrite.meaning import tolerant_types
 
 BN = "[bn] y = BatchNormalization(x, gamma, beta, mu, var)"
 

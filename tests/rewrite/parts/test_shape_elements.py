@@ -10,7 +10,7 @@ from tests.models import parse
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite.parts.shape_elements import AxisSize, shape_elements
-from trtnorm_cli.rewrite.pattern import Bound, Var, op
+from trtnorm_cli.rewrite.pattern import Bindings, Var, op
 from trtnorm_cli.rewrite.proof.shape_sources import shape_sources
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 
@@ -27,8 +27,8 @@ def matched(nodes: str, opset: int = 18, last: str = "s") -> Match:
     surgery = open_model(typed, None)
     root = surgery.graph.nodes[-1]
     rule = Rule("test", op("Reshape", Var("x"), Var("s"), name="r"), (), lambda m: NewNode("Identity", (m.given("x"),)), "")
-    bound = Bound({"x": root.inputs[0], "s": root.inputs[1]}, {"r": root})
-    return Match(rule, root, bound, surgery, declared_types(typed))
+    bindings = Bindings({"x": root.inputs[0], "s": root.inputs[1]}, {"r": root})
+    return Match(rule, root, bindings, surgery, declared_types(typed))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,6 @@ def test_the_shape_of_what_is_replaced_cannot_be_asked_for():
     surgery = open_model(typed, None)
     relu, _, reshape = surgery.graph.nodes
     rule = Rule("test", op("Reshape", Var("x"), name="r"), (), lambda m: NewNode("Identity", (m.given("x"),)), "")
-    bound = Bound({"s": reshape.inputs[1]}, {"reshape": reshape, "relu": relu})
-    m = Match(rule, reshape, bound, surgery, declared_types(typed))
+    bindings = Bindings({"s": reshape.inputs[1]}, {"reshape": reshape, "relu": relu})
+    m = Match(rule, reshape, bindings, surgery, declared_types(typed))
     assert shape_sources(m, [reshape.inputs[1]]).nodes == []

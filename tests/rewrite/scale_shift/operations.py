@@ -9,7 +9,7 @@ from tests.models import parse
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite.borders import Borders
-from trtnorm_cli.rewrite.pattern import Bound
+from trtnorm_cli.rewrite.pattern import Bindings
 from trtnorm_cli.rewrite.rule import Match
 from trtnorm_cli.rewrite.rules.fold_batchnorm_upstream import RULE
 from trtnorm_cli.rewrite.scale_shift.affine import Affine
@@ -22,7 +22,7 @@ def operation(graph: str, weights: dict[str, np.ndarray] | None = None, *, opset
     surgery = open_model(model, None)
     found = surgery.graph.nodes[node]
     borders = Borders(surgery.graphs())
-    match = Match(RULE, found, Bound(nodes={"site": found}), surgery, declared_types(model), borders=borders)
+    match = Match(RULE, found, Bindings(nodes={"site": found}), surgery, declared_types(model), borders=borders)
     return Operation(found, match)
 
 

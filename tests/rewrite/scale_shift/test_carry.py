@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.models import parse
 from tests.rewrite.scale_shift.operations import apply, operation
-from trtnorm_cli.rewrite.scale_shift.affine import Refused, affine, identity
+from trtnorm_cli.rewrite.scale_shift.affine import CannotMove, affine, identity
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 
 
@@ -192,7 +192,7 @@ ASKS = {
 @pytest.mark.parametrize(("case", "reason"), ASKS.values(), ids=ASKS)
 def test_refuses_forth(case, reason):
     op = operation(case.graph, case.weights, opset=case.opset)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CannotMove) as caught:
         CARRIERS[op.op].forth(op, {0: case.given(case.shapes[0], 1)})
     assert reason in str(caught.value)
 
@@ -225,7 +225,7 @@ BACKWARDS = {
 def test_refuses_back(case, shape, reason):
     op = operation(case.graph, case.weights, opset=case.opset)
     asked = affine(np.arange(np.prod(shape)).reshape(shape) + 1.0, np.ones(shape))
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CannotMove) as caught:
         CARRIERS[op.op].back(op, {0: asked})
     assert reason in str(caught.value)
 
@@ -233,7 +233,7 @@ def test_refuses_back(case, shape, reason):
 def test_unknown_sizes_of_the_parts_are_not_guessed():
     op = operation("g (double[N, A, 3] a, double[N, B, 3] b) => (double[] y) { y = Concat<axis=1>(a, b) }")
     asked = affine(np.arange(6.0).reshape(1, 6, 1) + 1, np.zeros((1, 6, 1)))
-    with pytest.raises(Refused, match="the sizes of the parts of Concat -> y are not known"):
+    with pytest.raises(CannotMove, match="the sizes of the parts of Concat -> y are not known"):
         CARRIERS["Concat"].back(op, {0: asked})
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtnorm_cli.rewrite.scale_shift.affine import Refused, affine
+from trtnorm_cli.rewrite.scale_shift.affine import CannotMove, affine
 from trtnorm_cli.rewrite.scale_shift.regroup import regroup
 
 C = np.arange(2.0, 8.0)
@@ -48,12 +48,12 @@ def test_axes_are_found(first, axis, second, expected):
     (["N", 6, 0], 1, ["N", 0]),
 ])  # fmt: skip
 def test_unknown_sizes_are_not_guessed(first, axis, second):
-    with pytest.raises(Refused, match=r"r mixes channels with axes of unknown size"):
+    with pytest.raises(CannotMove, match=r"r mixes channels with axes of unknown size"):
         regroup(along(axis, len(first)), first, second, "r")
 
 
 def test_values_of_another_number_than_the_axis_are_refused():
-    with pytest.raises(Refused, match=r"do not fit \[N, 4, 2\] at r"):
+    with pytest.raises(CannotMove, match=r"do not fit \[N, 4, 2\] at r"):
         regroup(along(1, 3), ["N", 4, 2], ["N", 8], "r")
 
 

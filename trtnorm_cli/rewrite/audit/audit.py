@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON, PARAMETERS
+from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON, PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.audit import other_normalizations

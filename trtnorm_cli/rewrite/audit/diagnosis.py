@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trtnorm_cli.onnx_model.normalization import PARAMETERS
+from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.audit.channel_origin import Origin, origin_of_axis
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtnorm_cli.rewrite.norms.evaluation import Evaluation, Known
+from trtnorm_cli.rewrite.norms.evaluation import Known, SymbolicEvaluation
 from trtnorm_cli.rewrite.norms.polynomial import DATA, Monomial, Parameter, Polynomial
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def affine_behind(tensor: gs.Tensor, known: Known) -> AffinePart | None:
     """What scales and shifts ``tensor`` with constants, as long as nobody else uses what is between; None when nothing does."""
     if not tensor.outputs:
         return None
-    evaluation = Evaluation(known, tensor, ()).run()
+    evaluation = SymbolicEvaluation(known, tensor, ()).run()
     part = AffinePart(tensor, Polynomial.constant(1.0), Polynomial(), ())
     current = tensor
     while len(current.outputs) == 1 and not known.borders.leaves(current):
@@ -65,7 +65,7 @@ def _runtime(parts: tuple[Polynomial, Polynomial], known: Known) -> tuple[str, .
     return tuple(sorted({name for name in names if name in known.types}))
 
 
-def _affine_names(parts: tuple[Polynomial, Polynomial], evaluation: Evaluation, known: Known) -> tuple[str, ...]:
+def _affine_names(parts: tuple[Polynomial, Polynomial], evaluation: SymbolicEvaluation, known: Known) -> tuple[str, ...]:
     """Tensors of run time that scale, or that shift and are smaller than the data: what a residual connection adds is not."""
     scales = _runtime((parts[0], Polynomial()), known)
     shifts = [name for name in _runtime((Polynomial(), parts[1]), known) if known.types[name].shape != evaluation.shape]

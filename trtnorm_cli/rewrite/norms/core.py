@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
-from trtnorm_cli.rewrite.norms.evaluation import REDUCTIONS, Evaluation, Known, axes_of, counted, pooled_axes
+from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
+from trtnorm_cli.rewrite.norms.evaluation import REDUCTIONS, Known, SymbolicEvaluation, axes_of, counted, pooled_axes
 from trtnorm_cli.rewrite.norms.formula import Formula, formula_of
 from trtnorm_cli.rewrite.norms.polynomial import Polynomial
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
@@ -49,7 +49,7 @@ def cores(known: Known) -> list[Core]:
             if (id(data), axes) in tried or not data.outputs:
                 continue
             tried.add((id(data), axes))
-            for core in _composed(Evaluation(known, data, axes).run()):
+            for core in _composed(SymbolicEvaluation(known, data, axes).run()):
                 _keep_larger(found, core)
     natives = [_native(node, known) for node in known.borders.nodes]
     unique = {id(core): core for core in (*found.values(), *filter(None, natives))}
@@ -99,7 +99,7 @@ def _squared(tensor: gs.Tensor) -> gs.Tensor | None:
     return node.inputs[0] if node.op == "Mul" and node.inputs[0] is node.inputs[1] else None
 
 
-def _composed(evaluation: Evaluation) -> Iterator[Core]:
+def _composed(evaluation: SymbolicEvaluation) -> Iterator[Core]:
     """The normalizations among what was evaluated, each up to the last constant that it is scaled or shifted with."""
     read: Read = {}
     for tensor in evaluation.order:
@@ -117,7 +117,7 @@ def _composed(evaluation: Evaluation) -> Iterator[Core]:
         yield core
 
 
-def _starting_at(first: gs.Tensor, formula: Formula, read: Read, evaluation: Evaluation) -> Core:
+def _starting_at(first: gs.Tensor, formula: Formula, read: Read, evaluation: SymbolicEvaluation) -> Core:
     output, whole = _along(first, formula, read, evaluation, constant=True)
     further, last = _along(output, whole, read, evaluation, constant=False)
     runtime = _runtime(last, evaluation)
@@ -138,7 +138,7 @@ def _is_plain(formula: Formula) -> bool:
 
 
 def _along(
-    tensor: gs.Tensor, formula: Formula, read: Read, evaluation: Evaluation, constant: bool
+    tensor: gs.Tensor, formula: Formula, read: Read, evaluation: SymbolicEvaluation, constant: bool
 ) -> tuple[gs.Tensor, Formula]:
     """Follow scales and shifts as long as nobody else uses what is between. With ``constant``, those of constants only."""
     while len(tensor.outputs) == 1 and not evaluation.known.borders.leaves(tensor):
@@ -157,19 +157,19 @@ def _scales(formula: Formula) -> set[str]:
     return {name for name, _ in formula.scale}
 
 
-def _is_full(evaluation: Evaluation, name: str) -> bool:
+def _is_full(evaluation: SymbolicEvaluation, name: str) -> bool:
     """True where a tensor has the shape of the data, as what is added in a residual connection."""
     kind = evaluation.known.types.get(name)
     return kind is not None and kind.shape is not None and kind.shape == evaluation.shape
 
 
-def _runtime(formula: Formula, evaluation: Evaluation) -> tuple[str, ...]:
+def _runtime(formula: Formula, evaluation: SymbolicEvaluation) -> tuple[str, ...]:
     """The tensors of run time that a formula has."""
     names = [name for name, _ in formula.scale] + list(formula.shift_tensors)
     return tuple(dict.fromkeys(name for name in names if name in evaluation.known.types))
 
 
-def _between(evaluation: Evaluation, output: gs.Tensor) -> tuple[gs.Node, ...]:
+def _between(evaluation: SymbolicEvaluation, output: gs.Tensor) -> tuple[gs.Node, ...]:
     """The nodes that make ``output`` from the data."""
     nodes: dict[int, gs.Node] = {}
     waiting = [output]

@@ -122,7 +122,7 @@ class Opaque(Exception):
 
 
 @dataclass
-class Evaluation:
+class SymbolicEvaluation:
     """The tensors that come from ``data``, in terms of its statistics over ``axes``."""
 
     known: Known
@@ -137,7 +137,7 @@ class Evaluation:
         sizes = [self.shape[axis] for axis in self.axes]
         self.count = math.prod(s for s in sizes if isinstance(s, int)) if all(isinstance(s, int) for s in sizes) else None
 
-    def run(self) -> Evaluation:
+    def run(self) -> SymbolicEvaluation:
         """Evaluate what follows the data, in the order of execution."""
         self._put(self.data, Value(Polynomial.atom(DATA)))
         positions = self.known.borders.positions
@@ -273,14 +273,14 @@ def _first_consumer(tensor: gs.Tensor) -> gs.Node:
     return tensor.outputs[0]
 
 
-Handler = Callable[[Evaluation, "gs.Node"], Value]
+Handler = Callable[[SymbolicEvaluation, "gs.Node"], Value]
 
 
 def _with_data(value: Value) -> bool:
     return value.polynomial.has(DATA, MAGNITUDE)
 
 
-def _joined(e: Evaluation, node: gs.Node, values: list[Value], polynomial: Polynomial | None) -> Value:
+def _joined(e: SymbolicEvaluation, node: gs.Node, values: list[Value], polynomial: Polynomial | None) -> Value:
     """The result of an elementwise operator on ``values``."""
     if polynomial is None:
         raise Opaque
@@ -295,7 +295,7 @@ def _joined(e: Evaluation, node: gs.Node, values: list[Value], polynomial: Polyn
     return Value(polynomial)
 
 
-def _binary(e: Evaluation, node: gs.Node) -> Value:
+def _binary(e: SymbolicEvaluation, node: gs.Node) -> Value:
     values = [e.operand(tensor) for tensor in node.inputs]
     left, right = (value.polynomial for value in values)
     if node.op == "Div":
@@ -305,7 +305,7 @@ def _binary(e: Evaluation, node: gs.Node) -> Value:
     return _joined(e, node, values, result)
 
 
-def _sum(e: Evaluation, node: gs.Node) -> Value:
+def _sum(e: SymbolicEvaluation, node: gs.Node) -> Value:
     values = [e.operand(tensor) for tensor in node.inputs]
     total = Polynomial()
     for value in values:
@@ -313,7 +313,7 @@ def _sum(e: Evaluation, node: gs.Node) -> Value:
     return _joined(e, node, values, total)
 
 
-def _power(e: Evaluation, node: gs.Node) -> Value:
+def _power(e: SymbolicEvaluation, node: gs.Node) -> Value:
     value, exponent = e.operand(node.inputs[0]), e.operand(node.inputs[1]).polynomial.constant_value()
     if exponent is None:
         raise Opaque
@@ -321,26 +321,26 @@ def _power(e: Evaluation, node: gs.Node) -> Value:
 
 
 def _unary(exponent: float) -> Handler:
-    def handler(e: Evaluation, node: gs.Node) -> Value:
+    def handler(e: SymbolicEvaluation, node: gs.Node) -> Value:
         value = e.operand(node.inputs[0])
         return _joined(e, node, [value], value.polynomial.power(exponent))
 
     return handler
 
 
-def _negative(e: Evaluation, node: gs.Node) -> Value:
+def _negative(e: SymbolicEvaluation, node: gs.Node) -> Value:
     value = e.operand(node.inputs[0])
     return _joined(e, node, [value], -value.polynomial)
 
 
-def _magnitude(e: Evaluation, node: gs.Node) -> Value:
+def _magnitude(e: SymbolicEvaluation, node: gs.Node) -> Value:
     value = e.operand(node.inputs[0])
     if value.polynomial != Polynomial.atom(DATA):
         raise Opaque
     return _joined(e, node, [value], Polynomial.atom(MAGNITUDE))
 
 
-def _at_least(e: Evaluation, node: gs.Node) -> Value:
+def _at_least(e: SymbolicEvaluation, node: gs.Node) -> Value:
     """Max with a constant, or Clip without an upper bound."""
     bounds = [tensor for tensor in node.inputs if tensor.name]
     values = [e.operand(tensor) for tensor in bounds]
@@ -361,7 +361,7 @@ def _at_least(e: Evaluation, node: gs.Node) -> Value:
     return _joined(e, node, [value], Polynomial.atom(Floor(value.polynomial, least)))
 
 
-def _rectified(e: Evaluation, node: gs.Node) -> Value:
+def _rectified(e: SymbolicEvaluation, node: gs.Node) -> Value:
     """Relu of a statistic."""
     value = e.operand(node.inputs[0])
     if _with_data(value):
@@ -369,14 +369,14 @@ def _rectified(e: Evaluation, node: gs.Node) -> Value:
     return _at_least_nothing(e, node, value)
 
 
-def _at_least_nothing(e: Evaluation, node: gs.Node, value: Value) -> Value:
+def _at_least_nothing(e: SymbolicEvaluation, node: gs.Node, value: Value) -> Value:
     """A lower bound of zero or less: it keeps rounding from making a variance negative, and changes nothing else."""
     if not is_never_negative(value.polynomial):
         raise Opaque
     return _joined(e, node, [value], value.polynomial)
 
 
-def _clip_bounds(e: Evaluation, node: gs.Node) -> float:
+def _clip_bounds(e: SymbolicEvaluation, node: gs.Node) -> float:
     """The lower bound of a Clip that has no upper one."""
     least, most = node.attrs.get("min"), node.attrs.get("max")
     if len(node.inputs) > 1 and node.inputs[1].name:
@@ -388,7 +388,7 @@ def _clip_bounds(e: Evaluation, node: gs.Node) -> float:
     return float(least)
 
 
-def _reduction(e: Evaluation, node: gs.Node) -> Value:
+def _reduction(e: SymbolicEvaluation, node: gs.Node) -> Value:
     value = e.operand(node.inputs[0])
     if not _with_data(value) or axes_of(node, e.known) != e.axes or not e.is_data_shaped(node.inputs[0]):
         raise Opaque
@@ -410,7 +410,7 @@ def _reduction(e: Evaluation, node: gs.Node) -> Value:
     return Value(polynomial, is_kept=bool(node.attrs.get("keepdims", 1)))
 
 
-def _pooling(e: Evaluation, node: gs.Node) -> Value:
+def _pooling(e: SymbolicEvaluation, node: gs.Node) -> Value:
     value = e.operand(node.inputs[0])
     if not _with_data(value) or pooled_axes(node, e.known) != e.axes:
         raise Opaque
@@ -420,12 +420,12 @@ def _pooling(e: Evaluation, node: gs.Node) -> Value:
     return Value(polynomial)
 
 
-def _same(e: Evaluation, node: gs.Node) -> Value:
+def _same(e: SymbolicEvaluation, node: gs.Node) -> Value:
     e.broadcasts(node)
     return e.operand(node.inputs[0])
 
 
-def _cast(e: Evaluation, node: gs.Node) -> Value:
+def _cast(e: SymbolicEvaluation, node: gs.Node) -> Value:
     if node.attrs.get("to") not in FLOATING and onnx_type(node.attrs.get("to")) not in FLOATING:
         raise Opaque
     return _same(e, node)
@@ -441,7 +441,7 @@ def onnx_type(to: object) -> int:
         return 0
 
 
-def _statistic_reshaped(e: Evaluation, node: gs.Node) -> Value:
+def _statistic_reshaped(e: SymbolicEvaluation, node: gs.Node) -> Value:
     """Unsqueeze, Squeeze, Reshape, Flatten, Expand and Tile of a statistic."""
     value = e.operand(node.inputs[0])
     if _with_data(value):

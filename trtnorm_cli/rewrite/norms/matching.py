@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
+from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.norms.composition import Composition, compositions
 from trtnorm_cli.rewrite.norms.core import Core
@@ -15,7 +15,7 @@ from trtnorm_cli.rewrite.norms.evaluation import Shape
 from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.polynomial import Parameter, Polynomial
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
-from trtnorm_cli.rewrite.rule import Match, NewNode, NewTensors, Extent, Replacement
+from trtnorm_cli.rewrite.rule import Extent, Match, NewNode, NewTensors, Replacement
 
 if TYPE_CHECKING:
     from trtnorm_cli.rewrite.rule import Tensor

@@ -28,7 +28,7 @@ from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
 
 def parameter_names(m: Match) -> tuple[str, ...]:
     """The parameters of the match, by their names in the pattern."""
-    return tuple(name for name in ROLES if name in m.bound.tensors)
+    return tuple(name for name in ROLES if name in m.bindings.tensors)
 
 
 def counts_do_not_fit(m: Match) -> str | None:

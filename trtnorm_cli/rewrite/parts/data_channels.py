@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trtnorm_cli.onnx_model.normalization import PARAMETERS
+from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.parts.arithmetic import data_type
 from trtnorm_cli.rewrite.pattern import describe

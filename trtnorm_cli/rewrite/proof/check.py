@@ -38,7 +38,7 @@ _MOST_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
-class Judge:
+class Prover:
     """Compares before and after at the shapes in ``pinned``, in ONNX Runtime and in float64."""
 
     runner: OrtRunner
@@ -62,7 +62,7 @@ class Judge:
     def _prove(
         self, match: Match, before: onnx.ModelProto, after: onnx.ModelProto, kinds: Mapping[str, TensorType], stated: Tensors
     ) -> Check:
-        positive = [tensor.name for tensor in map(match.bound.tensors.get, match.rule.positive) if tensor is not None]
+        positive = [tensor.name for tensor in map(match.bindings.tensors.get, match.rule.positive) if tensor is not None]
         draws, wanted = self._reference(before, kinds, positive, stated)
         try:
             exact = [evaluate_float64(after, feeds).outputs for feeds in draws]
@@ -228,7 +228,7 @@ def _relative(wanted: list[Tensors], got: list[Tensors]) -> float:
 def _reference_names() -> Callable[[str], str]:
     """Names that no model uses, for the nodes of a reference."""
     number = itertools.count()
-    return lambda wish: f"trtnorm.reference.{next(number)}/{wish}"
+    return lambda wanted: f"trtnorm.reference.{next(number)}/{wanted}"
 
 
 def _region_inputs(match: Match, realised: Realised, meant: Realised | None) -> list[gs.Tensor]:

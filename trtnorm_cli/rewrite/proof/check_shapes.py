@@ -13,10 +13,10 @@ from trtnorm_cli.rewrite.size_expression import size_of
 _SPATIAL_PINS = (32, 64, 128, 224, 256, 512)
 
 
-def check_types(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]] | None) -> dict[str, TensorType]:
+def check_types(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, TensorType]:
     """Types of all tensors at the shapes at which changes are proved."""
-    if pins is not None:
-        return _types_at(model, pins)
+    if proof_shapes is not None:
+        return _types_at(model, proof_shapes)
     if all(kind.is_static for kind in model_inputs(model).values()):
         return _types_at(model, default_pins(model))
     for size in _SPATIAL_PINS:
@@ -26,9 +26,9 @@ def check_types(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]] | No
     return types
 
 
-def _types_at(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
+def _types_at(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
     """What ONNX infers, completed by what the model states in symbols of its inputs' sizes, as ``s0//4``."""
-    types, values = pinned_types(model, pins), _symbols(model, pins)
+    types, values = pinned_types(model, proof_shapes), _symbols(model, proof_shapes)
     for name, stated in declared_types(model).items():
         kind = types.get(name)
         if kind is None or kind.is_static or kind.shape is None or stated.shape is None or len(kind.shape) != len(stated.shape):
@@ -39,11 +39,11 @@ def _types_at(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) -> di
     return types
 
 
-def _symbols(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def _symbols(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The values of the symbols in the shapes of the inputs."""
     values: dict[str, int] = {}
     for name, kind in model_inputs(model).items():
-        for size, pin in zip(kind.shape or (), pins.get(name, ()), strict=False):
+        for size, pin in zip(kind.shape or (), proof_shapes.get(name, ()), strict=False):
             if isinstance(size, str):
                 values.setdefault(size, pin)
     return values

@@ -45,7 +45,7 @@ from trtnorm_cli.rewrite.rules import (
     untile_batchnorm,
 )
 
-# These settle what a model means and run before all others: they make it valid, then read it as the user asks.
+# These resolve what is ambiguous in a model and run before all others: they make it valid, then read it as the user asks.
 REPAIRS: tuple[Rule, ...] = (
     fold_batchnorm_constant.RULE,
     batchnorm_parameters_to_vectors.RULE,

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op
-from trtnorm_cli.rewrite.rule import Match, NewTensors, Extent, Rule
+from trtnorm_cli.rewrite.rule import Extent, Match, NewTensors, Rule
 from trtnorm_cli.rewrite.rules.fold_batchnorm_upstream import data_has_channels
-from trtnorm_cli.rewrite.scale_shift.affine import Refused, per_channel
+from trtnorm_cli.rewrite.scale_shift.affine import CannotMove, per_channel
 from trtnorm_cli.rewrite.scale_shift.downstream import search_downstream
 
 
@@ -24,7 +24,7 @@ def extent(m: Match) -> Extent | str:
     given = per_channel(*batchnorm.scale_and_shift(m), m.rank("x") or 0)
     try:
         found = search_downstream(m, m.given("x"), given)
-    except Refused as reason:
+    except CannotMove as reason:
         return str(reason)
     return found.extent() if found.more <= 1 else f"{found.more} operators would have to be added"
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, op
-from trtnorm_cli.rewrite.rule import Match, NewTensors, Extent, Rule
+from trtnorm_cli.rewrite.rule import Extent, Match, NewTensors, Rule
 from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC, data_of, has_one_constant, scale_and_shift_of
@@ -44,7 +44,7 @@ def constant_is_per_channel(m: Match) -> str | None:
 def _given(m: Match) -> Affine | str:
     try:
         return scale_and_shift_of(Operation(m.site, m))
-    except Refused as reason:
+    except CannotMove as reason:
         return str(reason)
 
 
@@ -57,7 +57,7 @@ def extent(m: Match) -> Extent | str | None:
     try:
         found = search.find(data, given)
         require_cheap_copies(found.operations())
-    except Refused as reason:
+    except CannotMove as reason:
         return str(reason) if search.met_weights else None
     return found.extent() if found.more == 0 else None
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.onnx_model import plugin_functions as plugin
-from trtnorm_cli.onnx_model.normalization import DEFAULT_EPSILON
+from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
 from trtnorm_cli.profile.rewriting import GROUP_NORM_TO_PLUGIN
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule

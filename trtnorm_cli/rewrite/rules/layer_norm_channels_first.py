@@ -20,7 +20,7 @@ from trtnorm_cli.rewrite.norms.conditions import (
 )
 from trtnorm_cli.rewrite.norms.emission import Emission
 from trtnorm_cli.rewrite.norms.kinds import LAYER
-from trtnorm_cli.rewrite.norms.matching import LAST_NODE, composition_at, in_place_of, extent_of
+from trtnorm_cli.rewrite.norms.matching import LAST_NODE, composition_at, extent_of, in_place_of
 from trtnorm_cli.rewrite.norms.surroundings import (
     CONVOLUTIONS,
     is_made_by_a_convolution,
@@ -28,7 +28,7 @@ from trtnorm_cli.rewrite.norms.surroundings import (
     is_transposed_behind,
     readers_of,
 )
-from trtnorm_cli.rewrite.rule import Match, Extent, Replacement, Rule
+from trtnorm_cli.rewrite.rule import Extent, Match, Replacement, Rule
 
 
 def _is_channels_first(composition: Composition) -> bool:

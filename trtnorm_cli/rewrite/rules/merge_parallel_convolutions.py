@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Extent, Rule
-from trtnorm_cli.rewrite.scale_shift.affine import Refused
+from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
 from trtnorm_cli.rewrite.scale_shift.chain import is_link, links_before
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.weights import float_weight, require_representable
@@ -94,7 +94,7 @@ def extent(m: Match) -> Extent | str | None:
         if _is_convolution(second, m.surgery):
             return _with_convolution(m, _convolution(m, first), _convolution(m, second))
         return _with_scale_shift(m, _convolution(m, first), second)
-    except Refused as reason:
+    except CannotMove as reason:
         return str(reason)
 
 
@@ -102,7 +102,7 @@ def _convolution(m: Match, node: Node) -> Convolution:
     operation = Operation(node, m)
     weight, bias = float_weight(operation, 1), operation.constant(2)
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise Refused(f"the bias of {operation.name} has shape {list(bias.shape)}")
+        raise CannotMove(f"the bias of {operation.name} has shape {list(bias.shape)}")
     return Convolution(operation, weight, bias, window_of(operation, tuple(int(size) for size in weight.shape[2:])))
 
 
@@ -117,7 +117,7 @@ def _with_convolution(m: Match, one: Convolution, other: Convolution) -> Extent 
             covered: Any = (slice(None), slice(None), *np.ix_(*places))
             weight[covered] = side.weight.astype(np.float64)
             return _extent(m, Merge(main, weight, side.bias, *_signs(m, main)), (side.operation.node,))
-    raise Refused(f"the kernels of {one.operation.name} and {other.operation.name} do not cover each other")
+    raise CannotMove(f"the kernels of {one.operation.name} and {other.operation.name} do not cover each other")
 
 
 def _with_scale_shift(m: Match, main: Convolution, last: Node) -> Extent | None:
@@ -140,10 +140,10 @@ def _diagonal(main: Convolution, scale: np.ndarray) -> np.ndarray:
     """The weight of a scale per channel as it falls on the kernel of ``main``."""
     name, shape = main.operation.name, main.weight.shape
     if shape[1] * main.groups != shape[0]:
-        raise Refused(f"{name} has {shape[1] * main.groups} input and {shape[0]} output channels")
+        raise CannotMove(f"{name} has {shape[1] * main.groups} input and {shape[0]} output channels")
     places = main.window.places_of(one_element(len(shape) - 2))
     if places is None:
-        raise Refused(f"no element of the kernel of {name} reads the element that it writes")
+        raise CannotMove(f"no element of the kernel of {name} reads the element that it writes")
     weight = np.zeros(shape)
     outputs = np.arange(shape[0])
     centre = (outputs, outputs % shape[1], *(place[0] for place in places))
@@ -158,7 +158,7 @@ def _extent(m: Match, merge: Merge, others: tuple[Node, ...]) -> Extent:
         require_representable(operation, bias, dtype, "the merged bias")
     nodes = [m.site, operation.node, *others]
     if not all(m.borders.are_together(node, m.site) for node in nodes):
-        raise Refused(f"{describe(operation.node)} belongs to an outer graph")
+        raise CannotMove(f"{describe(operation.node)} belongs to an outer graph")
     ordered = sorted(nodes, key=lambda node: m.borders.positions[id(node)], reverse=True)
     return Extent(m.site, tuple(ordered), (), merge)
 

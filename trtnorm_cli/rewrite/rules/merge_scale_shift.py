@@ -16,8 +16,8 @@ import numpy as np
 
 from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op, optional
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Extent, Rule
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.chain import is_link, link_data, links_before, meaning_of, norm_match
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC
@@ -64,7 +64,7 @@ def read_chain(m: Match) -> Chain | None:
     """The longest chain that ends at the site; None when it does not save a node."""
     try:
         links, data, meaning = links_before(m, m.site)
-    except Refused:
+    except CannotMove:
         return None
     norms = [node for node in links if node.op == "BatchNormalization"]
     chain = Chain(links, data, meaning, norm_match(m, norms[-1]) if norms else None)

@@ -15,14 +15,14 @@ from trtnorm_cli.rewrite.norms.conditions import about, formula_is_exact, parame
 from trtnorm_cli.rewrite.norms.kinds import GROUP
 from trtnorm_cli.rewrite.norms.matching import (
     LAST_NODE,
+    extent_of,
     in_place_of,
     inner_parameters,
     parameters_of_node,
-    extent_of,
     runtime_parameters,
 )
 from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
-from trtnorm_cli.rewrite.rule import Match, Extent, Replacement, Rule
+from trtnorm_cli.rewrite.rule import Extent, Match, Replacement, Rule
 
 mine = about(lambda composition: composition.kind == GROUP)
 is_the_formula = formula_is_exact(mine)

@@ -20,10 +20,10 @@ from trtnorm_cli.rewrite.norms.conditions import (
     type_is_taken,
 )
 from trtnorm_cli.rewrite.norms.kinds import INSTANCE
-from trtnorm_cli.rewrite.norms.matching import LAST_NODE, in_place_of, parameters_of_node, extent_of
+from trtnorm_cli.rewrite.norms.matching import LAST_NODE, extent_of, in_place_of, parameters_of_node
 from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
 from trtnorm_cli.rewrite.pattern import describe
-from trtnorm_cli.rewrite.rule import Match, Extent, Replacement, Rule
+from trtnorm_cli.rewrite.rule import Extent, Match, Replacement, Rule
 
 mine = about(lambda composition: composition.kind == INSTANCE)
 is_the_formula = formula_is_exact(mine)

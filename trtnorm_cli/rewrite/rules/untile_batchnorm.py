@@ -63,7 +63,7 @@ def parameters_are_tiled(m: Match) -> str | None:
     assert channels is not None, "channels_are_known holds"
     for name in batchnorm.PARAMETER_NAMES:
         value = m.value(name)
-        pieces = 1 if f"tile_{name}" in m.bound.nodes else value.size // channels
+        pieces = 1 if f"tile_{name}" in m.bindings.nodes else value.size // channels
         if value.ndim != 1 or value.size != channels * pieces or not _repeats(value.tobytes(), pieces):
             return f"{m.given(name).name} is not one vector of {channels} values, repeated"
     return None

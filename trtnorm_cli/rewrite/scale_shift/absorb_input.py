@@ -14,7 +14,7 @@ import numpy as np
 
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.absorb_output import product
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again
 from trtnorm_cli.rewrite.scale_shift.weights import (
     float_weight,
@@ -33,10 +33,10 @@ def convolution(op: Operation, given: Mapping[int, Affine]) -> Step:
     side = _only_data(op, given)
     weight, groups = float_weight(op, 1, side.rank), int(op.attr("group", 1))
     if groups < 1 or weight.shape[0] % groups:
-        raise Refused(f"{op.name} has {weight.shape[0]} output channels in {groups} groups")
+        raise CannotMove(f"{op.name} has {weight.shape[0]} output channels in {groups} groups")
     scale, shift = side.vector(1, weight.shape[1] * groups, op.name)
     if side.shifts and _may_pad(op):
-        raise Refused(
+        raise CannotMove(
             f"{op.name} pads with zeros, and the shift is not zero (channel {int(np.flatnonzero(shift)[0])}: "
             f"{float(shift[np.flatnonzero(shift)[0]]):g}): the border would need other values than the plane"
         )
@@ -57,7 +57,7 @@ def transposed_convolution(op: Operation, given: Mapping[int, Affine]) -> Step:
     weight, groups = float_weight(op, 1, side.rank), int(op.attr("group", 1))
     scale, shift = side.vector(1, weight.shape[0], op.name)
     if side.shifts and not _is_pointwise(op, weight):
-        raise Refused(f"{op.name} is a ConvTranspose: a shift of its input does not reach all of its output alike")
+        raise CannotMove(f"{op.name} is a ConvTranspose: a shift of its input does not reach all of its output alike")
     outputs = weight.shape[1] * groups
     factors = scale.reshape(-1, *[1] * (weight.ndim - 1))
 
@@ -89,7 +89,7 @@ def matmul(op: Operation, given: Mapping[int, Affine]) -> Step:
     ((data, side),) = given.items()
     weight = float_weight(op, 1 - data)
     if weight.ndim < 2 or side.rank < 2:
-        raise Refused(f"{op.name} multiplies with a vector")
+        raise CannotMove(f"{op.name} multiplies with a vector")
     summed, own = (side.rank - 1, -2) if data == 0 else (side.rank - 2, -1)
     scale, shift = side.vector(summed, weight.shape[own], op.name)
     factors = scale[:, None] if data == 0 else scale[None, :]
@@ -169,7 +169,7 @@ def _linear(op: Operation, factors: np.ndarray, term: Term | None, outputs: int,
     dtype, old = op.weight(1).dtype, op.constant(2)
     is_gemm = op.op == "Gemm"
     if not is_gemm and old is not None and old.shape != (outputs,):
-        raise Refused(f"the bias of {op.name} has shape {list(old.shape)}, not [{outputs}]")
+        raise CannotMove(f"the bias of {op.name} has shape {list(old.shape)}, not [{outputs}]")
     require_scalable(op, 1, factors)
     beta = float(op.attr("beta", 1.0)) if is_gemm else 1.0
     rest = np.zeros(()) if old is None else beta * old.astype(np.float64)
@@ -189,7 +189,7 @@ def _linear(op: Operation, factors: np.ndarray, term: Term | None, outputs: int,
 
 
 def _require_sum_fits(op: Operation, index: int, summed: float, shift: np.ndarray, rest: float) -> None:
-    """Raise ``Refused`` when weights times shift, ``summed`` of them, could leave the type of input ``index``."""
+    """Raise ``CannotMove`` when weights times shift, ``summed`` of them, could leave the type of input ``index``."""
     dtype = op.weight(index).dtype
     bound = np.asarray(float(magnitude(op, index).max()) * float(np.max(np.abs(shift))) * summed + rest)
     require_representable(op, bound, dtype, "the folded bias")
@@ -197,7 +197,7 @@ def _require_sum_fits(op: Operation, index: int, summed: float, shift: np.ndarra
 
 def _only_data(op: Operation, given: Mapping[int, Affine]) -> Affine:
     if set(given) != {0}:
-        raise Refused(f"the scale and shift reaches the weights of {op.name}")
+        raise CannotMove(f"the scale and shift reaches the weights of {op.name}")
     return given[0]
 
 

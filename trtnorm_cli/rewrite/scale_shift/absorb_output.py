@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, identity
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry_parts import broadcast_back
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step
 from trtnorm_cli.rewrite.scale_shift.weights import float_weight, require_representable, require_scalable, scaled
@@ -34,7 +34,7 @@ def transposed_convolution(op: Operation, asked: Affine) -> Step:
     """ConvTranspose: W is [C_in, C_out/G, …]; rows of group g hold its C_out/G output channels."""
     weight, groups = float_weight(op, 1, asked.rank), int(op.attr("group", 1))
     if groups < 1 or weight.shape[0] % groups:
-        raise Refused(f"{op.name} has {weight.shape[0]} input channels in {groups} groups")
+        raise CannotMove(f"{op.name} has {weight.shape[0]} input channels in {groups} groups")
     scale, shift = asked.vector(1, weight.shape[1] * groups, op.name)
     rows = np.repeat(scale.reshape(groups, -1), weight.shape[0] // groups, axis=0)
     factors = rows if np.any(rows != rows[:1]) else rows[:1]
@@ -61,7 +61,7 @@ def _linear(
     dtype = op.weight(1).dtype
     given = op.constant(2)
     if op.op != "Gemm" and given is not None and given.shape != scale.shape:
-        raise Refused(f"the bias of {op.name} has shape {list(given.shape)}, not [{scale.size}]")
+        raise CannotMove(f"the bias of {op.name} has shape {list(given.shape)}, not [{scale.size}]")
     require_scalable(op, 1, factors)
     bias = (beta * given.astype(np.float64) if given is not None else 0.0) * scale + shift
     require_representable(op, bias, dtype, "the folded bias")
@@ -82,12 +82,16 @@ def matmul(op: Operation, asked: Affine) -> Step:
     weight, across = float_weight(op, side), asked.rank - (2 if side == 1 else 1)
     lacking = asked.rank - weight.ndim
     if weight.ndim < 2 or lacking < 0 or len(op.input_shape(1 - side)) < 2:
-        raise Refused(f"{op.name} multiplies with a vector")
+        raise CannotMove(f"{op.name} multiplies with a vector")
     if asked.shape[across] != 1:
-        raise Refused(f"scale and shift differ along axis {across} of what {op.name} makes, along which its weight is summed")
+        raise CannotMove(
+            f"scale and shift differ along axis {across} of what {op.name} makes, along which its weight is summed"
+        )
     grows = any(size != 1 for size in asked.shape[:lacking])
     if grows or any(wide not in (1, size) for wide, size in zip(asked.shape[lacking:], weight.shape, strict=True)):
-        raise Refused(f"scale and shift of shape {list(asked.shape)} do not fit the weight {list(weight.shape)} of {op.name}")
+        raise CannotMove(
+            f"scale and shift of shape {list(asked.shape)} do not fit the weight {list(weight.shape)} of {op.name}"
+        )
     factors = asked.scale.reshape(asked.shape[lacking:])
     require_scalable(op, side, factors)
     require_representable(op, asked.shift, weight.dtype, "the folded bias")
@@ -127,7 +131,7 @@ def constant_factor(op: Operation, asked: Affine) -> Step:
     """Mul and Div with a constant m: s·(m·x) = (s·m)·x. A shift has no place here."""
     at = _constant_side(op)
     if asked.shifts:
-        raise Refused(f"{op.name} is {op.op}: it takes a scale, but no shift")
+        raise CannotMove(f"{op.name} is {op.op}: it takes a scale, but no shift")
     given = float_weight(op, at)
     own = given.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,9 +146,9 @@ def constant_factor(op: Operation, asked: Affine) -> Step:
 def batch_normalization(op: Operation, asked: Affine) -> Step:
     """BatchNormalization by running statistics: its scale and bias take the scale and shift."""
     if op.attr("training_mode", 0) or (op.opset < 14 and sum(bool(t.name) for t in op.node.outputs) > 1):
-        raise Refused(f"{op.name} is in training mode")
+        raise CannotMove(f"{op.name} is in training mode")
     if op.opset < 9 and op.attr("spatial", 1) == 0:
-        raise Refused(f"{op.name} has spatial=0: it normalizes each element on its own")
+        raise CannotMove(f"{op.name} has spatial=0: it normalizes each element on its own")
     gamma, beta = float_weight(op, 1, 1), float_weight(op, 2, 1)
     scale, shift = asked.vector(1, gamma.size, op.name)
     require_scalable(op, 1, scale)
@@ -173,11 +177,11 @@ def _with_constant(op: Operation, at: int, constant: np.ndarray, made: str) -> C
 
 
 def _require_no_growth(op: Operation, values: np.ndarray) -> None:
-    """Raise ``Refused`` when ``values`` would make the output larger than it is."""
+    """Raise ``CannotMove`` when ``values`` would make the output larger than it is."""
     shape = op.output_shape()
     lacking = len(shape) - values.ndim
     if lacking < 0 or any(size not in (1, shape[axis + lacking]) for axis, size in enumerate(values.shape)):
-        raise Refused(f"scale and shift of shape {list(values.shape)} do not fit what {op.name} makes")
+        raise CannotMove(f"scale and shift of shape {list(values.shape)} do not fit what {op.name} makes")
 
 
 def _without_leading_ones(values: np.ndarray, rank: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 
-class Refused(Exception):
+class CannotMove(Exception):
     """A scale and shift cannot pass or be taken here; the message says why, naming node, tensor and value."""
 
 
@@ -60,16 +60,16 @@ class Affine:
         return affine(self.scale, np.zeros_like(self.shift))
 
     def require_only(self, axes: Collection[int], owner: str) -> None:
-        """Raise ``Refused`` when scale or shift differ along other axes than ``axes``."""
+        """Raise ``CannotMove`` when scale or shift differ along other axes than ``axes``."""
         others = [axis for axis in self.axes if axis not in axes]
         if others:
-            raise Refused(f"scale and shift differ along axis {others[0]} at {owner}, which works on it")
+            raise CannotMove(f"scale and shift differ along axis {others[0]} at {owner}, which works on it")
 
     def vector(self, axis: int, size: int, owner: str) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and shift, [size] each, of the elements along ``axis``. Raises ``Refused`` when they depend on other axes."""
+        """Scale and shift, [size] each, of the elements along ``axis``. Raises ``CannotMove`` when others matter."""
         others = [other for other in self.axes if other != axis]
         if others:
-            raise Refused(f"scale and shift differ along axis {others[0]} at {owner}, whose channels are on axis {axis}")
+            raise CannotMove(f"scale and shift differ along axis {others[0]} at {owner}, whose channels are on axis {axis}")
         return along(self.scale.reshape(-1), size, owner), along(self.shift.reshape(-1), size, owner)
 
 
@@ -85,10 +85,10 @@ def affine(scale: np.ndarray, shift: np.ndarray) -> Affine:
 def per_channel(scale: np.ndarray, shift: np.ndarray, rank: int, axis: int = 1) -> Affine:
     """One value per element along ``axis`` of a tensor of ``rank``; the arrays are vectors of one length.
 
-    Raises ``Refused`` where there is no such axis.
+    Raises ``CannotMove`` where there is no such axis.
     """
     if axis >= rank:
-        raise Refused(f"there is a scale for each element of axis {axis}, but the data has {rank} axes")
+        raise CannotMove(f"there is a scale for each element of axis {axis}, but the data has {rank} axes")
     shape = [1] * rank
     shape[axis] = scale.size
     return affine(scale.reshape(shape), shift.reshape(shape))
@@ -102,7 +102,7 @@ def identity(rank: int) -> Affine:
 def along(values: np.ndarray, size: int, owner: str) -> np.ndarray:
     """``values`` for ``size`` elements: there are as many of them, or a single one."""
     if values.size not in (1, size):
-        raise Refused(f"there are {values.size} values for scale and shift, but {owner} makes {size} channels")
+        raise CannotMove(f"there are {values.size} values for scale and shift, but {owner} makes {size} channels")
     return np.broadcast_to(values, (size,))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trtnorm_cli.rewrite.parts.shape_elements import AxisSize, Element, shape_elements
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.regroup import regroup
 
@@ -21,7 +21,7 @@ def dropout(op: Operation, given: Affine, back: bool) -> Affine:
     """Dropout outside of training; ``training_mode`` is an input since opset 12."""
     training = op.constant(2) if op.opset >= 12 else None
     if training is not None and np.any(training):
-        raise Refused(f"{op.name} has training_mode=True: it drops values")
+        raise CannotMove(f"{op.name} has training_mode=True: it drops values")
     return given
 
 
@@ -109,9 +109,9 @@ def _gathered(op: Operation, given: Affine, blocks_first: bool) -> Affine:
     if size == 1:
         return given
     if size % number:
-        raise Refused(f"{op.name} has {size} channels, which are no blocks of {number}")
+        raise CannotMove(f"{op.name} has {size} channels, which are no blocks of {number}")
     axis, parts = (1, (number, size // number)) if blocks_first else (2, (size // number, number))
     split = given.moved(lambda v: v.reshape(v.shape[0], *parts, *v.shape[2:]))
     if split.shape[axis] != 1:
-        raise Refused(f"{op.name} puts channels with different scales and shifts into one")
+        raise CannotMove(f"{op.name} puts channels with different scales and shifts into one")
     return split.moved(lambda v: v.take(0, axis))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, affine, identity
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, affine, identity
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 
 Shape = tuple[int | str | None, ...]
@@ -50,7 +50,7 @@ def split_forth(op: Operation, sides: Sides) -> dict[int, Affine]:
 def _static(op: Operation, sizes: Sequence[int | str | None]) -> list[int]:
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) != len(sizes):
-        raise Refused(f"the sizes of the parts of {op.name} are not known")
+        raise CannotMove(f"the sizes of the parts of {op.name} are not known")
     return known
 
 
@@ -58,7 +58,7 @@ def _spans(op: Operation, sizes: Sequence[int | str | None], total: int) -> list
     """The places of consecutive parts."""
     ends = np.cumsum(_static(op, sizes)).tolist()
     if ends[-1] != total:
-        raise Refused(f"there are {total} values for scale and shift, but the parts of {op.name} have {ends[-1]} channels")
+        raise CannotMove(f"there are {total} values for scale and shift, but the parts of {op.name} have {ends[-1]} channels")
     return [range(end - size, end) for end, size in zip(ends, _static(op, sizes), strict=True)]
 
 
@@ -72,7 +72,7 @@ def _joined(parts: Sequence[Affine], axis: int, sizes: Sequence[int]) -> Affine:
         return parts[0]
     for part, size in zip(parts, sizes, strict=True):
         if part.shape[axis] not in (1, size):
-            raise Refused(f"there are {part.shape[axis]} values for scale and shift of a part with {size} channels")
+            raise CannotMove(f"there are {part.shape[axis]} values for scale and shift of a part with {size} channels")
     common = np.broadcast_shapes(*[tuple(1 if i == axis else s for i, s in enumerate(part.shape)) for part in parts])
 
     def whole(values: Sequence[np.ndarray]) -> np.ndarray:
@@ -91,7 +91,7 @@ def select_back(op: Operation, sides: Sides) -> dict[int, Affine]:
         if asked.shape[axis] == 1:
             continue
         if len(set(chosen)) != len(chosen) or len(chosen) != asked.shape[axis]:
-            raise Refused(f"{op.name} selects an element of axis {axis} more than once")
+            raise CannotMove(f"{op.name} selects an element of axis {axis} more than once")
         scale, shift = _placed(scale, axis, size, chosen, 1.0), _placed(shift, axis, size, chosen, 0.0)
     return {0: affine(scale, shift)}
 
@@ -100,7 +100,7 @@ def select_forth(op: Operation, sides: Sides) -> dict[int, Affine]:
     given = sides[0]
     for axis, (size, chosen) in _selected(op, given.axes).items():
         if given.shape[axis] not in (1, size):
-            raise Refused(f"there are {given.shape[axis]} values for the {size} elements of axis {axis} of {op.name}")
+            raise CannotMove(f"there are {given.shape[axis]} values for the {size} elements of axis {axis} of {op.name}")
         if given.shape[axis] != 1:
             given = _part(given, chosen, axis)
     return {0: given}
@@ -120,7 +120,7 @@ def _selected(op: Operation, needed: Sequence[int]) -> dict[int, tuple[int, list
     if op.op == "Gather":
         indices, axis = op.weight(1), op.axis("axis", 0, len(shape))
         if indices.ndim != 1:
-            raise Refused(f"the indices of {op.name} are no list")
+            raise CannotMove(f"the indices of {op.name} are no list")
         choices: dict[int, Any] = {axis: indices}
     else:
         choices = _slices(op, len(shape))
@@ -128,11 +128,11 @@ def _selected(op: Operation, needed: Sequence[int]) -> dict[int, tuple[int, list
     for axis in sorted(set(needed) & set(choices)):
         size = shape[axis]
         if not isinstance(size, int):
-            raise Refused(f"the size of axis {axis} of {op.name} is not known")
+            raise CannotMove(f"the size of axis {axis} of {op.name} is not known")
         try:
             found[axis] = size, [int(i) for i in np.arange(size)[choices[axis]]]
         except IndexError:
-            raise Refused(f"{op.name} selects elements that axis {axis} has not") from None
+            raise CannotMove(f"{op.name} selects elements that axis {axis} has not") from None
     return found
 
 
@@ -160,7 +160,7 @@ def sum_back(op: Operation, sides: Sides) -> dict[int, Affine]:
 
 
 def sum_forth(op: Operation, sides: Sides) -> dict[int, Affine]:
-    raise Refused(f"{op.name} adds another tensor, which has not the same scale")
+    raise CannotMove(f"{op.name} adds another tensor, which has not the same scale")
 
 
 def broadcast_back(op: Operation, index: int, asked: Affine, shape: Shape) -> Affine:
@@ -173,5 +173,5 @@ def broadcast_back(op: Operation, index: int, asked: Affine, shape: Shape) -> Af
     for axis in asked.axes:
         size = own[axis - lacking] if axis >= lacking else 1
         if size != asked.shape[axis]:
-            raise Refused(f"input {index} of {op.name} has not {asked.shape[axis]} values along axis {axis} to be scaled")
+            raise CannotMove(f"input {index} of {op.name} has not {asked.shape[axis]} values along axis {axis} to be scaled")
     return asked.moved(lambda v: v.reshape(v.shape[lacking:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, affine
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, affine
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 
 
@@ -12,9 +12,11 @@ def average(op: Operation, given: Affine, back: bool) -> Affine:
     """Averages over the plane: the weights of a mean add up to one, unless padding zeros are counted in."""
     given.require_only((0, 1), op.name)
     if op.op == "AveragePool" and _pads(op) and op.attr("count_include_pad", 0):
-        raise Refused(f"{op.name} averages over zeros that it pads, which a shift would not reach")
+        raise CannotMove(f"{op.name} averages over zeros that it pads, which a shift would not reach")
     if op.op == "AveragePool" and op.attr("ceil_mode", 0):
-        raise Refused(f"{op.name} has ceil_mode=1: whether its last windows count what lies outside differs between runtimes")
+        raise CannotMove(
+            f"{op.name} has ceil_mode=1: whether its last windows count what lies outside differs between runtimes"
+        )
     return given
 
 
@@ -38,20 +40,20 @@ def reduce(op: Operation, given: Affine, back: bool) -> Affine:
     if back and not keeps:
         given = given.moved(lambda v: np.expand_dims(v, tuple(reduced)))
     if any(given.shape[axis] != 1 for axis in reduced):
-        raise Refused(f"{op.name} reduces axis {reduced[0]}, along which scale and shift differ")
+        raise CannotMove(f"{op.name} reduces axis {reduced[0]}, along which scale and shift differ")
     return given if back or keeps else given.moved(lambda v: v.reshape([s for i, s in enumerate(v.shape) if i not in reduced]))
 
 
 def resize(op: Operation, given: Affine, back: bool) -> Affine:
     """Interpolation between two neighbours: the weights add up to one, and what lies outside repeats the border."""
     if op.text("mode", "nearest") == "cubic":
-        raise Refused(f"{op.name} is cubic: its rounded weights add up to one only nearly")
+        raise CannotMove(f"{op.name} is cubic: its rounded weights add up to one only nearly")
     if op.text("coordinate_transformation_mode", "") == "tf_crop_and_resize":
-        raise Refused(f"{op.name} fills in a constant, which a shift would not reach")
+        raise CannotMove(f"{op.name} fills in a constant, which a shift would not reach")
     first, second = op.input_shape(0), op.output_shape()
     changed = [axis for axis in given.axes if not isinstance(first[axis], int) or first[axis] != second[axis]]
     if changed:
-        raise Refused(f"{op.name} resizes axis {changed[0]}, along which scale and shift differ")
+        raise CannotMove(f"{op.name} resizes axis {changed[0]}, along which scale and shift differ")
     return given
 
 
@@ -64,10 +66,10 @@ def pad(op: Operation, given: Affine, back: bool) -> Affine:
     begins, ends = np.reshape(np.asarray(stated), (2, -1)).tolist()
     padded = [axis for axis, begin, end in zip(padded_axes, begins, ends, strict=True) if begin or end]
     if any(axis in padded for axis in given.axes):
-        raise Refused(f"{op.name} pads axis {padded[0]}, along which scale and shift differ")
+        raise CannotMove(f"{op.name} pads axis {padded[0]}, along which scale and shift differ")
     value = float(op.attr("value", 0.0)) if op.opset < 11 else float(np.reshape(_or_zero(op.constant(2)), ()))
     if mode == "constant" and padded and np.any(given.scale * value + given.shift != value):
-        raise Refused(f"{op.name} pads with {value:g}, which the scale and shift would have to reach as well")
+        raise CannotMove(f"{op.name} pads with {value:g}, which the scale and shift would have to reach as well")
     return given
 
 
@@ -78,7 +80,7 @@ def _or_zero(value: np.ndarray | None) -> np.ndarray:
 def rectifier(op: Operation, given: Affine, back: bool) -> Affine:
     """Relu, LeakyRelu, PRelu: a scale that is not negative goes through, a shift does not."""
     if given.shifts:
-        raise Refused(f"a shift does not go through {op.name}, which is {op.op}")
+        raise CannotMove(f"a shift does not go through {op.name}, which is {op.op}")
     _require_no_negative_scale(op, given)
     return given
 
@@ -90,7 +92,7 @@ def negate(op: Operation, given: Affine, back: bool) -> Affine:
 def _require_no_negative_scale(op: Operation, given: Affine) -> None:
     lowest = float(given.scale.min())
     if lowest < 0:
-        raise Refused(f"{op.name} is {op.op}, and a scale is negative ({lowest:g})")
+        raise CannotMove(f"{op.name} is {op.op}, and a scale is negative ({lowest:g})")
 
 
 def _pads(op: Operation) -> bool:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.rewrite.parts import batchnorm
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Bound, Var, match, op
+from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Bindings, Var, match, op
 from trtnorm_cli.rewrite.rule import Match
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, per_channel
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, per_channel
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.source import data_of, has_one_constant, scale_and_shift_of
 
@@ -34,14 +34,14 @@ def link_data(node: Node, surgery: Surgery) -> Tensor:
 def links_before(m: Match, last: Node) -> tuple[tuple[Node, ...], Tensor, Affine]:
     """The longest chain of links that ends with ``last``, last first; the tensor before it; and what it does to that.
 
-    Raises ``Refused`` when ``last`` itself cannot be read.
+    Raises ``CannotMove`` when ``last`` itself cannot be read.
     """
     meaning = meaning_of(m, last)
     links, data = [last], link_data(last, m.surgery)
     while data.inputs and is_link(data.inputs[0], m.surgery) and _only_read_by(m, data, links[-1]):
         try:
             meaning = meaning.after(meaning_of(m, data.inputs[0]))
-        except Refused:
+        except CannotMove:
             break
         links.append(data.inputs[0])
         data = link_data(links[-1], m.surgery)
@@ -49,7 +49,7 @@ def links_before(m: Match, last: Node) -> tuple[tuple[Node, ...], Tensor, Affine
 
 
 def meaning_of(m: Match, node: Node) -> Affine:
-    """The scale and shift of a link. Raises ``Refused`` when it is not one value per channel."""
+    """The scale and shift of a link. Raises ``CannotMove`` when it is not one value per channel."""
     if node.op != "BatchNormalization":
         return scale_and_shift_of(Operation(node, m))
     norm = norm_match(m, node)
@@ -57,15 +57,15 @@ def meaning_of(m: Match, node: Node) -> Affine:
 
 
 def norm_match(m: Match, node: Node) -> Match:
-    """A BatchNormalization as its rules see it. Raises ``Refused`` when its parameters cannot be trusted."""
-    bound = match(NORM, node, m.surgery)
-    if not isinstance(bound, Bound):
-        raise Refused(bound.reason)
-    norm = replace(m, root=node, bound=bound)
+    """A BatchNormalization as its rules see it. Raises ``CannotMove`` when its parameters cannot be trusted."""
+    bindings = match(NORM, node, m.surgery)
+    if not isinstance(bindings, Bindings):
+        raise CannotMove(bindings.reason)
+    norm = replace(m, root=node, bindings=bindings)
     for precondition in batchnorm.PRECONDITIONS:
         reason = precondition(norm)
         if reason is not None:
-            raise Refused(reason)
+            raise CannotMove(reason)
     return norm
 
 

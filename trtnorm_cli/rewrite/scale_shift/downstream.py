@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
-from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutput, NewTensors, Extent
+from trtnorm_cli.rewrite.rule import Extent, Match, NewNode, NewOutput, NewTensors
 from trtnorm_cli.rewrite.scale_shift.absorb_input import absorber
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, followed
 
@@ -55,7 +55,7 @@ class Downstream:
 def search_downstream(match: Match, source: gs.Tensor, given: Affine) -> Downstream:
     """Where the scale and shift ``given``, which the site of ``match`` applies to ``source``, can be taken. Reads only.
 
-    Raises ``Refused`` when one that reads the result cannot take it.
+    Raises ``CannotMove`` when one that reads the result cannot take it.
     """
     found = _Search(match, source)
     found.give(match.output, given)
@@ -71,14 +71,14 @@ class _Search:
 
     def give(self, tensor: gs.Tensor, given: Affine) -> None:
         if self.borders.leaves(tensor):
-            raise Refused(f"{tensor.name} is an output of the graph")
+            raise CannotMove(f"{tensor.name} is an output of the graph")
         readers = [reader for reader in tensor.outputs if not reads_shape_only(reader)]
         if not readers:
-            raise Refused(f"nobody reads the values of {tensor.name}")
+            raise CannotMove(f"nobody reads the values of {tensor.name}")
         self.result.given[id(tensor)] = given
         for reader in readers:
             if not self.borders.are_together(reader, self.match.root):
-                raise Refused(f"{tensor.name} is also used by {describe(reader)} in another graph")
+                raise CannotMove(f"{tensor.name} is also used by {describe(reader)} in another graph")
             entry = (self.borders.positions[id(reader)], id(reader), reader)
             if entry not in self.waiting:
                 heapq.heappush(self.waiting, entry)
@@ -102,15 +102,15 @@ class _Search:
     def push(self, node: gs.Node, given: dict[int, Affine]) -> Step:
         operation = Operation(node, self.match)
         if node.domain not in DEFAULT_DOMAINS:
-            raise Refused(f"{operation.name} is {node.domain}.{node.op}, which takes no scale and shift")
+            raise CannotMove(f"{operation.name} is {node.domain}.{node.op}, which takes no scale and shift")
         absorb = absorber(operation)
         if absorb is not None:
             return absorb(operation, given)
         carrier = CARRIERS.get(node.op)
         if carrier is None or (carrier.data is not None and not set(given) <= set(carrier.data)):
-            raise Refused(f"{operation.name} is {node.op}, which takes no scale and shift")
+            raise CannotMove(f"{operation.name} is {node.op}, which takes no scale and shift")
         if node.op != "Split" and any(t.name and (t.outputs or self.borders.leaves(t)) for t in node.outputs[1:]):
-            raise Refused(f"a further output of {operation.name} is used")
+            raise CannotMove(f"a further output of {operation.name} is used")
         return Step(node, carrier.forth(operation, given), again(operation))
 
 

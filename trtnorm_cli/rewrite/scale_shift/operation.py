@@ -11,7 +11,7 @@ import numpy as np
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewNode
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -49,20 +49,20 @@ class Operation:
         return tensor is not None and self.match.surgery.is_constant(tensor)
 
     def constant(self, index: int) -> np.ndarray | None:
-        """The value of input ``index``; None when it is left out. Raises ``Refused`` when it is computed at run time."""
+        """The value of input ``index``; None when it is left out. Raises ``CannotMove`` when it is computed at run time."""
         tensor = self.tensor(index)
         if tensor is None:
             return None
         value = self.match.surgery.constant(tensor)
         if value is None:
-            raise Refused(f"{tensor.name}, input {index} of {self.name}, is computed at run time")
+            raise CannotMove(f"{tensor.name}, input {index} of {self.name}, is computed at run time")
         return value
 
     def weight(self, index: int) -> np.ndarray:
         """The value of input ``index``, which must be given, in the type in which the file stores it."""
         value = self.constant(index)
         if value is None:
-            raise Refused(f"input {index} of {self.name} is left out")
+            raise CannotMove(f"input {index} of {self.name} is left out")
         return value
 
     def input_type(self, index: int) -> TensorType:
@@ -78,15 +78,15 @@ class Operation:
         return self._shape(self.node.outputs[index])
 
     def axis(self, name: str, default: int, rank: int) -> int:
-        """The attribute ``name`` as an axis counted from the front. Raises ``Refused`` where there is no such axis."""
+        """The attribute ``name`` as an axis counted from the front. Raises ``CannotMove`` where there is no such axis."""
         return self.counted([int(self.attr(name, default))], rank)[0]
 
     def counted(self, axes: Iterable[int], rank: int) -> list[int]:
-        """``axes`` counted from the front. Raises ``Refused`` where there is no such axis."""
+        """``axes`` counted from the front. Raises ``CannotMove`` where there is no such axis."""
         stated = [int(axis) for axis in axes]
         for axis in stated:
             if not -rank <= axis < rank:
-                raise Refused(f"{self.name} works on axis {axis} of a tensor with {rank} axes")
+                raise CannotMove(f"{self.name} works on axis {axis} of a tensor with {rank} axes")
         return [axis % rank for axis in stated]
 
     def text(self, name: str, default: str) -> str:
@@ -102,18 +102,18 @@ class Operation:
 
     def _type(self, tensor: gs.Tensor | None) -> TensorType:
         if tensor is None:
-            raise Refused(f"an input of {self.name} is left out")
+            raise CannotMove(f"an input of {self.name} is left out")
         kind = self.match.type_of(tensor)
         if kind is None and self.match.surgery.is_constant(tensor):
             return TensorType(0, tuple(tensor.shape))
         if kind is None:
-            raise Refused(f"the type of {tensor.name} is not known")
+            raise CannotMove(f"the type of {tensor.name} is not known")
         return kind
 
     def _shape(self, tensor: gs.Tensor | None) -> tuple[int | str | None, ...]:
         shape = self._type(tensor).shape
         if shape is None:
-            raise Refused(f"the rank of {tensor.name if tensor is not None else self.name} is not known")
+            raise CannotMove(f"the rank of {tensor.name if tensor is not None else self.name} is not known")
         return shape
 
 
@@ -160,8 +160,8 @@ def again(op: Operation) -> Build:
 
 
 def followed(step: Callable[..., Step], node: gs.Node, *arguments: Any) -> Step:
-    """``step`` of a node. Raises ``Refused`` where the shapes that the file states contradict the node's attributes."""
+    """``step`` of a node. Raises ``CannotMove`` where the shapes that the file states contradict the node's attributes."""
     try:
         return step(node, *arguments)
     except (ValueError, IndexError) as error:
-        raise Refused(f"the stated shapes around {describe(node)} do not fit it: {error}") from error
+        raise CannotMove(f"the stated shapes around {describe(node)} do not fit it: {error}") from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 
 Shape = Sequence[int | str | None]
 
@@ -33,7 +33,7 @@ class Block:
 def regroup(given: Affine, first: Shape, second: Shape, owner: str) -> Affine:
     """The scale and shift of a tensor of shape ``second`` that holds the elements of one of shape ``first``, in order.
 
-    Raises ``Refused`` when the values of an axis end up mixed with elements of an axis of unknown size.
+    Raises ``CannotMove`` when the values of an axis end up mixed with elements of an axis of unknown size.
     """
     wide: list[int] = [1] * len(first)
     narrow: list[int] = [1] * len(second)
@@ -42,7 +42,7 @@ def regroup(given: Affine, first: Shape, second: Shape, owner: str) -> Affine:
             continue
         sizes = [first[axis] for axis in block.first], [second[axis] for axis in block.second]
         if not block.proven or not all(isinstance(size, int) for part in sizes for size in part):
-            raise Refused(f"{owner} mixes channels with axes of unknown size: {_text(first)} to {_text(second)}")
+            raise CannotMove(f"{owner} mixes channels with axes of unknown size: {_text(first)} to {_text(second)}")
         for axis in block.first:
             wide[axis] = _known(first[axis])
         for axis in block.second:
@@ -50,7 +50,7 @@ def regroup(given: Affine, first: Shape, second: Shape, owner: str) -> Affine:
     try:
         return given.moved(lambda values: np.broadcast_to(values, wide).reshape(narrow))
     except ValueError:
-        raise Refused(f"scale and shift of shape {list(given.shape)} do not fit {_text(first)} at {owner}") from None
+        raise CannotMove(f"scale and shift of shape {list(given.shape)} do not fit {_text(first)} at {owner}") from None
 
 
 def _known(size: int | str | None) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, affine
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, affine
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.weights import FLOATS, float_weight
 
@@ -36,17 +36,19 @@ def data_of(node: gs.Node, surgery: Surgery) -> gs.Tensor:
 
 
 def scale_and_shift_of(op: Operation) -> Affine:
-    """What the operator does to its data, which ``has_one_constant``. Raises ``Refused`` unless it is one value per channel."""
+    """Scale and shift of an operator that ``has_one_constant``. Raises ``CannotMove`` unless it is one value per channel."""
     at = 0 if op.is_constant(0) else 1
     shape, value = op.input_shape(1 - at), float_weight(op, at).astype(np.float64)
     if value.ndim > len(shape) or sum(size > 1 for size in value.shape) > 1:
-        raise Refused(f"the constant of {op.name} has shape {list(value.shape)}, not one value per channel")
+        raise CannotMove(f"the constant of {op.name} has shape {list(value.shape)}, not one value per channel")
     sizes: list[int] = [1] * (len(shape) - value.ndim) + list(value.shape)
     value = value.reshape(sizes)
     if any(size not in (1, shape[axis]) for axis, size in enumerate(sizes)):
-        raise Refused(f"the constant of {op.name} has shape {list(value.shape)}, but it is not known that the data has as many")
+        raise CannotMove(
+            f"the constant of {op.name} has shape {list(value.shape)}, but it is not known that the data has as many"
+        )
     if not np.all(np.isfinite(value)):
-        raise Refused(f"the constant of {op.name} is not finite")
+        raise CannotMove(f"the constant of {op.name} is not finite")
     return _meaning(op, value, at)
 
 
@@ -56,7 +58,7 @@ def _meaning(op: Operation, value: np.ndarray, at: int) -> Affine:
         return affine(value, zero)
     if op.op == "Div":
         if np.any(value == 0):
-            raise Refused(f"{op.name} divides by zero")
+            raise CannotMove(f"{op.name} divides by zero")
         return affine(one / value, zero)
     if op.op == "Add":
         return affine(one, value)

@@ -18,9 +18,9 @@ import onnx
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutput, NewTensors, Extent
+from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, NewOutput, NewTensors
 from trtnorm_cli.rewrite.scale_shift.absorb_output import WEIGHTED, absorber
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, Refused, identity
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, followed
 from trtnorm_cli.rewrite.scale_shift.weights import FLOATS
@@ -88,13 +88,13 @@ class UpstreamSearch:
     def find(self, data: gs.Tensor, wanted: Affine) -> Upstream:
         """Where the demand ``wanted`` on ``data``, which the site of the match reads, can be taken.
 
-        Raises ``Refused`` when a part of it can be taken by nobody. At most one branch of a Concat may be left over.
+        Raises ``CannotMove`` when a part of it can be taken by nobody. At most one branch of a Concat may be left over.
         """
         self.ask(data, wanted, False, force=True)
         while self.waiting:
             self.visit(heapq.heappop(self.waiting)[2])
         if len(self.result.rests) > 1 or not self.result.absorbs:
-            raise Refused("; ".join(dict.fromkeys(self.result.reasons)) or "nothing before it has weights")
+            raise CannotMove("; ".join(dict.fromkeys(self.result.reasons)) or "nothing before it has weights")
         return self.result
 
     def ask(self, tensor: gs.Tensor, wanted: Affine, partial: bool, force: bool = False) -> None:
@@ -128,7 +128,7 @@ class UpstreamSearch:
         try:
             siblings = [step for demand in demands.values() for step in self.readers(node, demand)]
             step = followed(self.pull, node, {index: demand.wanted for index, demand in demands.items()}, others)
-        except Refused as reason:
+        except CannotMove as reason:
             for demand in demands.values():
                 self.leave(demand, str(reason))
             return
@@ -147,7 +147,7 @@ class UpstreamSearch:
     def leave(self, demand: Demand, reason: str) -> None:
         """Nobody takes ``demand``. Behind a Concat a new node for it is smaller than the site was; else it saves nothing."""
         if not demand.partial or not is_one_node(self.match, demand):
-            raise Refused(reason)
+            raise CannotMove(reason)
         self.result.rests.append(demand)
         self.result.reasons.append(reason)
 
@@ -155,12 +155,12 @@ class UpstreamSearch:
         return bool(tensor.name) and (bool(tensor.outputs) or self.borders.leaves(tensor))
 
     def readers(self, producer: gs.Node, demand: Demand) -> list[Step]:
-        """Further operators that have to be made again because they read the tensor; raises ``Refused`` if one minds."""
+        """Further operators that have to be made again because they read the tensor; raises ``CannotMove`` if one minds."""
         tensor = demand.tensor
         if self.borders.leaves(tensor):
-            raise Refused(f"{tensor.name} is an output of the graph")
+            raise CannotMove(f"{tensor.name} is an output of the graph")
         if not self.borders.are_together(producer, self.match.root):
-            raise Refused(f"{describe(producer)} belongs to an outer graph")
+            raise CannotMove(f"{describe(producer)} belongs to an outer graph")
         return [step for reader in tensor.outputs for step in self.reader(reader, demand)]
 
     def reader(self, reader: gs.Node, demand: Demand) -> list[Step]:
@@ -172,7 +172,7 @@ class UpstreamSearch:
             return []
         sibling = self.selects_other_elements(reader, places, demand) if step is None else None
         if sibling is None:
-            raise Refused(f"{demand.tensor.name} is also used by {describe(reader)}")
+            raise CannotMove(f"{demand.tensor.name} is also used by {describe(reader)}")
         return [sibling]
 
     def selects_other_elements(self, reader: gs.Node, places: Sequence[int], demand: Demand) -> Step | None:
@@ -182,7 +182,7 @@ class UpstreamSearch:
             return None
         try:
             results = carrier.forth(Operation(reader, self.match), {0: demand.wanted})
-        except Refused:
+        except CannotMove:
             return None
         untouched = all(result.is_identity for result in results.values())
         return Step(reader, {0: demand.wanted}, again(Operation(reader, self.match))) if untouched else None
@@ -190,15 +190,15 @@ class UpstreamSearch:
     def pull(self, node: gs.Node, wanted: dict[int, Affine], others: list[gs.Tensor]) -> Step:
         operation = Operation(node, self.match)
         if node.domain not in DEFAULT_DOMAINS:
-            raise Refused(f"{operation.name} is {node.domain}.{node.op}, which takes no scale and shift")
+            raise CannotMove(f"{operation.name} is {node.domain}.{node.op}, which takes no scale and shift")
         if node.op != "Split" and (set(wanted) != {0} or others):
-            raise Refused(f"a further output of {operation.name} is used")
+            raise CannotMove(f"a further output of {operation.name} is used")
         absorb = absorber(operation)
         if absorb is not None:
             return absorb(operation, wanted[0])
         carrier = CARRIERS.get(node.op)
         if carrier is None:
-            raise Refused(f"{operation.name} is {node.op}, which takes no scale and shift")
+            raise CannotMove(f"{operation.name} is {node.op}, which takes no scale and shift")
         return Step(node, carrier.back(operation, wanted), again(operation))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import ml_dtypes
 import numpy as np
 
-from trtnorm_cli.rewrite.scale_shift.affine import Refused
+from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 
 FLOATS = tuple(np.dtype(kind) for kind in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
@@ -17,17 +17,17 @@ _LARGE_COPY = 16 << 20
 
 
 def float_weight(op: Operation, index: int, rank: int | None = None) -> np.ndarray:
-    """The constant input ``index``, of a floating type and, where given, of ``rank``. Raises ``Refused`` otherwise."""
+    """The constant input ``index``, of a floating type and, where given, of ``rank``. Raises ``CannotMove`` otherwise."""
     value = op.weight(index)
     if value.dtype not in FLOATS:
-        raise Refused(f"input {index} of {op.name} is {value.dtype.name}, not a floating type")
+        raise CannotMove(f"input {index} of {op.name} is {value.dtype.name}, not a floating type")
     if rank is not None and value.ndim != rank:
-        raise Refused(f"input {index} of {op.name} has shape {list(value.shape)}")
+        raise CannotMove(f"input {index} of {op.name} has shape {list(value.shape)}")
     return value
 
 
 def require_scalable(op: Operation, index: int, factors: np.ndarray, what: str = "the folded weight") -> None:
-    """Raise ``Refused`` unless input ``index`` times ``factors`` (same rank, size 1 where constant) fits its type.
+    """Raise ``CannotMove`` unless input ``index`` times ``factors`` (same rank, size 1 where constant) fits its type.
 
     It must not overflow, and not shrink as a whole below the smallest normal number, where it would lose its precision.
     """
@@ -38,27 +38,27 @@ def require_scalable(op: Operation, index: int, factors: np.ndarray, what: str =
     with np.errstate(over="ignore", invalid="ignore"):
         reached = largest * np.abs(factors)
     if not np.all(reached <= float(limits.max)):
-        raise Refused(f"{what} of {op.name} reaches {np.max(reached):.3g}, more than {weight.dtype.name} holds")
+        raise CannotMove(f"{what} of {op.name} reaches {np.max(reached):.3g}, more than {weight.dtype.name} holds")
     most, smallest = float(np.max(reached, initial=0.0)), float(limits.smallest_normal)
     if 0 < most < smallest <= float(np.max(largest)):
-        raise Refused(f"{what} of {op.name} shrinks to {most:.3g}, too small for {weight.dtype.name}")
+        raise CannotMove(f"{what} of {op.name} shrinks to {most:.3g}, too small for {weight.dtype.name}")
 
 
 def require_representable(op: Operation, values: np.ndarray, dtype: np.dtype, what: str) -> None:
-    """Raise ``Refused`` unless ``values`` stay finite in ``dtype``."""
+    """Raise ``CannotMove`` unless ``values`` stay finite in ``dtype``."""
     with np.errstate(over="ignore"):
         stored = values.astype(dtype).astype(np.float64)
     if not np.all(np.isfinite(stored)):
-        raise Refused(f"{what} of {op.name} reaches {np.max(np.abs(values)):.3g}, more than {dtype.name} holds")
+        raise CannotMove(f"{what} of {op.name} reaches {np.max(np.abs(values)):.3g}, more than {dtype.name} holds")
 
 
 def require_cheap_copies(operations: Iterable[Operation]) -> None:
-    """Raise ``Refused`` when a weight is large and used elsewhere too, so that folding would store it twice."""
+    """Raise ``CannotMove`` when a weight is large and used elsewhere too, so that folding would store it twice."""
     for op in operations:
         for index, tensor in enumerate(op.node.inputs):
             size = op.weight(index).nbytes if op.is_constant(index) and len(tensor.outputs) > 1 else 0
             if size > _LARGE_COPY:
-                raise Refused(f"{tensor.name} ({size >> 20} MiB) is used elsewhere too and would have to be stored twice")
+                raise CannotMove(f"{tensor.name} ({size >> 20} MiB) is used elsewhere too and would have to be stored twice")
 
 
 def scaled(weight: np.ndarray, factors: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trtnorm_cli.rewrite.scale_shift.affine import Refused
+from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 
 
@@ -41,19 +41,19 @@ class Window:
 def window_of(op: Operation, sizes: tuple[int, ...]) -> Window:
     """The window of a Conv with a kernel of ``sizes``.
 
-    Raises ``Refused`` when the padding depends on the size of the input, and for a window of another rank than the kernel.
+    Raises ``CannotMove`` when the padding depends on the size of the input, and for a window of another rank than the kernel.
     """
     rank = len(sizes)
     strides = tuple(int(s) for s in op.attr("strides") or (1,) * rank)
     dilations = tuple(int(d) for d in op.attr("dilations") or (1,) * rank)
     if not rank or {len(strides), len(dilations), len(op.attr("pads") or (0,) * 2 * rank) / 2} != {rank}:
-        raise Refused(f"the window of {op.name} does not fit its kernel {list(sizes)}")
+        raise CannotMove(f"the window of {op.name} does not fit its kernel {list(sizes)}")
     auto = op.text("auto_pad", "NOTSET")
     if auto in ("NOTSET", "VALID", ""):
         pads = (0,) * 2 * rank if auto == "VALID" else tuple(int(p) for p in op.attr("pads") or (0,) * 2 * rank)
         return Window(sizes, strides, dilations, pads[:rank], pads[rank:])
     if any(stride != 1 for stride in strides):
-        raise Refused(f"{op.name} has auto_pad={auto} and strides: its padding depends on the size of the input")
+        raise CannotMove(f"{op.name} has auto_pad={auto} and strides: its padding depends on the size of the input")
     totals = [dilation * (size - 1) for size, dilation in zip(sizes, dilations, strict=True)]
     small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
     upper = auto == "SAME_UPPER"

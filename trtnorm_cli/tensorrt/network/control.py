@@ -11,7 +11,7 @@ from onnx import GraphProto, TensorProto, ValueInfoProto, helper
 from trtnorm_cli.tensorrt.network.context import LayerContext, Scope
 from trtnorm_cli.tensorrt.network.graph import GraphWriter
 from trtnorm_cli.tensorrt.network.reading import Layer, Tensor
-from trtnorm_cli.tensorrt.network.structure import Region, Structure
+from trtnorm_cli.tensorrt.network.structure import ControlRegion, Structure
 
 
 class Translator(Protocol):
@@ -28,7 +28,7 @@ class Translator(Protocol):
     def origin(self, layer: Layer) -> dict[str, str]: ...
 
 
-def conditional(translator: Translator, region: Region, writer: GraphWriter, scope: Scope) -> None:
+def conditional(translator: Translator, region: ControlRegion, writer: GraphWriter, scope: Scope) -> None:
     """``IIfConditional``: an If whose branches hold the layers that only one outcome needs."""
     condition = region.of("CONDITION")[0]
     context = translator.context(condition, writer, scope)
@@ -41,7 +41,7 @@ def conditional(translator: Translator, region: Region, writer: GraphWriter, sco
         translator.bind(layer, [result], writer, scope, len(writer.nodes))
 
 
-def _branch(translator: Translator, region: Region, side: int, writer: GraphWriter, scope: Scope) -> GraphProto:
+def _branch(translator: Translator, region: ControlRegion, side: int, writer: GraphWriter, scope: Scope) -> GraphProto:
     body, inner = writer.body(), Scope(scope)
     wanted = [layer.inputs[side] for layer in region.exits]
     translator.emit(region.inside & translator.structure.upstream(wanted), body, inner)
@@ -51,7 +51,7 @@ def _branch(translator: Translator, region: Region, side: int, writer: GraphWrit
     return _graph(body, ("then", "else")[side], [], list(zip(outputs, tensors, strict=True)))
 
 
-def loop(translator: Translator, region: Region, writer: GraphWriter, scope: Scope) -> None:
+def loop(translator: Translator, region: ControlRegion, writer: GraphWriter, scope: Scope) -> None:
     """``ILoop``: recurrences are carried from one iteration to the next, iterators read one slice each time.
 
     The condition of a WHILE limit is a function of the recurrences and is tested before each iteration: it is computed
@@ -61,7 +61,7 @@ def loop(translator: Translator, region: Region, writer: GraphWriter, scope: Sco
 
 
 class _Loop:
-    def __init__(self, translator: Translator, region: Region, writer: GraphWriter, scope: Scope) -> None:
+    def __init__(self, translator: Translator, region: ControlRegion, writer: GraphWriter, scope: Scope) -> None:
         self.translator, self.region, self.writer, self.scope = translator, region, writer, scope
         self.limits = {layer.handle.kind.name: layer for layer in region.of("TRIP_LIMIT")}
         self.recurrences = region.of("RECURRENCE")

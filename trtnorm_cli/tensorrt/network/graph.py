@@ -19,12 +19,12 @@ class Names:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
-    def unique(self, wish: str) -> str:
-        """``wish`` if it is free, else ``wish`` with a number."""
-        name = wish
+    def unique(self, wanted: str) -> str:
+        """``wanted`` if it is free, else ``wanted`` with a number."""
+        name = wanted
         while not name or name in self._taken:
-            self._next[wish] = self._next.get(wish, 0) + 1
-            name = f"{wish}__{self._next[wish]}"
+            self._next[wanted] = self._next.get(wanted, 0) + 1
+            name = f"{wanted}__{self._next[wanted]}"
         self._taken.add(name)
         return name
 
@@ -39,9 +39,9 @@ class Constants:
         self._shared: set[str] = set()
         self.raw_bytes = 0
 
-    def add(self, values: TensorValues, dims: Sequence[int], wish: str) -> str:
-        """Store ``values`` under a name close to ``wish`` and return the name."""
-        return self.store(values, dims, self._names.unique(wish))
+    def add(self, values: TensorValues, dims: Sequence[int], wanted: str) -> str:
+        """Store ``values`` under a name close to ``wanted`` and return the name."""
+        return self.store(values, dims, self._names.unique(wanted))
 
     def store(self, values: TensorValues, dims: Sequence[int], name: str) -> str:
         """Store ``values`` under exactly ``name``, which the caller reserved."""
@@ -57,12 +57,12 @@ class Constants:
         tensors[-1].name = new
         return True
 
-    def array(self, array: np.ndarray, wish: str) -> str:
+    def array(self, array: np.ndarray, wanted: str) -> str:
         """Store a small array that the translation itself needs; equal arrays share one initializer."""
         onnx_type = onnx_type_of_array(array)
         key = (onnx_type, array.shape, array.tobytes())
         if key not in self._by_value:
-            self._by_value[key] = self.add(TensorValues(onnx_type, array.size, array.tobytes()), array.shape, wish)
+            self._by_value[key] = self.add(TensorValues(onnx_type, array.size, array.tobytes()), array.shape, wanted)
             self._shared.add(self._by_value[key])
         return self._by_value[key]
 
@@ -81,9 +81,9 @@ class GraphWriter:
         """A writer for a graph inside this one."""
         return GraphWriter(self.tensor_names, self._node_names, self.constants)
 
-    def node(self, op: str, inputs: Sequence[str], wish: str, outputs: int = 1, **attributes: Any) -> list[str]:
-        """Append a node whose fresh output names, close to ``wish``, are returned."""
-        fresh = [self.tensor_names.unique(f"{wish}/{op}") for _ in range(outputs)]
+    def node(self, op: str, inputs: Sequence[str], wanted: str, outputs: int = 1, **attributes: Any) -> list[str]:
+        """Append a node whose fresh output names, close to ``wanted``, are returned."""
+        fresh = [self.tensor_names.unique(f"{wanted}/{op}") for _ in range(outputs)]
         self.nodes.append(helper.make_node(op, list(inputs), fresh, **attributes))
         return fresh
 

@@ -23,7 +23,7 @@ CONTROL_ONLY = frozenset({"TRIP_LIMIT", "CONDITION"})
 
 
 @dataclass(eq=False)
-class Region:
+class ControlRegion:
     """A loop or a conditional: its boundary layers, those of them through which results leave, and what lies between."""
 
     is_loop: bool
@@ -66,13 +66,13 @@ class Structure:
         """What a layer depends on; results of a loop or conditional also depend on what controls it."""
         return [tensor for tensor in layer.inputs if tensor is not None] + self._controls.get(layer, [])
 
-    def _find_live(self, network: Network, regions: list[Region]) -> set[Layer]:
+    def _find_live(self, network: Network, regions: list[ControlRegion]) -> set[Layer]:
         assertions = {layer for layer in network.layers if layer.kind == "ASSERTION"}
         live = assertions | self.upstream([*network.outputs, *(t for layer in assertions for t in self.inputs_of(layer))])
         controls = {layer for r in regions if live & set(r.boundary) for layer in r.boundary if layer.kind in CONTROL_ONLY}
         return live | controls
 
-    def _fill(self, region: Region) -> None:
+    def _fill(self, region: ControlRegion) -> None:
         entries = [layer for layer in region.boundary if layer.kind in _ENTRIES]
         after = self._downstream(entries, set(region.exits))
         region.inside = after & self.upstream(_leaving(region)) & self._live
@@ -101,47 +101,47 @@ class Structure:
                     queue.append(tensor.producer)
         return seen
 
-    def schedule(self, layers: Collection[Layer]) -> list[Layer | Region]:
+    def schedule(self, layers: Collection[Layer]) -> list[Layer | ControlRegion]:
         """The layers and outermost regions among ``layers``, each after what it depends on, in TensorRT's order."""
         members = set(layers) & self._live
-        owner: dict[Layer, Layer | Region] = {layer: layer for layer in members if layer.kind not in CONTROL_ONLY}
+        owner: dict[Layer, Layer | ControlRegion] = {layer: layer for layer in members if layer.kind not in CONTROL_ONLY}
         for region in self._outermost(members):
             owner.update(dict.fromkeys(region.layers, region))
         units = list(dict.fromkeys(owner[layer] for layer in sorted(owner, key=lambda layer: layer.index)))
         return _sorted(units, owner)
 
-    def _outermost(self, members: set[Layer]) -> list[Region]:
+    def _outermost(self, members: set[Layer]) -> list[ControlRegion]:
         present = [region for region in self.regions if any(layer in members for layer in region.exits)]
         return [r for r in present if not any(q is not r and q.inside & set(r.exits) for q in present)]
 
 
-def _collect(layers: list[Layer]) -> list[Region]:
-    regions: dict[int, Region] = {}
+def _collect(layers: list[Layer]) -> list[ControlRegion]:
+    regions: dict[int, ControlRegion] = {}
     owners = []  # TensorRT's loop and conditional objects are told apart by identity, which holds while they live
     for layer in layers:
         if layer.kind in _LOOP | _CONDITIONAL:
             owners.append(layer.handle.loop if layer.kind in _LOOP else layer.handle.conditional)
-            regions.setdefault(id(owners[-1]), Region(layer.kind in _LOOP)).boundary.append(layer)
+            regions.setdefault(id(owners[-1]), ControlRegion(layer.kind in _LOOP)).boundary.append(layer)
     return list(regions.values())
 
 
-def _control_tensors(region: Region) -> list[Tensor]:
+def _control_tensors(region: ControlRegion) -> list[Tensor]:
     return [tensor for layer in region.boundary if layer.kind in CONTROL_ONLY for tensor in layer.inputs if tensor is not None]
 
 
-def _leaving(region: Region) -> list[Tensor | None]:
+def _leaving(region: ControlRegion) -> list[Tensor | None]:
     """What is computed inside for the outside, for the next iteration, or to end the loop."""
     leaving = [tensor for layer in region.exits for tensor in (layer.inputs[:1] if region.is_loop else layer.inputs)]
     leaving += [tensor for layer in region.of("RECURRENCE") for tensor in layer.inputs[1:]]
     return leaving + [layer.inputs[0] for layer in region.of("TRIP_LIMIT") if layer.handle.kind.name == "WHILE"]
 
 
-def _sorted(units: list[Layer | Region], owner: dict[Layer, Layer | Region]) -> list[Layer | Region]:
+def _sorted(units: list[Layer | ControlRegion], owner: dict[Layer, Layer | ControlRegion]) -> list[Layer | ControlRegion]:
     place = {id(unit): i for i, unit in enumerate(units)}
     waits: list[set[int]] = [set() for _ in units]
     feeds: list[set[int]] = [set() for _ in units]
     for i, unit in enumerate(units):
-        for layer in unit.layers if isinstance(unit, Region) else (unit,):
+        for layer in unit.layers if isinstance(unit, ControlRegion) else (unit,):
             for tensor in layer.inputs:
                 source = owner.get(tensor.producer) if tensor is not None and tensor.producer is not None else None
                 if source is not None and source is not unit:
@@ -149,7 +149,7 @@ def _sorted(units: list[Layer | Region], owner: dict[Layer, Layer | Region]) -> 
                     feeds[place[id(source)]].add(i)
     ready = [i for i, sources in enumerate(waits) if not sources]
     heapq.heapify(ready)
-    order: list[Layer | Region] = []
+    order: list[Layer | ControlRegion] = []
     while ready:
         i = heapq.heappop(ready)
         order.append(units[i])

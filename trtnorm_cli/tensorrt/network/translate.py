@@ -34,7 +34,7 @@ from trtnorm_cli.tensorrt.network.control import conditional, loop
 from trtnorm_cli.tensorrt.network.graph import Constants, GraphWriter, Names
 from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
 from trtnorm_cli.tensorrt.network.reading import Layer, Network, Tensor, read_network
-from trtnorm_cli.tensorrt.network.structure import Region, Structure
+from trtnorm_cli.tensorrt.network.structure import ControlRegion, Structure
 
 #: The operator set that is written: the newest that ONNX Runtime 1.20 and onnx 1.18 both know in full.
 OPSET = 21
@@ -184,7 +184,7 @@ class Translator:
         for unit in self.structure.schedule(layers):
             mark = len(writer.nodes)
             try:
-                if isinstance(unit, Region):
+                if isinstance(unit, ControlRegion):
                     (loop if unit.is_loop else conditional)(self, unit, writer, scope)
                 else:
                     self.bind(unit, self._translated(unit, writer, scope), writer, scope, mark)
@@ -199,9 +199,9 @@ class Translator:
         result = TRANSLATIONS[layer.kind](self.context(layer, writer, scope))
         return [result] if isinstance(result, str) else result
 
-    def _stand_in(self, unit: Layer | Region, scope: Scope) -> None:
+    def _stand_in(self, unit: Layer | ControlRegion, scope: Scope) -> None:
         """Let the translation go on past a refusal, to name every layer that is refused."""
-        for layer in unit.exits if isinstance(unit, Region) else (unit,):
+        for layer in unit.exits if isinstance(unit, ControlRegion) else (unit,):
             for tensor in layer.outputs:
                 scope.bind(tensor, self._reserved[tensor])
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from tests.models import batchnorm, parse, random
-from trtnorm_cli.onnx_model.normalization import Normalization, Parameter, normalizations
+from trtnorm_cli.onnx_model.normalization_nodes import Normalization, Parameter, normalizations
 
 
 def found(graph: str, weights: dict[str, np.ndarray], opset: int = 21) -> list[Normalization]:

@@ -1,4 +1,4 @@
-"""Settle what a model means before it is rewritten: parameters that do not fit, and training mode where ``eval`` is wanted.
+"""Resolve what is ambiguous in a model before it is rewritten: parameters that do not fit, and unwanted training mode.
 
 The rules of this stage make the model valid, or read it as the user asks. What comes out is what every later change, and the
 finished network, is compared with, wherever the file itself cannot be run or is to be read otherwise than it is written.
@@ -28,17 +28,18 @@ from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
-from trtnorm_cli.rewrite.proof.check import Judge
+from trtnorm_cli.rewrite.proof.check import Prover
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains
 from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
 
-Pins = Mapping[str, tuple[int, ...]]
+# The input shapes at which changes are proved.
+ProofShapes = Mapping[str, tuple[int, ...]]
 _SEED = 0
 
 
 @dataclass
-class Meaning:
+class ResolvedModel:
     """A model as it is meant, and how that was found. ``cleaning`` is the last cleaning; its counts cover all of them."""
 
     cleaning: Cleaning
@@ -53,49 +54,56 @@ class Meaning:
         return any(change.compared_with_reference for change in self.changes)
 
 
-def settle(
+def resolve_ambiguities(
     cleaning: Cleaning,
     folder: Path,
     repairs: tuple[Rule, ...],
     on_request: tuple[Rule, ...],
-    pins: Pins | None,
+    proof_shapes: ProofShapes | None,
     settings: RewriteSettings,
     runner: OrtRunner,
-) -> Meaning:
+) -> ResolvedModel:
     """Apply ``repairs``, then the rules ``on_request`` and measure what those change. External tensors are in ``folder``."""
-    meaning = Meaning(cleaning)
-    _apply(meaning, folder, repairs, pins, settings, runner)
-    as_written = meaning.cleaning.model
-    if settings.training_mode == "eval" and _apply(meaning, folder, on_request, pins, settings, runner):
-        meaning.notes.append(_effect(as_written, meaning.cleaning.model, folder, pins, runner))
-    return meaning
+    resolved = ResolvedModel(cleaning)
+    _apply(resolved, folder, repairs, proof_shapes, settings, runner)
+    as_written = resolved.cleaning.model
+    if settings.training_mode == "eval" and _apply(resolved, folder, on_request, proof_shapes, settings, runner):
+        resolved.notes.append(_effect(as_written, resolved.cleaning.model, folder, proof_shapes, runner))
+    return resolved
 
 
 def _apply(
-    meaning: Meaning, folder: Path, rules: tuple[Rule, ...], pins: Pins | None, settings: RewriteSettings, runner: OrtRunner
+    resolved: ResolvedModel,
+    folder: Path,
+    rules: tuple[Rule, ...],
+    proof_shapes: ProofShapes | None,
+    settings: RewriteSettings,
+    runner: OrtRunner,
 ) -> bool:
     """Apply ``rules`` and clean again; returns whether anything changed."""
-    before = meaning.cleaning.model
+    before = resolved.cleaning.model
     surgery = open_model(before, folder)
-    types, pinned = tolerant_types(before, pins)
-    outcome = driver.apply(surgery, rules, types, Judge(runner, pinned), settings)
-    meaning.failed += outcome.failed
-    meaning.rejections += outcome.rejections
+    types, pinned = tolerant_types(before, proof_shapes)
+    outcome = driver.apply(surgery, rules, types, Prover(runner, pinned), settings)
+    resolved.failed += outcome.failed
+    resolved.rejections += outcome.rejections
     if not outcome.changes:
         return False
-    meaning.changes += outcome.changes
+    resolved.changes += outcome.changes
     again = clean(surgery.close(), folder)
-    counts = dict(Counter(meaning.cleaning.counts) + Counter(again.counts))
-    notes = tuple(dict.fromkeys((*meaning.cleaning.notes, *again.notes)))
-    meaning.cleaning = replace(again, counts=counts, notes=notes)
+    counts = dict(Counter(resolved.cleaning.counts) + Counter(again.counts))
+    notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))
+    resolved.cleaning = replace(again, counts=counts, notes=notes)
     return True
 
 
-def tolerant_types(model: onnx.ModelProto, pins: Pins | None) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
+def tolerant_types(
+    model: onnx.ModelProto, proof_shapes: ProofShapes | None
+) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
     """Types of all tensors as declared and at the pinned shapes, also behind normalizations that are not valid.
 
     Shape inference stops at parameters that do not fit. A normalization's output has the shape of its data whatever they are.
-    The channel axis of a normalization's data is taken from the user's ``pins`` where it is not declared: constant parameters
+    Where the channel axis of a normalization's data is not declared, it is taken from ``proof_shapes``: constant parameters
     leave it no choice.
     """
     light = light_copy(model)
@@ -108,12 +116,12 @@ def tolerant_types(model: onnx.ModelProto, pins: Pins | None) -> tuple[dict[str,
                 del node.input[1:], node.output[1:], node.attribute[:]
     declared = declared_types(model)
     inferred = declared_types(onnx.shape_inference.infer_shapes(light, check_type=False, strict_mode=False, data_prop=True))
-    pinned = check_types(light, pins)
+    pinned = check_types(light, proof_shapes)
     for name, kind in inferred.items():
         said = declared.get(name)
         if said is None or said.shape is None or not said.dtype:
             declared[name] = kind
-    for name in data & declared.keys() & pinned.keys() if pins is not None else ():
+    for name in data & declared.keys() & pinned.keys() if proof_shapes is not None else ():
         declared[name] = _with_channels(declared[name], pinned[name])
     return declared, pinned
 
@@ -125,9 +133,11 @@ def _with_channels(kind: TensorType, pinned: TensorType) -> TensorType:
     return TensorType(kind.dtype, (shape[0], sizes[1], *shape[2:]))
 
 
-def _effect(before: onnx.ModelProto, after: onnx.ModelProto, folder: Path, pins: Pins | None, runner: OrtRunner) -> str:
+def _effect(
+    before: onnx.ModelProto, after: onnx.ModelProto, folder: Path, proof_shapes: ProofShapes | None, runner: OrtRunner
+) -> str:
     """By how much the model's outputs change from ``before`` to ``after``, measured on one set of random inputs."""
-    kinds = {name: kind for name, kind in check_types(before, pins).items() if name in model_inputs(before)}
+    kinds = {name: kind for name, kind in check_types(before, proof_shapes).items() if name in model_inputs(before)}
     if any(not kind.is_static for kind in kinds.values()):
         return "by how much the results change was not measured: the shapes of the inputs are not known"
     shapes = {name: tuple(size for size in kind.shape or () if isinstance(size, int)) for name, kind in kinds.items()}
