@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,48 +20,55 @@ from trtnorm_cli.evaluate.tolerance import epsilon
 
 RUNS = 4
 Arrays = Mapping[str, np.ndarray]
-Noise = dict[str, list[Distance]]
 
 
-def constant_noise(model: Path, feeds: Arrays, truth: Arrays, ulp: float, budget_s: float, kept: Container[bytes]) -> Noise:
-    """Distances from ``truth`` of float64 runs whose constants, but for those ``kept``, were rounded otherwise.
+@dataclass(frozen=True)
+class Noise:
+    """Distances of perturbed runs from the truth: of each output, and by run of every slice of the inner tensors."""
 
-    Empty where they cannot be run.
-    """
-    return _noise(model, feeds, truth, budget_s, lambda seed: Perturbation(ulp / 2, seed, arithmetic=False, kept=kept))
+    outputs: Mapping[str, list[Distance]] = field(default_factory=dict)
+    inner: Sequence[Mapping[str, Mapping[int, np.ndarray]]] = ()
+
+
+def constant_noise(
+    model: Path,
+    feeds: Arrays,
+    truth: Arrays,
+    inner: InnerTensors,
+    ulp: float,
+    budget_s: float,
+    kept: Container[bytes],
+) -> Noise:
+    """Float64 runs whose constants, but for those ``kept``, were rounded otherwise; nothing where they cannot be run."""
+    return _noise(model, feeds, truth, inner, budget_s, lambda seed: Perturbation(ulp / 2, seed, arithmetic=False, kept=kept))
 
 
 def arithmetic_noise(model: Path, feeds: Arrays, truth: Arrays, ulp: float, budget_s: float) -> Noise:
-    """Distances from ``truth`` of float64 runs in which everything was rounded; empty where they cannot be run."""
-    return _noise(model, feeds, truth, budget_s, lambda seed: Perturbation(ulp / 2, seed, arithmetic=True))
+    """Float64 runs in which everything was rounded, for the outputs alone; nothing where they cannot be run."""
+    nothing = InnerTensors()
+    return _noise(model, feeds, truth, nothing, budget_s, lambda seed: Perturbation(ulp / 2, seed, arithmetic=True))
 
 
-def inner_noise(
-    model: Path, feeds: Arrays, reference: InnerTensors, ulp: float, budget_s: float, kept: Container[bytes]
-) -> list[dict[str, dict[int, np.ndarray]]]:
-    """Distances of every slice of every inner tensor in float64 runs whose constants were rounded otherwise."""
-    runs = []
+def _noise(
+    model: Path,
+    feeds: Arrays,
+    truth: Arrays,
+    inner: InnerTensors,
+    budget_s: float,
+    draw: Callable[[int], Perturbation],
+) -> Noise:
+    outputs: dict[str, list[Distance]] = {name: [] for name in truth}
+    slices = []
     for seed in range(RUNS):
-        distances = SliceDistances(reference, 0.0)
-        perturbation = Perturbation(ulp / 2, seed, arithmetic=False, kept=kept)
+        moved = SliceDistances(inner, 0.0)
         try:
-            evaluate_float64(model, feeds, budget_s=budget_s, perturbation=perturbation, watch=distances.watch)
+            found = evaluate_float64(model, feeds, budget_s=budget_s, perturbation=draw(seed), watch=moved.watch).outputs
         except ReferenceUnavailable:
-            return []
-        runs.append(distances.found)
-    return runs
-
-
-def _noise(model: Path, feeds: Arrays, truth: Arrays, budget_s: float, draw: Callable[[int], Perturbation]) -> Noise:
-    noise: Noise = {name: [] for name in truth}
-    for seed in range(RUNS):
-        try:
-            found = evaluate_float64(model, feeds, budget_s=budget_s, perturbation=draw(seed)).outputs
-        except ReferenceUnavailable:
-            return {}
+            return Noise()
         for name, value in found.items():
-            noise[name].append(distance(truth[name], value))
-    return noise
+            outputs[name].append(distance(truth[name], value))
+        slices.append(moved.found)
+    return Noise(outputs, slices)
 
 
 def stored_constants(model: onnx.ModelProto, folder: Path) -> frozenset[bytes]:
@@ -82,19 +90,19 @@ def _detached(tensor: onnx.TensorProto) -> onnx.TensorProto:
 def run_noise(runner: OrtRunner, model: Path, feeds: Arrays, native: Arrays, ulp: float) -> Noise:
     """Distances of runs from each other whose floating inputs differ by half a unit, where float64 is out of reach.
 
-    Roundings inside the network fall out anew in each run. Empty where one cannot be run.
+    Roundings inside the network fall out anew in each run. Nothing where one cannot be run.
     """
-    noise: Noise = {name: [] for name in native}
+    noise: dict[str, list[Distance]] = {name: [] for name in native}
     rng = np.random.default_rng(0)
     moved = [{name: _moved(value, ulp / 2, rng) for name, value in feeds.items()} for _ in range(RUNS)]
     try:
         runs = runner.run_many(model, moved)
     except RunFailed:
-        return {}
+        return Noise()
     for run in runs:
         for name, value in run.items():
             noise[name].append(distance(native[name], value))
-    return noise
+    return Noise(noise)
 
 
 def _moved(value: np.ndarray, half_ulp: float, rng: np.random.Generator) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -14,7 +15,6 @@ from trtnorm_cli.compare.calibration import (
     Noise,
     arithmetic_noise,
     constant_noise,
-    inner_noise,
     run_noise,
     stored_constants,
 )
@@ -76,7 +76,7 @@ class _Run:
     truth: Outputs | None = None
     float64_s: float = 0.0
     inner: InnerTensors = field(default_factory=InnerTensors)
-    noise: dict[tuple[str, float], Noise] = field(default_factory=dict)
+    noise: dict[tuple[str, float, bool], Noise] = field(default_factory=dict)
 
 
 class Comparer:
@@ -283,9 +283,7 @@ class Comparer:
         if run.float64_s * RUNS > self.options.budget_s:
             self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {run.float64_s * RUNS:.0f} s")
             return
-        ulp, budget = self._ulp(pairing.candidate), self.options.budget_s
-        kept = InnerTensors({name: run.inner.values[name] for name in names})
-        noise = inner_noise(self.reference.model_path, run.trial.feeds, kept, ulp, budget, _kept_constants(pairing.candidate))
+        noise = self._noise(run, pairing, "constants", self._ulp(pairing.candidate)).inner
         worst = first_difference(found, names, noise) if noise else None
         if worst is not None and (report.inner is None or worst.share > report.inner.share):
             report.inner = worst
@@ -322,37 +320,41 @@ class Comparer:
         return max((epsilon(kind) for kind in (*plain, *given)), default=0.0) or epsilon(np.dtype(np.float32))
 
     def _noise_of(self, run: _Run, pairing: Pairing, name: str, ulp: float) -> NoiseOf:
-        """Noise of output ``name`` by kind, measured when it is asked for, once a trial."""
+        """Noise of output ``name`` by kind, measured when it is asked for."""
+        return lambda kind: self._noise(run, pairing, kind, ulp).outputs.get(name, [])
 
-        def noise(kind: str) -> list[Distance]:
-            shared = kind == "arithmetic" and self.reference.model_path is not None
-            key = (kind if shared else f"{kind} of {pairing.candidate.label}", ulp)
-            if key not in run.noise:
-                run.noise[key] = self._measured_noise(run, pairing, kind, ulp)
-            return run.noise[key].get(name, [])
-
-        return noise
+    def _noise(self, run: _Run, pairing: Pairing, kind: str, ulp: float) -> Noise:
+        """The reference's own noise, measured once a trial; that of its export where the reference is a module."""
+        of_reference = self.reference.model_path is not None
+        key = (kind if of_reference else f"{kind} of {pairing.candidate.label}", ulp, run.truth is None)
+        if key not in run.noise:
+            run.noise[key] = self._measured_noise(run, pairing, kind, ulp)
+        return run.noise[key]
 
     def _measured_noise(self, run: _Run, pairing: Pairing, kind: str, ulp: float) -> Noise:
-        """The reference's own noise; that of its export where the reference is a module."""
         model, feeds, truth = self.reference.model_path, run.trial.feeds, run.truth
         if model is None:
             found = self._float64(pairing.candidate, pairing.feeds(run.trial), run.trial.label)
             model, feeds = pairing.candidate.model_path, pairing.feeds(run.trial)
             truth = None if found is None else pairing.back(found.outputs)
         if model is None:
-            return {}
+            return Noise()
         if truth is None:
-            return run_noise(self.runner, model, feeds, run.native, ulp) if self.reference.model_path else {}
+            return run_noise(self.runner, model, feeds, run.native, ulp) if self.reference.model_path else Noise()
         if run.float64_s * RUNS > _PATIENCE * self.options.budget_s:
-            return {}
+            return Noise()
         if kind == "arithmetic":
             return arithmetic_noise(model, feeds, truth, ulp, self.options.budget_s)
-        return constant_noise(model, feeds, truth, ulp, self.options.budget_s, _kept_constants(pairing.candidate))
+        return constant_noise(model, feeds, truth, run.inner, ulp, self.options.budget_s, self._kept_constants)
+
+    @cached_property
+    def _kept_constants(self) -> frozenset[bytes]:
+        """Constants that every candidate holds as they are: no rounding of them can make a difference."""
+        held = [_constants(pairing.candidate) for pairing in self.pairings if pairing.candidate.model_path is not None]
+        return frozenset.intersection(*held) if held else frozenset()
 
 
-def _kept_constants(candidate: Participant) -> frozenset[bytes]:
-    """Constants that the candidate holds as they are: no rounding of them can make a difference."""
+def _constants(candidate: Participant) -> frozenset[bytes]:
     if candidate.model is None or candidate.model_path is None:
         return frozenset()
     return stored_constants(candidate.model, candidate.model_path.absolute().parent)
