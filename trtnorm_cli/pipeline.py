@@ -21,10 +21,9 @@ from trtnorm_cli.files import require_free, scratch_beside
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
-from trtnorm_cli.rewrite.kernels import fewest_kernels, is_put_to_choice, why_more
+from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels, is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession, require_valid
-from trtnorm_cli.rewrite.search import Cost
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
 from trtnorm_cli.tensorrt.engine_file import manifest_of
 from trtnorm_cli.tensorrt.evidence import keep_evidence

@@ -117,6 +117,6 @@ def test_checker_objection_is_one_line():
 
 def test_weights_are_not_copied_for_the_checker():
     model = parse("g (float[N, 2048] x) => (float[N, 2048] y) { y = MatMul(x, w) }", {"w": np.zeros((2048, 2048), np.float32)})
-    from trtnorm_cli.onnx_model.infer import light_copy
+    from trtnorm_cli.onnx_model.light_copy import light_copy
 
     assert light_copy(model).ByteSize() < 1000

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import BuildProfile, json_schema
 from trtnorm_cli.profile.names import refuse_unknown_names
-from trtnorm_cli.profile.rewriting import READINGS, TRAINING_MODES
+from trtnorm_cli.profile.rewriting import READINGS, TrainingMode
 
 
 def refused(text: str) -> ProfileError:
@@ -22,7 +24,7 @@ def test_the_defaults() -> None:
     assert BuildProfile().mismatch == {}
 
 
-@pytest.mark.parametrize("mode", TRAINING_MODES)
+@pytest.mark.parametrize("mode", get_args(TrainingMode))
 def test_every_training_mode(mode: str) -> None:
     assert parse_profile(f"training_mode: {mode}").training_mode == mode
 
@@ -80,6 +82,6 @@ def test_unknown_nodes_are_refused_with_the_nearest() -> None:
 
 def test_the_schema_lists_what_is_legal() -> None:
     properties = json_schema()["properties"]
-    assert properties["training_mode"]["enum"] == list(TRAINING_MODES)
+    assert properties["training_mode"]["enum"] == list(get_args(TrainingMode))
     assert properties["mismatch"]["additionalProperties"]["enum"] == list(READINGS)
     assert all(properties[name]["description"] for name in ("training_mode", "mismatch"))

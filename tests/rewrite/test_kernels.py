@@ -16,9 +16,8 @@ from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.build import summary_rows
-from trtnorm_cli.rewrite.kernels import fewest_kernels
+from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
-from trtnorm_cli.rewrite.search import Cost
 
 CHAIN = """
 <ir_version: 10, opset_import: ["" : 18]>

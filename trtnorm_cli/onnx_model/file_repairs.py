@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, numpy_helper
 
-from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs
 
 # The first IR version in which initializers need not be inputs, the first with functions, and the first with overloads.

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.shapes import TensorType, tensor_type
 from trtnorm_cli.onnx_model.walk import all_graphs, subgraphs
 
-# Initializers with more elements cannot be shape arithmetic; their bytes are withheld, so that a model of any size passes.
-_SHAPE_ELEMENTS = 1024
 # Data propagation keeps about 140 bytes for every element of every vector that a node reads, whatever it holds.
 _LONG = 1 << 16
 _OPAQUE = "trtnorm.opaque"
@@ -98,34 +97,6 @@ def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str |
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         return " ".join(str(error).split("\n\n==> Context:")[0].split())
     return None
-
-
-def light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which large and external initializers are inputs of the same type, so that it has no large data."""
-    light = onnx.ModelProto()
-    light.ir_version = max(model.ir_version, 4)
-    light.opset_import.extend(model.opset_import)
-    light.functions.extend(model.functions)
-    heavy = {tensor.name for tensor in model.graph.initializer if _is_heavy(tensor)}
-    graph = light.graph
-    graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node)
-    graph.output.extend(model.graph.output)
-    graph.value_info.extend(model.graph.value_info)
-    graph.input.extend(value for value in model.graph.input if value.name not in heavy)
-    for tensor in model.graph.initializer:
-        if tensor.name in heavy:
-            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-        else:
-            graph.initializer.append(tensor)
-    return light
-
-
-def _is_heavy(tensor: onnx.TensorProto) -> bool:
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return count > _SHAPE_ELEMENTS or tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
 def _infer(model: onnx.ModelProto, data_prop: bool) -> tuple[onnx.ModelProto | None, str]:

@@ -12,7 +12,8 @@ from google.protobuf.message import DecodeError
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
-from trtnorm_cli.onnx_model.infer import checker_objection, light_copy
+from trtnorm_cli.onnx_model.infer import checker_objection
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.repair import mend
 from trtnorm_cli.onnx_model.walk import all_nodes, all_tensors
 

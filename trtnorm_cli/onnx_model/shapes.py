@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import onnx
 
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.onnx_model.walk import all_graphs
 
-# Initializers with more elements than this cannot be shape arithmetic; their bytes are withheld from shape inference.
-_SHAPE_CONSTANT_ELEMENTS = 1024
 # The sizes that symbolic and unknown dimensions take when nothing else says.
 _BATCH_PIN = 2
 _SPATIAL_PIN = 32
@@ -93,7 +92,8 @@ def pinned_types(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) ->
 
     Weights are not read, so that a model of any size can be asked.
     """
-    light = _light_copy(model)
+    light = light_copy(model)
+    del light.graph.value_info[:]
     for value in light.graph.input:
         if value.name in pins and value.type.HasField("tensor_type"):
             _set_shape(value, pins[value.name])
@@ -109,27 +109,3 @@ def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     value.type.tensor_type.shape.SetInParent()
     for size in shape:
         value.type.tensor_type.shape.dim.add(dim_value=size)
-
-
-def _light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without value infos, and with large initializers turned into inputs of the same type and shape."""
-    light = onnx.ModelProto()
-    light.ir_version = max(model.ir_version, 4)
-    light.opset_import.extend(model.opset_import)
-    light.functions.extend(model.functions)
-    light.graph.name = model.graph.name
-    light.graph.node.extend(model.graph.node)
-    light.graph.output.extend(model.graph.output)
-    heavy = [t for t in model.graph.initializer if _is_heavy(t)]
-    heavy_names = {tensor.name for tensor in heavy}
-    light.graph.initializer.extend(t for t in model.graph.initializer if t.name not in heavy_names)
-    light.graph.input.extend(value for value in model.graph.input if value.name not in heavy_names)
-    light.graph.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in heavy)
-    return light
-
-
-def _is_heavy(tensor: onnx.TensorProto) -> bool:
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return count > _SHAPE_CONSTANT_ELEMENTS or tensor.data_location == onnx.TensorProto.EXTERNAL

@@ -15,8 +15,6 @@ Optimize = Literal["auto", "always", "kernels", "never"]
 
 Implementation = Literal["native", "plugin"]
 
-TRAINING_MODES: tuple[TrainingMode, ...] = ("as-written", "eval", "refuse")
-
 # How parameters that are not one value per channel can be meant; see ``readings.py`` for what each does.
 READINGS = (
     "expand",

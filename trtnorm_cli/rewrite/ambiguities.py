@@ -19,7 +19,7 @@ from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
-from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
 from trtnorm_cli.onnx_model.surgery import open_model

@@ -6,9 +6,8 @@ graph outputs, subgraph borders, further outputs of the root, and overlap betwee
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import onnx_graphsurgeon as gs
 
@@ -18,7 +17,7 @@ from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
 from trtnorm_cli.rewrite.editor import Editor, Prove
 from trtnorm_cli.rewrite.pattern import Bindings, Mismatch, describe, match, root_fits
-from trtnorm_cli.rewrite.rule import Change, Extent, Match, Rejection, Rule, Undone
+from trtnorm_cli.rewrite.rule import Cache, Change, Extent, Match, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.undoing import breakage, is_optional, left_out
 
 
@@ -59,12 +58,12 @@ def plan(
     given_up: frozenset[tuple[str, str]] = frozenset(),
     settings: RewriteSettings | None = None,
     origins: Mapping[str, str] | None = None,
-    memory: dict[Hashable, Any] | None = None,
+    cache: Cache | None = None,
 ) -> RewritePlan:
     """Try every rule at every node. The first rule that fits a node takes it; the others are not asked about it. What a
     taken node feeds has to wait for the next plan, and so has a node whose rule would have to change a taken one too.
 
-    ``given_up`` holds (rule, output tensor) pairs that are not tried again. ``origins`` and ``memory`` are those of ``Match``.
+    ``given_up`` holds (rule, output tensor) pairs that are not tried again. ``origins`` and ``cache`` are those of ``Match``.
     """
     matches: list[Match] = []
     rejections: list[Rejection] = []
@@ -72,9 +71,9 @@ def plan(
     taken: set[int] = set()
     waiting: set[int] = set()
     borders = Borders(surgery.graphs())
-    context = _MatchContext(
-        surgery, types, settings or RewriteSettings(), borders, origins or {}, {} if memory is None else memory
-    )
+    cache = cache or Cache()
+    cache.forget_graph()
+    context = _MatchContext(surgery, types, settings or RewriteSettings(), borders, origins or {}, cache)
     for rule in rules:
         for node in borders.nodes:
             if id(node) in taken or id(node) in waiting or not _concerns(rule, node, surgery):
@@ -127,10 +126,10 @@ def apply(
     failures: list[tuple[gs.Node, Change, Undone]] = []
     gone: dict[int, gs.Node] = {}
     given_up = set(excluded)
-    memory: dict[Hashable, Any] = {}
+    cache = Cache()
     editor = Editor(surgery, dict(types))
     while outcome.is_whole:
-        planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, memory)
+        planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, cache)
         outcome.undone += planned.undone
         given_up |= {undone.key for undone in planned.undone}
         if not planned.matches:
@@ -195,12 +194,12 @@ class _MatchContext:
     settings: RewriteSettings
     borders: Borders
     origins: Mapping[str, str]
-    memory: dict[Hashable, Any]
+    cache: Cache
 
     def match(self, rule: Rule, node: gs.Node, bindings: Bindings) -> Match:
         used = _used_outputs(node, self.borders)
         return Match(
-            rule, node, bindings, self.surgery, self.types, self.settings, used, self.borders, self.origins, self.memory
+            rule, node, bindings, self.surgery, self.types, self.settings, used, self.borders, self.origins, self.cache
         )
 
 

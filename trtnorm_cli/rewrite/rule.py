@@ -101,12 +101,26 @@ class Extent:
     output: gs.Tensor | None = None
 
 
+@dataclass
+class Cache:
+    """What all matches of one run of the driver find out only once.
+
+    ``of_weights`` holds as long as the run. ``of_graph`` holds until the graph changes, and starts anew with each plan.
+    """
+
+    of_weights: dict[Hashable, Any] = field(default_factory=dict)
+    of_graph: dict[Hashable, Any] = field(default_factory=dict)
+
+    def forget_graph(self) -> None:
+        self.of_graph.clear()
+
+
 @dataclass(frozen=True)
 class Match:
     """A place where a rule's pattern fits. Reads only; everything that a rule asks about the graph goes through here.
 
     ``used_outputs`` are the numbers of the root's outputs that somebody reads, the first one always among them. ``origins``
-    names for a tensor of an earlier replacement the tensor of the file that has its type and shape, and ``memory`` keeps
+    names for a tensor of an earlier replacement the tensor of the file that has its type and shape, and ``cache`` keeps
     what is worth finding out only once. ``site`` is the node at which the rule was tried, the root unless ``extent`` moved it.
     """
 
@@ -119,7 +133,7 @@ class Match:
     used_outputs: tuple[int, ...] = (0,)
     borders: Borders = field(default_factory=Borders.nowhere)
     origins: Mapping[str, str] = field(default_factory=dict)
-    memory: dict[Hashable, Any] = field(default_factory=dict)
+    cache: Cache = field(default_factory=Cache)
     extent: Extent | None = None
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnx.inliner
 
-from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.expression import Expr, Size, apply, choice, either, negation, symbol

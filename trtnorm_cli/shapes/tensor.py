@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from trtnorm_cli.shapes.expression import Expr, Size, product_of
+from trtnorm_cli.shapes.expression import Size, product_of
 
 # Longer vectors are data, not arithmetic of sizes.
 MOST_ELEMENTS = 1024
@@ -104,7 +104,3 @@ def constant(array: np.ndarray, dtype: int) -> SymbolicTensor:
 def same(a: Size | None, b: Size | None) -> bool:
     """True where both are known to be equal."""
     return a is not None and b is not None and a == b
-
-
-def is_symbolic(value: object) -> bool:
-    return isinstance(value, Expr)

@@ -16,7 +16,7 @@ from trtnorm_cli.evaluate.data.operand_demands import demand_of
 from trtnorm_cli.evaluate.data.tensor_facts import Facts
 from trtnorm_cli.evaluate.data.value_passing import passed_back
 from trtnorm_cli.evaluate.data.value_sets import NOT_NEGATIVE, Values, between
-from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs
 from trtnorm_cli.shapes.tensor import SymbolicTensor
 

@@ -13,13 +13,14 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON, PARAMETERS
+from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.audit import other_normalizations
 from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS, diagnose, listed
 from trtnorm_cli.rewrite.audit.readings import Choice, choose, yaml_line
 from trtnorm_cli.rewrite.audit.site import EXPORT_AGAIN, Refusal, Site
+from trtnorm_cli.rewrite.channels import DEFAULT_EPSILON, channels_where
 from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _BATCHNORM = "BatchNormalization"
 _SAVED_VARIANCE = 4
 _HALF = {onnx.TensorProto.FLOAT16: np.dtype(np.float16), onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
-_SHOWN = 4
 _TRAINING_WAY_OUT = (
     "export the model after model.eval(), or say in the build profile what is meant:\n"
     "training_mode: eval         # the running statistics\n"
@@ -178,9 +178,9 @@ def _not_finite(site: Site) -> Refusal | None:
     for role, value in site.parameters().items():
         if role in unused:
             continue
-        bad = np.flatnonzero(~np.isfinite(value.astype(np.float64)))
-        if bad.size:
-            return site.refusal(f"its {role} is not finite in {_channels(bad, value)}", EXPORT_AGAIN)
+        where = channels_where(~np.isfinite(value.astype(np.float64)), value)
+        if where is not None:
+            return site.refusal(f"its {role} is not finite in {where}", EXPORT_AGAIN)
     return None
 
 
@@ -188,12 +188,12 @@ def _variance_not_positive(site: Site) -> Refusal | None:
     variance = site.parameters().get("variance")
     if variance is None or site.is_training:
         return None
-    shifted = variance.astype(np.float64) + float(site.node.attrs.get("epsilon", np.float32(DEFAULT_EPSILON)))
-    bad = np.flatnonzero(shifted <= 0)
-    if bad.size == 0:
+    shifted = variance.astype(np.float64) + _epsilon(site)
+    where = channels_where(shifted <= 0, shifted)
+    if where is None:
         return None
     return site.refusal(
-        f"its variance + epsilon is not above zero in {_channels(bad, shifted)}; the result is not a number there",
+        f"its variance + epsilon is not above zero in {where}; the result is not a number there",
         "export the model again from weights that are in order, or raise epsilon",
     )
 
@@ -206,9 +206,9 @@ def _out_of_range(site: Site) -> Refusal | None:
     dtype = _HALF.get(kind.dtype if kind is not None else 0, np.dtype(np.float32))
     with np.errstate(all="ignore"):
         for role, value in _applied(site).items():
-            bad = np.flatnonzero(~np.isfinite(value.astype(dtype).astype(np.float64)))
-            if bad.size:
-                text = f"its {role} is more than {dtype.name} holds in {_channels(bad, value)}"
+            where = channels_where(~np.isfinite(value.astype(dtype).astype(np.float64)), value)
+            if where is not None:
+                text = f"its {role} is more than {dtype.name} holds in {where}"
                 wider = "" if dtype == np.float32 else "export the model in float32, or "
                 return site.refusal(f"{text}; TensorRT would compute with infinity", wider + EXPORT_AGAIN)
     return None
@@ -220,8 +220,12 @@ def _applied(site: Site) -> dict[str, np.ndarray]:
     if len(values) < len(PARAMETERS[_BATCHNORM]) or len({value.shape for value in values.values()}) > 1:
         return values
     scale, bias, mean, variance = (value.astype(np.float64) for value in values.values())
-    factor = scale / np.sqrt(variance + float(site.node.attrs.get("epsilon", np.float32(DEFAULT_EPSILON))))
+    factor = scale / np.sqrt(variance + _epsilon(site))
     return {**values, "scale over deviation": factor, "bias less scaled mean": bias - mean * factor}
+
+
+def _epsilon(site: Site) -> float:
+    return float(site.node.attrs.get("epsilon", DEFAULT_EPSILON))
 
 
 def _per_element(site: Site) -> Refusal | None:
@@ -250,9 +254,3 @@ FORMS: tuple[Form, ...] = (
     _out_of_range,
     *other_normalizations.FORMS,
 )
-
-
-def _channels(indices: np.ndarray, values: np.ndarray) -> str:
-    flat = values.reshape(-1)
-    shown = ", ".join(f"{index} ({float(flat[index]):g})" for index in indices[:_SHOWN])
-    return f"channel {shown}" + (f" and {indices.size - _SHOWN} more" if indices.size > _SHOWN else "")

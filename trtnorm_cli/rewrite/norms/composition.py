@@ -11,7 +11,7 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.borders import Borders
 from trtnorm_cli.rewrite.norms.affine_part import AffinePart, affine_behind
 from trtnorm_cli.rewrite.norms.core import Core, cores
-from trtnorm_cli.rewrite.norms.evaluation import FLOATING, Known, Shape
+from trtnorm_cli.rewrite.norms.evaluation import Known, Shape
 from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.kinds import kind_of, misgiving
 from trtnorm_cli.rewrite.norms.views import View, view_of
@@ -146,8 +146,3 @@ def _computed_in(core: Core, known: Known) -> int:
         if node.op.startswith("Reduce"):
             return known.dtype(node.inputs[0])
     return known.dtype(core.data)
-
-
-def data_type_is_known(composition: Composition) -> bool:
-    """True when the data are of a floating type that is stated."""
-    return composition.dtype in FLOATING

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LAST_NODE = op(
     ("Add", "Sub", "Mul", "Div", "Sum", "Identity", "Cast", "Reshape", "Transpose"), Var("a"), optional(Var("b")), name="last"
 )
-_MEMORY = "compositions"
+_COMPOSITIONS = "compositions"
 TAKEN_TYPES = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
@@ -33,12 +33,10 @@ def composition_at(m: Match) -> Composition | None:
 
     They are looked for once for each state of the graph.
     """
-    borders, found = m.memory.get(_MEMORY, (None, {}))
-    if borders is not m.borders:
+    if _COMPOSITIONS not in m.cache.of_graph:
         every = compositions(m.surgery, m.types, m.borders)
-        found = {id(composition.output): composition for composition in every}
-        m.memory[_MEMORY] = (m.borders, found)
-    composition: Composition | None = found.get(id(m.site.outputs[0]))
+        m.cache.of_graph[_COMPOSITIONS] = {id(composition.output): composition for composition in every}
+    composition: Composition | None = m.cache.of_graph[_COMPOSITIONS].get(id(m.site.outputs[0]))
     return composition
 
 

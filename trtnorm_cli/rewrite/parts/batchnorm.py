@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from trtnorm_cli.rewrite.channels import DEFAULT_EPSILON, channels_where
 from trtnorm_cli.rewrite.pattern import Const, describe
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
 
@@ -20,9 +21,6 @@ PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 # In a pattern "bias" is that of the convolution; in messages the operator's own names are used.
 _ROLES = dict(zip(PARAMETER_NAMES, ("scale", "bias", "mean", "variance"), strict=True))
 BATCHNORM = "batchnorm"
-
-_DEFAULT_EPSILON = float(np.float32(1e-5))
-_SHOWN_CHANNELS = 4
 
 
 def is_inference(m: Match) -> str | None:
@@ -63,10 +61,8 @@ def parameters_are_finite(m: Match) -> str | None:
 def variance_is_positive(m: Match) -> str | None:
     """variance + epsilon is above zero in every channel."""
     shifted = m.value("variance").astype(np.float64) + epsilon(m)
-    bad = np.flatnonzero(shifted <= 0)
-    if bad.size:
-        return f"variance + epsilon of {describe(m.node(BATCHNORM))} is not positive in {_channels(bad, shifted)}"
-    return None
+    where = channels_where(shifted <= 0, shifted)
+    return where and f"variance + epsilon of {describe(m.node(BATCHNORM))} is not positive in {where}"
 
 
 PRECONDITIONS = (is_inference, is_per_channel, parameters_agree, parameters_are_finite, variance_is_positive)
@@ -95,7 +91,7 @@ def with_parameters(m: Match, parameters: Iterable[NewConstant], role: str) -> N
 
 def epsilon(m: Match) -> float:
     """The epsilon attribute; ONNX stores it in float32."""
-    return float(m.node(BATCHNORM).attrs.get("epsilon", _DEFAULT_EPSILON))
+    return float(m.node(BATCHNORM).attrs.get("epsilon", DEFAULT_EPSILON))
 
 
 def scale_and_shift(m: Match) -> tuple[np.ndarray, np.ndarray]:
@@ -131,19 +127,10 @@ def is_float(dtype: np.dtype) -> bool:
 def not_finite(m: Match, name: str) -> str | None:
     """None when the parameter ``name`` holds no NaN and no infinity; else the channels where it does, with their values."""
     values = m.value(name).reshape(-1)
-    bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
-    if bad.size == 0:
-        return None
-    return f"{_tensor_name(m, name)} ({_ROLES[name]}) is not finite in {_channels(bad, values)}"
+    where = channels_where(~np.isfinite(values.astype(np.float64)), values)
+    return where and f"{_tensor_name(m, name)} ({_ROLES[name]}) is not finite in {where}"
 
 
 def _tensor_name(m: Match, name: str) -> str:
     tensor = m.tensor(name)
     return "" if tensor is None else str(tensor.name)
-
-
-def _channels(indices: np.ndarray, values: np.ndarray) -> str:
-    flat = values.reshape(-1)
-    shown = ", ".join(f"{index} ({float(flat[index]):g})" for index in indices[:_SHOWN_CHANNELS])
-    more = f" and {indices.size - _SHOWN_CHANNELS} more" if indices.size > _SHOWN_CHANNELS else ""
-    return f"channel {shown}{more}"

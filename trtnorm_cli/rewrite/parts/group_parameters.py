@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from trtnorm_cli.rewrite.channels import DEFAULT_EPSILON
 from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, Operand
 from trtnorm_cli.rewrite.parts.data_channels import along_channels, channel_count
 from trtnorm_cli.rewrite.pattern import Op, Var, describe, op
@@ -18,7 +19,6 @@ from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
 INSTANCE, GROUP = "InstanceNormalization", "GroupNormalization"
 # Up to this opset GroupNormalization had one scale and bias per group, afterwards one per channel.
 PER_GROUP_UNTIL = 20
-_DEFAULT_EPSILON = float(np.float32(1e-5))
 
 
 def normalization(*types: str) -> Op:
@@ -28,7 +28,7 @@ def normalization(*types: str) -> Op:
 
 def epsilon(m: Match) -> float:
     """The epsilon attribute of the match's root; ONNX stores it in float32."""
-    return float(m.root.attrs.get("epsilon", _DEFAULT_EPSILON))
+    return float(m.root.attrs.get("epsilon", DEFAULT_EPSILON))
 
 
 def groups(m: Match) -> int | None:

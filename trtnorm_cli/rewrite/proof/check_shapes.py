@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import onnx
 
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, default_pins, model_inputs, pinned_types
-from trtnorm_cli.rewrite.size_expression import size_of
+from trtnorm_cli.shapes.evaluate import value_at
+from trtnorm_cli.shapes.parse import NotAnExpression, parse_expression
 
 # Sizes tried for unknown spatial dimensions when no profile says which sizes the model takes.
 _SPATIAL_PINS = (32, 64, 128, 224, 256, 512)
@@ -47,6 +48,19 @@ def _symbols(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ...]]
             if isinstance(size, str):
                 values.setdefault(size, pin)
     return values
+
+
+def size_of(stated: int | str | None, values: Mapping[str, int]) -> int | None:
+    """The size that is ``stated``, where its symbols have ``values``; None when that cannot be told, or is below zero."""
+    if not isinstance(stated, str):
+        return stated
+    if stated in values:
+        return values[stated]
+    try:
+        size = value_at(parse_expression(stated), values)
+    except NotAnExpression:
+        return None
+    return None if size is None or size < 0 else size
 
 
 def _vanishes(kind: TensorType) -> bool:

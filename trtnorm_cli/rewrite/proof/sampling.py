@@ -10,7 +10,7 @@ import onnx
 
 from trtnorm_cli.evaluate.data.drawing import draw as draw_values
 from trtnorm_cli.evaluate.data.input_ranges import Domain, InputRanges
-from trtnorm_cli.onnx_model.infer import light_copy
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.rule import Unprovable
 

@@ -65,12 +65,6 @@ class Operation:
             raise CannotMove(f"input {index} of {self.name} is left out")
         return value
 
-    def input_type(self, index: int) -> TensorType:
-        return self._type(self.tensor(index))
-
-    def output_type(self, index: int = 0) -> TensorType:
-        return self._type(self.node.outputs[index])
-
     def input_shape(self, index: int) -> tuple[int | str | None, ...]:
         return self._shape(self.tensor(index))
 

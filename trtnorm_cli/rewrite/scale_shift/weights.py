@@ -70,10 +70,10 @@ def magnitude(op: Operation, index: int, kept: tuple[int, ...] = ()) -> np.ndarr
     """The largest absolute value along all axes but ``kept``, which stay; read once for each weight."""
     tensor = op.tensor(index)
     assert tensor is not None, "the weight has been read"
-    memory, key = op.match.memory, ("magnitude", tensor.name, kept)
-    if key not in memory:
-        memory[key] = _largest(op.weight(index), kept)
-    return memory[key]
+    known, key = op.match.cache.of_weights, ("magnitude", tensor.name, kept)
+    if key not in known:
+        known[key] = _largest(op.weight(index), kept)
+    return known[key]
 
 
 def _largest(values: np.ndarray, kept: tuple[int, ...]) -> np.ndarray:

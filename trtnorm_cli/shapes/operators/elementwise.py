@@ -168,11 +168,6 @@ def mod(node: Node) -> list[SymbolicTensor]:
     return _variadic(node, _modulo, None)
 
 
-def prelu_like(node: Node) -> list[SymbolicTensor]:
-    """PRelu: the slope is broadcast to the input, never the other way."""
-    return [like(node.input(0))]
-
-
 def quantize(node: Node) -> list[SymbolicTensor]:
     zero = node.input(2).dtype or int(node.attributes.get("output_dtype", 0)) or onnx.TensorProto.UINT8
     return [like(node.input(0), dtype=zero)]

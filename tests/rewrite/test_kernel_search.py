@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtnorm_cli.rewrite.search import Cost, choose
+from trtnorm_cli.rewrite.kernels import Cost, choose
 
 
 def counting(saves: dict[int, int], base: int = 100):
