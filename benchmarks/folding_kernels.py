@@ -11,10 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from trtnorm_cli.pipeline import shapes_and_settings
 from trtnorm_cli.rewrite.kernels import fewest_kernels
 from trtnorm_cli.rewrite.prepare import prepare
-from trtnorm_cli.tensorrt.variants import Kernels, VariantBuilder
+from trtnorm_cli.tensorrt.build_request import request_for
+from trtnorm_cli.tensorrt.limits import Limits
+from trtnorm_cli.tensorrt.manifest import Kernels
+from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
 
 
 def row(model: Path, profile: Path) -> str:
@@ -22,9 +24,9 @@ def row(model: Path, profile: Path) -> str:
     prepared = prepare(model, profile)
     session = prepared.session()
     with tempfile.TemporaryDirectory() as folder:
-        builder = VariantBuilder(Path(folder), "tensorrt-rtx", *shapes_and_settings(prepared), timeout_s=600)
+        builder = VariantBuilder(Path(folder), request_for(prepared, "tensorrt-rtx", model.with_suffix(".engine")), Limits(600))
         without, everything = builder.build(session.rewrite("never")), builder.build(session.rewrite("always"))
-        chosen = fewest_kernels(session, lambda rewriting: builder.build(rewriting).cost)
+        chosen = fewest_kernels(session, lambda rewriting: cost_of(builder.build(rewriting)))
         best = builder.build(chosen.rewriting)
     cells = [model.stem, text(without), text(everything), text(best), f"{len(chosen.left_out)}", f"{chosen.builds}"]
     return f"| {' | '.join(cells)} |"
@@ -33,8 +35,8 @@ def row(model: Path, profile: Path) -> str:
 def text(kernels: Kernels) -> str:
     if kernels.reason:
         return f"does not build: {kernels.reason}"
-    types = ", ".join(f"{number} {name}" for name, number in kernels.by_type.items())
-    return f"{kernels.cost.launches} ({types}), {kernels.engine_bytes / 2**20:.1f} MiB"
+    types = ", ".join(f"{number} {name}" for name, number in kernels.kernels_by_type.items())
+    return f"{kernels.launches} ({types}), {kernels.engine_bytes / 2**20:.1f} MiB"
 
 
 def main() -> None:

@@ -166,9 +166,9 @@ def _with_trtnorm(form: Form, path: Path, folder: Path) -> tuple[str, int | None
         manifest = build(prepared, folder / "model.engine", BuildOptions(BACKEND, 120), lambda event: None)
     except TrtnormError as error:
         return f"refused (exit {error.exit_code}): {_shortened(_reason(error))}", None, (), error.exit_code
-    kernels = sum(manifest["network"]["kernels_by_type"].values())
-    warned = ", with a warning" if manifest["rewrite_warnings"] else ""
-    return f"equal{warned}", kernels, tuple(dict.fromkeys(change["rule"] for change in manifest["changes"])), 0
+    kernels = manifest.network.launches
+    warned = ", with a warning" if manifest.rewrite_warnings else ""
+    return f"equal{warned}", kernels, tuple(dict.fromkeys(change.rule for change in manifest.changes)), 0
 
 
 def _reason(error: TrtnormError) -> str:

@@ -26,6 +26,7 @@ from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.rules import RULES, fold_batchnorm_conv
 from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.manifest import Manifest
 
 GRAPH = (
     "g (float[N, 2, 9, 9] x) => (float[N, 4, 5, 5] y) {{ [conv1] c = Conv(x, w) [bn1] n = BatchNormalization"
@@ -125,6 +126,51 @@ def test_the_manifest_says_what_is_in_the_engine(engine):
     assert sum(network["kernels_by_type"].values()) <= len(network["kernels"])
     assert network["inputs"][0] == {"name": "x", "dtype": "FLOAT", "shape": [-1, 2, 9, 9]}
     assert {"rewrite", "parse", "build"} <= manifest["seconds"].keys()
+
+
+# What other programs read. Keys are added, and none is renamed or moved without a new format.
+KEYS = {
+    "": "format versions source export weights plugins rewritten engine profile optimization_profiles cleaning normalizations "
+    "changes undone refused network rewrite_warnings warnings optimize comparison made_from reproducible proof seconds",
+    "versions": "trtnorm python onnx onnxruntime backend tensorrt",
+    "source": "file sha256",
+    "rewritten": "sha256",
+    "engine": "file sha256 bytes targets newer_too bindings",
+    "engine.bindings": "name mode dtype shape location profiles",
+    "optimization_profiles": "name inputs",
+    "optimization_profiles.inputs.x": "min opt max",
+    "normalizations": "nodes pieces composite",
+    "changes": "rule node removed added because check warning changes_meaning compared_with_reference tensor optional refused",
+    "changes.check": "max_abs max_rel tolerance float64_rel float64_tolerance seed shapes evaluated_with passed reason",
+    "network": "inputs outputs layers layers_by_type kernels kernels_by_type",
+    "network.inputs": "name dtype shape",
+    "network.layers": "name type outputs weights",
+    "network.kernels": "name type tactic inputs outputs onnx_nodes",
+    "optimize": "policy chosen before more",
+    "optimize.before": "kernels_by_type engine_bytes reason",
+    "comparison": "passed state not_compared seed reference at inputs skipped candidates float64_evaluated_with notes seconds",
+    "comparison.candidates": "passed state label kind outputs notes",
+    "made_from": "file model weights plugins profile trtnorm packages backend",
+    "made_from.backend": "name version devices",
+    "proof": "notes memory",
+    "seconds": "rewrite variants parse build compare",
+}
+
+
+@rtx
+@pytest.mark.parametrize("place", KEYS)
+def test_the_keys_of_the_manifest(engine, place):
+    found = manifest_of(engine[0])
+    for step in filter(None, place.split(".")):
+        found = found[step]
+        found = found[0] if isinstance(found, list) else found
+    assert list(found) == KEYS[place].split()
+
+
+@rtx
+def test_a_manifest_is_read_as_it_was_written(engine):
+    path = engine[0].with_name("good.engine.json")
+    assert path.read_text() == json.dumps(Manifest.load(path).to_json(), indent=2) + "\n"
 
 
 @rtx

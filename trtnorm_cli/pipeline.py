@@ -3,51 +3,58 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.compare.record import comparison_json, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
-from trtnorm_cli.errors import BuilderFailure, NotCompared, OutOfTolerance, TrtnormError, UsageProblem
-from trtnorm_cli.files import require_free, scratch_beside
+from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageProblem
+from trtnorm_cli.files import require_free, scratch_beside, sha256_of
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
-from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels, is_put_to_choice, why_more
+from trtnorm_cli.profile.rewriting import Optimize
+from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
+from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession, require_valid
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
-from trtnorm_cli.tensorrt.engine_file import manifest_of
-from trtnorm_cli.tensorrt.evidence import keep_evidence
+from trtnorm_cli.tensorrt.build_request import FIXED_NAME, request_for, with_model
 from trtnorm_cli.tensorrt.facts import BackendFacts
+from trtnorm_cli.tensorrt.kernel_search import Variant, is_worse, searched
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
-from trtnorm_cli.tensorrt.manifest import make_manifest
+from trtnorm_cli.tensorrt.limits import Limits
+from trtnorm_cli.tensorrt.manifest import (
+    Digest,
+    EngineFile,
+    FileDigest,
+    Kernels,
+    Manifest,
+    Network,
+    Normalizations,
+    Optimization,
+    Versions,
+    manifest_of,
+)
 from trtnorm_cli.tensorrt.origin import Subject
-from trtnorm_cli.tensorrt.plugin_request import require_plugins_can_be, with_plugins
-from trtnorm_cli.tensorrt.preflight import builder_settings, require_settings
+from trtnorm_cli.tensorrt.plugin_request import require_plugins_can_be
+from trtnorm_cli.tensorrt.preflight import require_settings
 from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
 from trtnorm_cli.tensorrt.reproducible import require_reproducible
-from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult, ShapeTriple
+from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.typed import require_types
 from trtnorm_cli.tensorrt.up_to_date import made_from
 from trtnorm_cli.tensorrt.variants import VariantBuilder
+from trtnorm_cli.tensorrt.work_folder import work_folder
 
-FIXED_NAME = "fixed.onnx"
-# What TensorRT reads where that is another file: plugin nodes without the functions that stand for them.
-STRIPPED_NAME = "for-tensorrt.onnx"
 # A second build to count the kernels without rewriting is worth this long at most.
 _QUICK_BUILD_S = 20.0
-# A search that nobody asked for is kept short.
-_MOST_UNASKED_BUILDS = 16
 EventHandler = Callable[[dict[str, Any]], None]
 
 
@@ -75,7 +82,7 @@ class Stopwatch:
     def time(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self.seconds[name] = round(time.perf_counter() - start, 3)
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
 
 
 def rewrite_to(
@@ -103,136 +110,201 @@ def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | N
         require_known_quantisation(loaded.proto, backend, str(loaded.path))
 
 
-def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Job:
+    """One build: what is built, how, and where. ``work`` is private to it, ``beside`` a folder on the disk of ``engine``."""
+
+    prepared: Prepared
+    engine: Path
+    options: BuildOptions
+    work: Path
+    beside: Path
+    on_event: EventHandler
+    session: RewritingSession
+    clock: Stopwatch
+
+    @property
+    def built(self) -> Path:
+        """Where the engine is until it gets its name."""
+        return self.beside / self.engine.name
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.options.timeout_s, self.options.memory_bytes)
+
+    @property
+    def policy(self) -> Optimize:
+        return self.session.settings.optimize
+
+    def subject(self, rewriting: Rewriting) -> Subject:
+        """The user's model, for messages about nodes that ``rewriting`` made."""
+        loaded = self.prepared.loaded
+        return Subject(loaded.path, self.prepared.profile_path, loaded.proto, rewriting.changes)
+
+    def request(self, engine: Path) -> BuildRequest:
+        """The request to build ``engine``, but for the model."""
+        return request_for(self.prepared, self.options.backend, engine)
+
+    def variants(self) -> VariantBuilder:
+        """What builds engines that are only looked at."""
+        return VariantBuilder(self.work, self.request(self.built), self.limits)
+
+    def stage(self, name: str) -> None:
+        self.on_event({"event": "stage", "stage": name})
+
+    def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
+        """Run one build process in ``folder``."""
+        limits = self.limits
+        return launch(request, folder, listen or self.on_event, limits.timeout_s, memory_bytes=limits.memory_bytes)
+
+
+@dataclass(frozen=True)
+class Built:
+    """The files of a rewritten model, and what TensorRT made of it. The engine is in ``Job.built``."""
+
+    files: Sequence[Path]
+    result: BuildResult
+
+
+def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler) -> Manifest:
     """Rewrite, check, build and compare; writes ``engine`` and its manifest and returns the manifest.
 
     Neither file is written, nor an earlier one touched, unless everything succeeded. Raises ``RewriteError``,
     ``TensorRTRefusal``, ``BuilderDied`` or ``OutOfTolerance`` otherwise.
     """
-    loaded, profile = prepared.loaded, prepared.profile_path
-    require_plugins_can_be(prepared.profile, options.backend)
-    weights = prepared.checkpoint.files if prepared.checkpoint else ()
-    sources = [*loaded.data_files, *weights, *(path for path in (profile, prepared.source) if path is not None)]
-    require_free([engine, manifest_of(engine)], [loaded.path, *sources])
-    require_settings(prepared.profile, options.backend, loaded.proto)
-    clock = Stopwatch()
-    with scratch_beside(engine) as beside, _work_folder(Subject(loaded.path, profile)) as work:
-        fixed = work / FIXED_NAME
-        on_event({"event": "stage", "stage": "rewrite"})
-        with clock.time("rewrite"):
-            session = prepared.session()
-            fitted = shapes_and_settings(prepared)
-            given = (*fitted, options.timeout_s, prepared.plugin_libraries, options.memory_bytes)
-            variants = VariantBuilder(work, options.backend, *given)
-            searches = session.settings.optimize == "kernels"
-            rewriting, choice = _choose(session, variants, searches)
-
-        def run(request: BuildRequest, folder: Path, listen: EventHandler = on_event) -> BuildResult:
-            return launch(request, folder, listen, options.timeout_s, memory_bytes=options.memory_bytes)
-
-        def make(rewriting: Rewriting) -> tuple[list[Path], BuildResult]:
-            rewriting.require_all_checks_passed()
-            files = save_model(rewriting.model, fixed, rewriting.folder)
-            require_valid(loaded, fixed)
-            request = _request(prepared, rewriting, work, beside / engine.name, options.backend)
-            subject = Subject(loaded.path, profile, loaded.proto, rewriting.changes)
-            attempt = Attempt(request, work, for_builder(rewriting.model), rewriting.folder, subject, run)
-            return files, attempt.result(isolated_folder(engine) if options.isolate else None, on_event)
-
-        files, result = make(rewriting)
-        with clock.time("variants"):
-            before = _kernels_before(session, rewriting, result, variants)
-            choosable = any(map(is_put_to_choice, rewriting.changes))
-            if session.settings.optimize == "auto" and choosable and _is_worse(result, before):
-                searches = True
-                rewriting, choice = _choose(session, variants, searches)
-        if choice is not None and session.settings.optimize == "auto":
-            files, result = make(rewriting)
-        notes = require_types(rewriting.model, result)
-        clock.seconds.update(result.seconds)
-        if options.check_reproducible:
-            with clock.time("reproducible"):
-                again = partial(_make_again, prepared, variants, searches)
-                require_reproducible(files, beside / engine.name, work, again, run)
-        comparison = None
-        if options.compare:
-            on_event({"event": "stage", "stage": "compare"})
-            with clock.time("compare"):
-                comparison = _compared(prepared, rewriting, fixed, work, options, result.backend)
-            _require_within_tolerance(comparison)
-            if options.require_compare:
-                _require_compared(comparison)
-        manifest = make_manifest(prepared, rewriting, result, files, beside / engine.name, engine)
-        policy, more = session.settings.optimize, _why_more(session, rewriting, result, before)
-        manifest["optimize"] = {"policy": policy, "chosen": choice, "before": before, "more": more}
-        manifest["comparison"] = None if comparison is None else comparison_json(comparison, options.seed)
-        manifest["warnings"] += notes
-        facts = BackendFacts(result.backend, result.version, devices=result.devices)
-        manifest["made_from"] = made_from(prepared, facts)
-        manifest["reproducible"] = options.check_reproducible or None
-        manifest["proof"] = None if prepared.proof is None else prepared.proof.to_json()
-        manifest["seconds"] = clock.seconds
-        _put_in_place(manifest, beside, engine)
+    require_possible(prepared, engine, options)
+    subject = Subject(prepared.loaded.path, prepared.profile_path)
+    with scratch_beside(engine) as beside, work_folder(subject) as work:
+        job = started(prepared, engine, options, work, beside, on_event)
+        variant = first_variant(job)
+        built = make(job, variant)
+        before = kernels_before(job, variant, built)
+        better = fewer_kernels(job, variant, built, before)
+        if better is not None:
+            variant, built = better, make(job, better)
+        job.clock.seconds.update(built.result.seconds)
+        notes = require_types(variant.rewriting.model, built.result)
+        require_same_bytes(job, variant, built)
+        comparison = compared(job, variant, built)
+        optimize = optimized(job, variant, built, before)
+        manifest = described(job, variant, built, optimize, comparison, notes)
+        put_in_place(manifest, job)
     return manifest
 
 
-def _make_again(
-    prepared: Prepared, variants: VariantBuilder, searches: bool, folder: Path, engine: Path
-) -> tuple[list[Path], BuildRequest]:
-    """The files of a rewritten model, made from the start, and the request to build it."""
-    rewriting, _ = _choose(prepared.session(), variants, searches)
-    files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder)
-    return files, _request(prepared, rewriting, folder, engine, variants.backend)
+def require_possible(prepared: Prepared, engine: Path, options: BuildOptions) -> None:
+    """Refuse what cannot end well before any work is spent: plugins, settings, and files that would be overwritten."""
+    require_plugins_can_be(prepared.profile, options.backend)
+    require_free([engine, manifest_of(engine)], sources_of(prepared))
+    require_settings(prepared.profile, options.backend, prepared.loaded.proto)
 
 
-def _choose(session: RewritingSession, variants: VariantBuilder, searches: bool) -> tuple[Rewriting, dict[str, Any] | None]:
-    """The rewriting that the policy asks for, and how a search for the fewest kernels came to it, where there was one."""
-    if not searches:
-        return session.rewrite(), None
-
-    def measure(rewriting: Rewriting) -> Cost:
-        return variants.build(rewriting).cost
-
-    if session.settings.optimize == "auto":
-        chosen = fewest_kernels(session, measure, _MOST_UNASKED_BUILDS, is_put_to_choice)
-    else:
-        chosen = fewest_kernels(session, measure)
-    costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.best}
-    return chosen.rewriting, {
-        **{name: {"launches": cost.launches, "engine_bytes": cost.engine_bytes} for name, cost in costs.items()},
-        "left_out": list(chosen.left_out),
-        "builds": chosen.builds,
-    }
+def sources_of(prepared: Prepared) -> list[Path]:
+    """The files that an engine is made from."""
+    loaded, checkpoint = prepared.loaded, prepared.checkpoint
+    weights = checkpoint.files if checkpoint else ()
+    named = [path for path in (prepared.profile_path, prepared.source) if path is not None]
+    return [loaded.path, *loaded.data_files, *weights, *named]
 
 
-def _kernels_before(
-    session: RewritingSession, rewriting: Rewriting, result: BuildResult, variants: VariantBuilder
-) -> dict[str, Any] | None:
+def started(prepared: Prepared, engine: Path, options: BuildOptions, work: Path, beside: Path, on_event: EventHandler) -> Job:
+    """The job, with the model cleaned."""
+    clock = Stopwatch()
+    on_event({"event": "stage", "stage": "rewrite"})
+    with clock.time("rewrite"):
+        session = prepared.session()
+    return Job(prepared, engine, options, work, beside, on_event, session, clock)
+
+
+def first_variant(job: Job) -> Variant:
+    """The rewriting that the policy asks for."""
+    with job.clock.time("rewrite"):
+        if job.policy == "kernels":
+            return searched(job.session, job.variants())
+        return Variant(job.session.rewrite())
+
+
+def make(job: Job, variant: Variant) -> Built:
+    """Save the rewritten model and build the engine from it."""
+    rewriting, fixed = variant.rewriting, job.work / FIXED_NAME
+    rewriting.require_all_checks_passed()
+    files = save_model(rewriting.model, fixed, rewriting.folder)
+    require_valid(job.prepared.loaded, fixed)
+    request = with_model(job.request(job.built), rewriting, job.work)
+    attempt = Attempt(request, job.work, for_builder(rewriting.model), rewriting.folder, job.subject(rewriting), job.run)
+    isolated = isolated_folder(job.engine) if job.options.isolate else None
+    return Built(files, attempt.result(isolated, job.on_event))
+
+
+def kernels_before(job: Job, variant: Variant, built: Built) -> Kernels | None:
     """The kernels of an engine without the changes that only improve the model, to see what they did.
 
     None where there are no such changes, and where a build is not a matter of seconds: TensorRT for RTX compiles without
     timing anything, TensorRT 10 and 11 measure every kernel.
     """
-    quick = result.backend == "tensorrt-rtx" and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S
-    if not quick or not any(change.optional for change in rewriting.changes):
+    result = built.result
+    with job.clock.time("variants"):
+        quick = result.backend == "tensorrt-rtx" and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S
+        if not quick or not any(change.optional for change in variant.rewriting.changes):
+            return None
+        return job.variants().build(job.session.rewrite("never"))
+
+
+def fewer_kernels(job: Job, variant: Variant, built: Built, before: Kernels | None) -> Variant | None:
+    """A rewriting with fewer kernels where ``optimize: auto`` finds that changes took some; None where there is no cause."""
+    choosable = any(map(is_put_to_choice, variant.rewriting.changes))
+    if job.policy != "auto" or not choosable or not is_worse(built.result, before):
         return None
-    kernels = variants.build(session.rewrite("never"))
-    return {"kernels_by_type": kernels.by_type, "engine_bytes": kernels.engine_bytes, "reason": kernels.reason}
+    with job.clock.time("variants"):
+        return searched(job.session, job.variants())
 
 
-def _is_worse(result: BuildResult, before: dict[str, Any] | None) -> bool:
-    """True when the engine launches more kernels than one without the changes that only improve the model."""
-    if before is None or before["reason"]:
-        return False
-    return len(launched(result.kernels)) > sum(before["kernels_by_type"].values())
+def optimized(job: Job, variant: Variant, built: Built, before: Kernels | None) -> Optimization:
+    """What came of the policy, and why the engine still launches more kernels where it does."""
+    more = None
+    if before is not None and is_worse(built.result, before):
+        now = len(launched(built.result.kernels))
+        more = why_more(now, before.launches, job.policy, variant.rewriting.changes)
+    return Optimization(job.policy, variant.choice, before, more)
 
 
-def _compared(
-    prepared: Prepared, rewriting: Rewriting, fixed: Path, work: Path, options: BuildOptions, backend: str
-) -> Comparison:
+def require_same_bytes(job: Job, variant: Variant, built: Built) -> None:
+    """Where that was asked for, make the engine once more from the start, and compare the bytes."""
+    if not job.options.check_reproducible:
+        return
+
+    def make_again(folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
+        session = job.prepared.session()
+        again = Variant(session.rewrite()) if variant.choice is None else searched(session, job.variants())
+        files = save_model(again.rewriting.model, folder / FIXED_NAME, again.rewriting.folder)
+        return files, with_model(job.request(engine), again.rewriting, folder)
+
+    with job.clock.time("reproducible"):
+        require_reproducible(built.files, job.built, job.work, make_again, job.run)
+
+
+def compared(job: Job, variant: Variant, built: Built) -> Comparison | None:
+    """Compare the model with its rewriting and what TensorRT made of that; None where that was not wanted.
+
+    Raises ``OutOfTolerance`` where they differ, and ``NotCompared`` where a comparison is required and none was possible.
+    """
+    if not job.options.compare:
+        return None
+    job.stage("compare")
+    with job.clock.time("compare"):
+        comparison = _comparison(job, variant.rewriting, built.result.backend)
+    _require_within_tolerance(comparison)
+    if job.options.require_compare:
+        _require_compared(comparison)
+    return comparison
+
+
+def _comparison(job: Job, rewriting: Rewriting, backend: str) -> Comparison:
     """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
+    prepared, options = job.prepared, job.options
     try:
-        return compare_rewriting(prepared, rewriting, fixed, work, options.seed, backend, options.memory_bytes)
+        fixed = job.work / FIXED_NAME
+        return compare_rewriting(prepared, rewriting, fixed, job.work, options.seed, backend, options.memory_bytes)
     except TrtnormError as error:
         why = f"{error.summary} ({error.where})" if error.where else error.summary
     except Exception as error:  # the engine is built, and whoever waited for it should have it
@@ -250,16 +322,6 @@ def _require_compared(comparison: Comparison) -> None:
         )
 
 
-def _why_more(
-    session: RewritingSession, rewriting: Rewriting, result: BuildResult, before: dict[str, Any] | None
-) -> str | None:
-    """Why it still does in the end; None where it does not."""
-    if before is None or not _is_worse(result, before):
-        return None
-    counts = len(launched(result.kernels)), sum(before["kernels_by_type"].values())
-    return why_more(*counts, session.settings.optimize, rewriting.changes)
-
-
 def _require_within_tolerance(comparison: Comparison) -> None:
     if comparison.state == FAILED:
         raise OutOfTolerance(
@@ -269,60 +331,48 @@ def _require_within_tolerance(comparison: Comparison) -> None:
         )
 
 
-def _request(prepared: Prepared, rewriting: Rewriting, work: Path, engine: Path, backend: str | None) -> BuildRequest:
-    model, name = for_builder(rewriting.model), FIXED_NAME
-    if model is not rewriting.model:
-        name = STRIPPED_NAME
-        save_model(model, work / name, rewriting.folder)
-    request = BuildRequest(name, str(engine.absolute()), backend, *shapes_and_settings(prepared))
-    return with_plugins(request, rewriting.model, prepared.plugin_libraries)
+def described(
+    job: Job, variant: Variant, built: Built, optimize: Optimization, comparison: Comparison | None, notes: Sequence[str]
+) -> Manifest:
+    """The manifest of the engine that the job has made."""
+    prepared, rewriting, result = job.prepared, variant.rewriting, built.result
+    loaded, profile, checkpoint, proof = prepared.loaded, prepared.profile, prepared.checkpoint, prepared.proof
+    counts = norm_counts(rewriting.cleaned, rewriting.composites)
+    return Manifest(
+        versions=Versions.of(result),
+        source=FileDigest(loaded.path.name, loaded.sha256),
+        export=prepared.export,
+        weights=None if checkpoint is None else FileDigest.of(checkpoint.path, checkpoint.files),
+        plugins=tuple(FileDigest.of(Path(library)) for library in prepared.plugin_libraries),
+        rewritten=Digest(sha256_of(built.files)),
+        engine=EngineFile.of(job.engine, job.built, result),
+        profile=None if profile is None else profile.model_dump(mode="json"),
+        optimization_profiles=tuple(prepared.fitted.to_json()),
+        cleaning=dict(sorted(rewriting.cleaning.counts.items())),
+        normalizations=Normalizations(**counts, composite=tuple(of_rewriting(rewriting))),
+        changes=rewriting.changes,
+        undone=rewriting.undone,
+        refused=rewriting.rejections,
+        network=Network.of(result),
+        rewrite_warnings=rewriting.warnings,
+        warnings=(*loaded.warnings, *rewriting.cleaning.notes, *result.warnings, *notes),
+        optimize=optimize,
+        comparison=None if comparison is None else comparison_json(comparison, job.options.seed),
+        made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices)),
+        reproducible=job.options.check_reproducible or None,
+        proof=None if proof is None else proof.to_json(),
+        seconds=job.clock.seconds,
+    )
 
 
-def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple], ...], dict[str, Any]]:
-    """Min, opt and max of each dynamic input in each optimization profile, and the builder's settings.
-
-    Of inputs whose elements decide sizes, it is the elements.
-    """
-    dynamic = prepared.fitted.dynamic_inputs
-    has_values = any(profile.values for profile in prepared.fitted.profiles)
-    profiles: list[dict[str, ShapeTriple]] = []
-    for profile in prepared.fitted.profiles if dynamic or has_values else ():
-        shapes = {**{name: profile.shapes[name] for name in dynamic}, **profile.values}
-        profiles.append({name: (s.min, s.opt, s.max) for name, s in shapes.items()})
-    settings = builder_settings(prepared.profile)
-    if "timing_cache" in settings and prepared.profile_path is not None:  # relative to the file that names it
-        settings["timing_cache"] = str(prepared.profile_path.parent.absolute() / settings["timing_cache"])
-    return tuple(profiles), settings
-
-
-@contextmanager
-def _work_folder(subject: Subject) -> Iterator[Path]:
-    """The folder of one build. What a report needs stays when TensorRT refused the model or died."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="trtnorm-build-"))
-    except OSError as error:
-        raise UsageProblem(
-            f"no folder can be made to work in: {error.strerror}", error.filename, "set TMPDIR to a folder with room"
-        ) from error
-    keep = False
-    try:
-        yield folder
-    except BuilderFailure as error:
-        keep = True
-        with suppress(OSError):
-            keep_evidence(folder, error, subject)
-        raise
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _put_in_place(manifest: dict[str, Any], beside: Path, engine: Path) -> None:
+def put_in_place(manifest: Manifest, job: Job) -> None:
     """Give engine and manifest their names, after both are on the disk."""
-    text = json.dumps(manifest, indent=2) + "\n"
+    text = json.dumps(manifest.to_json(), indent=2) + "\n"
+    written = job.beside / "manifest"
     try:
-        (beside / "manifest").write_text(text, encoding="utf-8")
-        (beside / engine.name).replace(engine)
-        (beside / "manifest").replace(manifest_of(engine))
+        written.write_text(text, encoding="utf-8")
+        job.built.replace(job.engine)
+        written.replace(manifest_of(job.engine))
     except OSError as error:
-        raise UsageProblem(f"the engine cannot be written: {error.strerror}", str(engine), "make room, or use -o") from error
+        what, engine = f"the engine cannot be written: {error.strerror}", str(job.engine)
+        raise UsageProblem(what, engine, "make room, or use -o") from error

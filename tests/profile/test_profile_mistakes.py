@@ -9,8 +9,8 @@ import pytest
 from tests.models import saved
 from tests.profile.mistakes import MISTAKES, Mistake, repaired
 from trtnorm_cli.errors import ProfileError
-from trtnorm_cli.pipeline import shapes_and_settings
 from trtnorm_cli.rewrite.prepare import Prepared, prepare
+from trtnorm_cli.tensorrt.build_request import shapes_and_settings
 from trtnorm_cli.tensorrt.request import BuildResult
 
 BY_NAME = pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake.name for mistake in MISTAKES])

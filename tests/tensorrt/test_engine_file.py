@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.models import parse, saved
+from tests.tensorrt.test_manifest import of_nothing
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.target import looks_like_engine
@@ -40,11 +41,9 @@ def test_a_model_with_a_json_file_beside_it_is_a_model(tmp_path, capsys):
     assert "no normalizations" in capsys.readouterr().out
 
 
-def manifest(tmp_path, **changed) -> None:
-    known = {"format": engine.FORMAT, "versions": {"backend": "tensorrt-rtx"}, "engine": {"sha256": "0"}}
-    content = {**{key: {} for key in engine._KEYS}, **known}
+def manifest(tmp_path) -> None:
     (tmp_path / "a.engine").write_bytes(b"vtrt")
-    (tmp_path / "a.engine.json").write_text(json.dumps({**content, **changed}))
+    (tmp_path / "a.engine.json").write_text(json.dumps(of_nothing().to_json()))
 
 
 @pytest.mark.parametrize(("script", "available", "reason"), [
@@ -59,15 +58,15 @@ def test_the_inspector_may_die(tmp_path, monkeypatch, script, available, reason)
     monkeypatch.setattr(engine, "_INSPECTOR_TIMEOUT_S", 1.0)
     monkeypatch.setattr(engine.subprocess, "run", lambda command, **more: real([sys.executable, "-c", script], **more))
     found = inspect_engine(tmp_path / "a.engine")
-    assert found["inspector"].get("available") is available
-    assert found["inspector"].get("reason") == reason
-    assert found["engine_matches_manifest"] is False
+    assert found.inspector.get("available") is available
+    assert found.inspector.get("reason") == reason
+    assert found.matches_manifest is False
 
 
 @pytest.mark.rtx
 def test_garbage_is_not_an_engine(tmp_path):
     manifest(tmp_path)
-    inspector = inspect_engine(tmp_path / "a.engine")["inspector"]
+    inspector = inspect_engine(tmp_path / "a.engine").inspector
     assert inspector["available"] is False
     assert inspector["reason"]
 

@@ -14,6 +14,7 @@ from trtnorm_cli import pipeline
 from trtnorm_cli.cli import run
 from trtnorm_cli.tensorrt import reproducible, up_to_date
 from trtnorm_cli.tensorrt.facts import BackendFacts
+from trtnorm_cli.tensorrt.manifest import Manifest
 
 pytestmark = pytest.mark.rtx
 GRAPH = "g (float[N, 2, 9, 9] x) => (float[N, 4, 7, 7] y) { c = Conv(x, w) y = BatchNormalization(c, gamma, beta, mu, var) }"
@@ -52,7 +53,7 @@ def work(first, tmp_path, monkeypatch) -> Path:
 def built_again(first, monkeypatch) -> list[int]:
     """One entry for each build that would run; here it only ends with the first manifest."""
     builds: list[int] = []
-    manifest = json.loads((first / "m.engine.json").read_text())
+    manifest = Manifest.load(first / "m.engine.json")
     monkeypatch.setattr(pipeline, "build", lambda *a, **k: builds.append(1) or manifest)
     return builds
 

@@ -114,9 +114,9 @@ def command(
             manifest = pipeline.build(prepared, engine, options, progress)
     if earlier is not None:
         if as_json:
-            click.echo(json.dumps(earlier, indent=2))
+            click.echo(json.dumps(earlier.to_json(), indent=2))
         print_up_to_date(earlier, engine, as_json, verbosity)
         return
     if as_json:
-        click.echo(json.dumps(manifest, indent=2))
+        click.echo(json.dumps(manifest.to_json(), indent=2))
     print_summary(manifest, engine, as_json, verbosity)

@@ -61,8 +61,8 @@ def command(
         from trtnorm_cli.report.engine import print_engine
         from trtnorm_cli.tensorrt.engine_file import inspect_engine
 
-        found = inspect_engine(spec.path)
-        click.echo(json.dumps(found, indent=2)) if as_json else print_engine(console(), spec.path, found)
+        engine = inspect_engine(spec.path)
+        click.echo(json.dumps(engine.to_json(), indent=2)) if as_json else print_engine(console(), spec.path, engine)
     elif spec.kind == "network":
         from trtnorm_cli.report.network import print_network
         from trtnorm_cli.tensorrt.network.describe import describe_network

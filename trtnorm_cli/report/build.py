@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,95 +13,93 @@ from trtnorm_cli.report.console import bytes_text, console, counts_text, print_w
 from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
 from trtnorm_cli.report.notes import print_notes, print_results_alone
 from trtnorm_cli.report.verbosity import Verbosity
+from trtnorm_cli.rewrite.rule import Change
+from trtnorm_cli.tensorrt.manifest import EngineFile, Manifest, Optimization
 
 
-def print_summary(
-    manifest: dict[str, Any], engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL
-) -> None:
+def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """What was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
     if verbosity is Verbosity.QUIET:
         print_results_alone(_files(engine), _warnings(manifest), as_json)
         return
     out = console(as_json)
     out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
-    if manifest.get("export") is not None:
-        print_export_details(out, manifest["export"], verbosity)
-    print_warnings(out, manifest["rewrite_warnings"])
-    print_warnings(out, [f"NOT COMPARED: {line}" for line in (manifest.get("comparison") or {}).get("not_compared", ())])
-    print_notes(out, manifest["warnings"], verbosity)
+    if manifest.export is not None:
+        print_export_details(out, manifest.export, verbosity)
+    print_warnings(out, manifest.rewrite_warnings)
+    print_warnings(out, [f"NOT COMPARED: {line}" for line in (manifest.comparison or {}).get("not_compared", ())])
+    print_notes(out, manifest.warnings, verbosity)
     out.print(f"\nengine    {engine}\nmanifest  {engine}.json", soft_wrap=True)
 
 
-def print_up_to_date(
-    manifest: dict[str, Any], engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL
-) -> None:
+def print_up_to_date(manifest: Manifest, engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """That nothing had to be built, and what would build all the same."""
     if verbosity is Verbosity.QUIET:
-        print_results_alone(_files(engine), manifest["rewrite_warnings"], as_json)
+        print_results_alone(_files(engine), manifest.rewrite_warnings, as_json)
         return
-    versions = manifest["versions"]
+    versions = manifest.versions
     out = console(as_json)
     out.print(
-        f"{engine} is up to date: made from the same model, profile and settings with {versions['backend']} "
-        f"{versions['tensorrt']}; --force builds it again"
+        f"{engine} is up to date: made from the same model, profile and settings with {versions.backend} "
+        f"{versions.tensorrt}; --force builds it again"
     )
-    print_warnings(out, manifest["rewrite_warnings"])
+    print_warnings(out, manifest.rewrite_warnings)
 
 
 def _files(engine: Path) -> tuple[str, str]:
     return str(engine), f"{engine}.json"
 
 
-def _warnings(manifest: dict[str, Any]) -> list[str]:
+def _warnings(manifest: Manifest) -> list[str]:
     """What must not be overlooked, of the export and of the rewriting."""
-    return [*(export_warnings(manifest["export"]) if manifest["export"] else ()), *manifest["rewrite_warnings"]]
+    return [*(export_warnings(manifest.export) if manifest.export else ()), *manifest.rewrite_warnings]
 
 
-def summary_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    network, versions = manifest["network"], manifest["versions"]
+def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    network, versions = manifest.network, manifest.versions
     rows = [
-        *([] if manifest.get("export") is None else export_rows(manifest["export"])),
-        ("cleaned", ", ".join(f"{n} {what}" for what, n in manifest["cleaning"].items() if n) or "nothing to clean"),
-        ("normalizations", counts_line(manifest["normalizations"])),
-        ("rewritten", counts_text(dict(Counter(change["rule"] for change in manifest["changes"]).most_common()))),
-        ("check error", _check_text(manifest["changes"])),
-        ("comparison", _comparison_text(manifest.get("comparison"))),
-        ("network layers", counts_text(network["layers_by_type"])),
-        ("kernels", f"{sum(network['kernels_by_type'].values())}: {counts_text(network['kernels_by_type'])}"),
+        *([] if manifest.export is None else export_rows(manifest.export)),
+        ("cleaned", ", ".join(f"{n} {what}" for what, n in manifest.cleaning.items() if n) or "nothing to clean"),
+        ("normalizations", counts_line(manifest.normalizations.nodes, manifest.normalizations.pieces)),
+        ("rewritten", counts_text(dict(Counter(change.rule for change in manifest.changes).most_common()))),
+        ("check error", _check_text(manifest.changes)),
+        ("comparison", _comparison_text(manifest.comparison)),
+        ("network layers", counts_text(network.layers_by_type)),
+        ("kernels", f"{network.launches}: {counts_text(network.kernels_by_type)}"),
     ]
-    rows += _optimize_rows(manifest["optimize"])
-    rows += [(f"profile {p['name']}", _profile_text(p)) for p in manifest["optimization_profiles"]]
+    rows += _optimize_rows(manifest.optimize)
+    rows += [(f"profile {p['name']}", _profile_text(p)) for p in manifest.optimization_profiles]
     rows += [
-        ("engine size", bytes_text(manifest["engine"]["bytes"])),
-        *_target_rows(manifest["engine"]),
-        ("backend", f"{versions['backend']} {versions['tensorrt']}"),
-        ("time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in manifest["seconds"].items())),
+        ("engine size", bytes_text(manifest.engine.bytes)),
+        *_target_rows(manifest.engine),
+        ("backend", f"{versions.backend} {versions.tensorrt}"),
+        ("time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in manifest.seconds.items())),
     ]
     return rows
 
 
-def _check_text(changes: list[dict[str, Any]]) -> str:
+def _check_text(changes: Sequence[Change]) -> str:
     if not changes:
         return "nothing was changed"
-    worst = max(changes, key=lambda change: change["check"]["max_rel"])
-    exact = max(change["check"]["float64_rel"] for change in changes)
-    return f"at most {worst['check']['max_rel']:.1e} of the largest value ({worst['node']}), {exact:.1e} in float64"
+    worst = max(changes, key=lambda change: change.check.max_rel)
+    exact = [change.check.float64_rel for change in changes if change.check.float64_rel is not None]
+    in_float64 = f", {max(exact):.1e} in float64" if exact else ""
+    return f"at most {worst.check.max_rel:.1e} of the largest value ({worst.node}){in_float64}"
 
 
-def _optimize_rows(optimize: dict[str, Any]) -> list[tuple[str, str]]:
+def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
     """The kernels without the rewriting, and what ``optimize: kernels`` found."""
     rows = []
-    before, chosen = optimize["before"], optimize["chosen"]
+    before, chosen = optimize.before, optimize.chosen
     if before is not None:
-        kernels = f"{sum(before['kernels_by_type'].values())}: {counts_text(before['kernels_by_type'])}"
-        rows.append(("  without rewriting", before["reason"] or f"{kernels}; {bytes_text(before['engine_bytes'])}"))
-    if optimize.get("more"):
-        rows.append(("  more kernels", optimize["more"]))
+        kernels = f"{before.launches}: {counts_text(before.kernels_by_type)}; {bytes_text(before.engine_bytes)}"
+        rows.append(("  without rewriting", before.reason or kernels))
+    if optimize.more:
+        rows.append(("  more kernels", optimize.more))
     if chosen is not None:
-        launches = ", ".join(f"{name} {chosen[name]['launches']}" for name in ("every change", "no change", "chosen"))
-        rows.append(
-            ("  optimize", f"launches: {launches}; {len(chosen['left_out'])} sites left out, {chosen['builds']} builds")
-        )
+        costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.chosen}
+        launches = ", ".join(f"{name} {cost.launches}" for name, cost in costs.items())
+        rows.append(("  optimize", f"launches: {launches}; {len(chosen.left_out)} sites left out, {chosen.builds} builds"))
     return rows
 
 
@@ -112,12 +111,11 @@ def _comparison_text(comparison: dict[str, Any] | None) -> str:
     return "; ".join(judged) + at + (f"; not at {'; '.join(comparison['skipped'])}" if comparison["skipped"] else "")
 
 
-def _target_rows(engine: dict[str, Any]) -> list[tuple[str, str]]:
+def _target_rows(engine: EngineFile) -> list[tuple[str, str]]:
     """The compute capabilities that the engine was compiled for; none where it was built for the GPU of its machine."""
-    targets = engine.get("targets")
-    if not targets:
+    if not engine.targets:
         return []
-    return [("targets", ", ".join(targets) + (" and newer" if engine["newer_too"] else ""))]
+    return [("targets", ", ".join(engine.targets) + (" and newer" if engine.newer_too else ""))]
 
 
 def _worst(outputs: list[dict[str, Any]]) -> str:

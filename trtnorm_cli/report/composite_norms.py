@@ -70,9 +70,9 @@ def _shortened(spelled: str) -> str:
     )
 
 
-def counts_line(counts: dict[str, dict[str, int]]) -> str:
+def counts_line(nodes: dict[str, int], pieces: dict[str, int]) -> str:
     """``20 BatchNormalization; in pieces: 3 LayerNorm``."""
-    parts = [counts_text(counts["nodes"])] if counts["nodes"] else []
-    if counts["pieces"]:
-        parts.append(f"in pieces: {counts_text(counts['pieces'])}")
+    parts = [counts_text(nodes)] if nodes else []
+    if pieces:
+        parts.append(f"in pieces: {counts_text(pieces)}")
     return "; ".join(parts) or "none"

@@ -70,7 +70,7 @@ def print_rewriting(
     print_notes(out, (*loaded.warnings, *rewriting.cleaning.notes), verbosity)
     cleaned = ", ".join(f"{n} {what}" for what, n in rewriting.cleaning.counts.items() if n)
     out.print(f"cleaned: {cleaned or 'nothing to clean'}")
-    out.print(f"normalizations: {counts_line(norm_counts(rewriting.cleaned, rewriting.composites))}")
+    out.print(f"normalizations: {counts_line(**norm_counts(rewriting.cleaned, rewriting.composites))}")
     rows = [(c.rule, c.node, f"{c.check.max_rel:.1e}", f"{c.check.float64_rel:.1e}") for c in rewriting.changes]
     if rows:
         out.print(table("", ("rule", "node", "check error", "in float64"), rows))

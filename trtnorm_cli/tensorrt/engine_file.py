@@ -5,38 +5,38 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.target import _first_bytes
+from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
 
-# The format of the manifest; it changes when a reader of the old one would misread the new one.
-FORMAT = 1
-_KEYS = frozenset(
-    {
-        "versions",
-        "source",
-        "engine",
-        "optimization_profiles",
-        "cleaning",
-        "normalizations",
-        "changes",
-        "network",
-        "warnings",
-        "optimize",
-        "seconds",
-    }
-)
 _INSPECTOR_TIMEOUT_S = 300
 
 
-def manifest_of(engine: Path) -> Path:
-    return engine.with_name(engine.name + ".json")
+@dataclass(frozen=True)
+class EngineDescription:
+    """What is known of an engine. ``matches_manifest`` is False where its bytes are not those that the manifest describes.
+
+    ``inspector`` is what TensorRT says of it, or why it says nothing.
+    """
+
+    manifest: Manifest
+    matches_manifest: bool
+    inspector: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "manifest": self.manifest.to_json(),
+            "engine_matches_manifest": self.matches_manifest,
+            "inspector": self.inspector,
+        }
 
 
-def inspect_engine(engine: Path) -> dict[str, Any]:
+def inspect_engine(engine: Path) -> EngineDescription:
     """The manifest of ``engine``, whether its bytes are still those it describes, and the inspector's view if possible.
 
     Raises ``ModelError`` when the engine or its manifest is missing or cannot be read.
@@ -50,36 +50,17 @@ def inspect_engine(engine: Path) -> dict[str, Any]:
             str(engine),
             f"keep {path.name} beside the engine; `trtnorm build` writes both",
         )
-    manifest = read_manifest(path)
-    digest = sha256_of([engine])
-    return {
-        "manifest": manifest,
-        "engine_matches_manifest": digest == manifest["engine"]["sha256"],
-        "inspector": _inspector(engine, manifest["versions"]["backend"]),
-    }
+    manifest = Manifest.load(path)
+    matches = sha256_of([engine]) == manifest.engine.sha256
+    return EngineDescription(manifest, matches, _inspector(engine, manifest.versions.backend))
 
 
 def backend_of(engine: Path) -> str:
     """The backend that built ``engine``: what its manifest says, or else what its first bytes are."""
     manifest = manifest_of(engine)
     if manifest.is_file():
-        return str(read_manifest(manifest)["versions"]["backend"])
+        return Manifest.load(manifest).versions.backend
     return "tensorrt-rtx" if _first_bytes(engine)[:1] == b"v" else "tensorrt"
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The content of a manifest; raises ``ModelError`` for anything else."""
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelError("the manifest is not JSON", str(path), "build the engine again") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelError(
-            f"this is no manifest of format {FORMAT}, the one that this trtnorm writes", str(path), "build the engine again"
-        )
-    if missing := _KEYS - manifest.keys():
-        raise ModelError(f"the manifest lacks {', '.join(sorted(missing))}", str(path), "build the engine again")
-    return manifest
 
 
 def _inspector(engine: Path, backend: str) -> dict[str, Any]:

@@ -2,87 +2,245 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import onnx
+from pydantic import Field, TypeAdapter, ValidationError
 
 from trtnorm_cli import __version__
+from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
-from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
-from trtnorm_cli.rewrite.rewriting import Rewriting
-from trtnorm_cli.tensorrt.engine_file import FORMAT
+from trtnorm_cli.rewrite.kernels import Cost
+from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildResult
 
-if TYPE_CHECKING:
-    from trtnorm_cli.rewrite.prepare import Prepared
+# The format of the manifest; it changes when a reader of the old one would misread the new one.
+FORMAT = 1
+_AGAIN = "build the engine again"
 
 
-def make_manifest(
-    prepared: Prepared,
-    rewriting: Rewriting,
-    result: BuildResult,
-    fixed: Sequence[Path],
-    built: Path,
-    engine: Path,
-) -> dict[str, Any]:
-    """The manifest of an engine whose bytes are in ``built`` and whose final name is ``engine``.
-
-    ``fixed`` are the files of the rewritten model.
-    """
-    profile, checkpoint = prepared.profile, prepared.checkpoint
-    return {
-        "format": FORMAT,
-        "versions": versions(result),
-        "source": {"file": prepared.loaded.path.name, "sha256": prepared.loaded.sha256},
-        "export": prepared.export,
-        "weights": None if checkpoint is None else {"file": checkpoint.path.name, "sha256": sha256_of(checkpoint.files)},
-        "plugins": [{"file": Path(file).name, "sha256": sha256_of([Path(file)])} for file in prepared.plugin_libraries],
-        "rewritten": {"sha256": sha256_of(fixed)},
-        "engine": {
-            "file": engine.name,
-            "sha256": sha256_of([built]),
-            "bytes": result.engine_bytes,
-            "targets": list(result.targets),
-            "newer_too": result.newer_too,
-            "bindings": list(result.bindings),
-        },
-        "profile": None if profile is None else profile.model_dump(mode="json"),
-        "optimization_profiles": prepared.fitted.to_json(),
-        "cleaning": dict(sorted(rewriting.cleaning.counts.items())),
-        "normalizations": {**norm_counts(rewriting.cleaned, rewriting.composites), "composite": of_rewriting(rewriting)},
-        "changes": [asdict(change) for change in rewriting.changes],
-        "undone": [asdict(undone) for undone in rewriting.undone],
-        "refused": [asdict(rejection) for rejection in rewriting.rejections],
-        "network": {
-            "inputs": list(result.inputs),
-            "outputs": list(result.outputs),
-            "layers": list(result.layers),
-            "layers_by_type": count(layer["type"] for layer in result.layers),
-            "kernels": list(result.kernels),
-            "kernels_by_type": count(kernel.get("type", "unread") for kernel in launched(result.kernels)),
-        },
-        "rewrite_warnings": list(rewriting.warnings),
-        "warnings": [*prepared.loaded.warnings, *rewriting.cleaning.notes, *result.warnings],
-    }
-
-
-def versions(result: BuildResult) -> dict[str, str]:
+@dataclass(frozen=True)
+class Versions:
     """What made the engine."""
-    return {
-        "trtnorm": __version__,
-        "python": platform.python_version(),
-        "onnx": onnx.__version__,
-        "onnxruntime": metadata.version("onnxruntime"),
-        "backend": result.backend,
-        "tensorrt": result.version,
-    }
+
+    trtnorm: str
+    python: str
+    onnx: str
+    onnxruntime: str
+    backend: str
+    tensorrt: str
+
+    @staticmethod
+    def of(result: BuildResult) -> Versions:
+        return Versions(
+            trtnorm=__version__,
+            python=platform.python_version(),
+            onnx=onnx.__version__,
+            onnxruntime=metadata.version("onnxruntime"),
+            backend=result.backend,
+            tensorrt=result.version,
+        )
+
+
+@dataclass(frozen=True)
+class Digest:
+    """The SHA-256 of the bytes of one or more files."""
+
+    sha256: str
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """The name of a file and the SHA-256 of its bytes, with those of the files that belong to it."""
+
+    file: str
+    sha256: str
+
+    @staticmethod
+    def of(path: Path, files: Sequence[Path] = ()) -> FileDigest:
+        """``files`` are those that the digest is of, by default ``path`` alone."""
+        return FileDigest(path.name, sha256_of(files or [path]))
+
+
+@dataclass(frozen=True)
+class EngineFile:
+    """The engine's bytes, and what TensorRT says of the compiled engine."""
+
+    file: str
+    sha256: str
+    bytes: int
+    targets: tuple[str, ...] = ()
+    newer_too: bool = False
+    bindings: tuple[dict[str, Any], ...] = ()
+
+    @staticmethod
+    def of(engine: Path, built: Path, result: BuildResult) -> EngineFile:
+        """``engine`` is the final name, ``built`` the file that has the bytes now."""
+        about = result.engine_bytes, result.targets, result.newer_too, result.bindings
+        return EngineFile(engine.name, sha256_of([built]), *about)
+
+
+@dataclass(frozen=True)
+class Normalizations:
+    """How many normalizations the model has: ``nodes`` by operator, ``pieces`` by kind; and what became of the latter."""
+
+    nodes: dict[str, int]
+    pieces: dict[str, int] = field(default_factory=dict)
+    composite: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Network:
+    """What TensorRT's parser made of the model, and the kernels of the compiled engine."""
+
+    inputs: tuple[dict[str, Any], ...]
+    outputs: tuple[dict[str, Any], ...]
+    layers: tuple[dict[str, Any], ...]
+    layers_by_type: dict[str, int]
+    kernels: tuple[dict[str, Any], ...]
+    kernels_by_type: dict[str, int]
+
+    @staticmethod
+    def of(result: BuildResult) -> Network:
+        return Network(
+            inputs=result.inputs,
+            outputs=result.outputs,
+            layers=result.layers,
+            layers_by_type=count(layer["type"] for layer in result.layers),
+            kernels=result.kernels,
+            kernels_by_type=kernels_by_type(result),
+        )
+
+    @property
+    def launches(self) -> int:
+        """How many kernels the engine launches."""
+        return sum(self.kernels_by_type.values())
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What the compiled engine of a variant launches, by type, and its size; ``reason`` says why there is none."""
+
+    kernels_by_type: dict[str, int]
+    engine_bytes: int
+    reason: str = ""
+
+    @property
+    def launches(self) -> int:
+        return sum(self.kernels_by_type.values())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search for the fewest kernels found. ``left_out`` are the tensors whose computation stays as it is."""
+
+    every_change: Annotated[Cost, Field(alias="every change")]
+    no_change: Annotated[Cost, Field(alias="no change")]
+    chosen: Cost
+    left_out: tuple[str, ...]
+    builds: int
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """The policy for optional changes and what came of it.
+
+    ``before`` are the kernels without optional changes, where that was measured. ``more`` says why the engine launches more.
+    """
+
+    policy: str
+    chosen: Choice | None
+    before: Kernels | None
+    more: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What ``MODEL.engine.json`` holds: one field for each key.
+
+    ``export``, ``comparison``, ``profile`` and ``proof`` are records as the stages before and behind the build write them.
+    """
+
+    format: int = FORMAT
+    versions: Versions
+    source: FileDigest
+    export: dict[str, Any] | None = None
+    weights: FileDigest | None = None
+    plugins: tuple[FileDigest, ...] = ()
+    rewritten: Digest | None = None
+    engine: EngineFile
+    profile: dict[str, Any] | None = None
+    optimization_profiles: tuple[dict[str, Any], ...]
+    cleaning: dict[str, int]
+    normalizations: Normalizations
+    changes: tuple[Change, ...]
+    undone: tuple[Undone, ...] = ()
+    refused: tuple[Rejection, ...] = ()
+    network: Network
+    rewrite_warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
+    optimize: Optimization
+    comparison: dict[str, Any] | None = None
+    made_from: dict[str, Any] | None = None
+    reproducible: bool | None = None
+    proof: dict[str, Any] | None = None
+    seconds: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """The manifest as JSON values."""
+        values: dict[str, Any] = _adapter().dump_python(self, by_alias=True, warnings="none")
+        return values
+
+    @staticmethod
+    def load(path: Path) -> Manifest:
+        """Read the manifest in ``path``; raises ``ModelError`` for anything else."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ModelError("the manifest is not JSON", str(path), _AGAIN) from error
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            what = f"this is no manifest of format {FORMAT}, the one that this trtnorm writes"
+            raise ModelError(what, str(path), _AGAIN)
+        try:
+            return _adapter().validate_python(values)
+        except ValidationError as error:
+            raise ModelError(_what_is_wrong(error), str(path), _AGAIN) from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
+
+
+def _what_is_wrong(error: ValidationError) -> str:
+    problems = error.errors(include_url=False)
+    missing = sorted(_place(problem["loc"]) for problem in problems if problem["type"] == "missing")
+    if missing:
+        return f"the manifest lacks {', '.join(missing)}"
+    return f"the manifest cannot be read: {_place(problems[0]['loc'])}: {problems[0]['msg']}"
+
+
+def _place(location: Sequence[int | str]) -> str:
+    return ".".join(str(step) for step in location)
+
+
+def manifest_of(engine: Path) -> Path:
+    """Where the manifest of ``engine`` is."""
+    return engine.with_name(engine.name + ".json")
+
+
+def kernels_by_type(result: BuildResult) -> dict[str, int]:
+    """How many kernels of each type an engine launches."""
+    return count(kernel.get("type", "unread") for kernel in launched(result.kernels))
 
 
 def count(names: Iterable[str]) -> dict[str, int]:

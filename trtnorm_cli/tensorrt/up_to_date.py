@@ -20,8 +20,8 @@ import trtnorm_cli
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.rewrite.prepare import Prepared
-from trtnorm_cli.tensorrt.engine_file import manifest_of, read_manifest
 from trtnorm_cli.tensorrt.facts import BackendFacts, ask_facts
+from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
 
 NO_COMPARISON, ANY_COMPARISON, COMPLETE_COMPARISON = "none", "any", "complete"
 _PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxscript", "onnx-ir", "onnx-graphsurgeon")
@@ -48,22 +48,23 @@ def made_from(prepared: Prepared, backend: BackendFacts) -> dict[str, Any]:
     return {**origins(prepared), "backend": own}
 
 
-def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, wanted: str, seed: int) -> dict[str, Any] | None:
+def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, wanted: str, seed: int) -> Manifest | None:
     """The manifest of ``engine`` when a build would make the same engine again; None when it must be built.
 
     ``wanted`` is the comparison that the build would make. An engine that was not compared, or with random inputs of another
     ``seed``, is no answer to a build that compares, and one that could not be compared none where that is required.
     """
     try:
-        manifest = read_manifest(manifest_of(engine)) if engine.is_file() and manifest_of(engine).is_file() else {}
-        compared = manifest.get("comparison")
-        known = dict(manifest.get("made_from") or {})
+        if not engine.is_file() or not manifest_of(engine).is_file():
+            return None
+        manifest = Manifest.load(manifest_of(engine))
+        compared, known = manifest.comparison, dict(manifest.made_from or {})
         made_by = known.pop("backend", None)
         if not known or (wanted != NO_COMPARISON and (compared is None or compared["seed"] != seed)):
             return None
         if wanted == COMPLETE_COMPARISON and compared is not None and compared["not_compared"]:
             return None
-        if known != origins(prepared) or sha256_of([engine]) != manifest["engine"]["sha256"]:
+        if known != origins(prepared) or sha256_of([engine]) != manifest.engine.sha256:
             return None
         same = made_from(prepared, ask_facts(backend))["backend"] == made_by
     except (ModelError, OSError, KeyError, TypeError, AttributeError):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.files import sha256_of
-from trtnorm_cli.tensorrt.engine_file import manifest_of
+from trtnorm_cli.tensorrt.manifest import manifest_of
 from trtnorm_cli.tensorrt.plugins import load_library
 
 

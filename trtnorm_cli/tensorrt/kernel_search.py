@@ -1,0 +1,44 @@
+"""Search for the rewriting whose engine launches the fewest kernels, and say what a rewriting did to their number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels, is_put_to_choice
+from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.tensorrt.layer_table import launched
+from trtnorm_cli.tensorrt.manifest import Choice, Kernels
+from trtnorm_cli.tensorrt.request import BuildResult
+from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
+
+# A search that nobody asked for is kept short.
+_MOST_UNASKED_BUILDS = 16
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A rewriting, and how a search for the fewest kernels came to it where there was one."""
+
+    rewriting: Rewriting
+    choice: Choice | None = None
+
+
+def searched(session: RewritingSession, variants: VariantBuilder) -> Variant:
+    """The rewriting whose engine launches the fewest kernels, found by building."""
+
+    def measure(rewriting: Rewriting) -> Cost:
+        return cost_of(variants.build(rewriting))
+
+    if session.settings.optimize == "auto":
+        found = fewest_kernels(session, measure, _MOST_UNASKED_BUILDS, is_put_to_choice)
+    else:
+        found = fewest_kernels(session, measure)
+    choice = Choice(found.every_change, found.no_change, found.best, found.left_out, found.builds)
+    return Variant(found.rewriting, choice)
+
+
+def is_worse(result: BuildResult, before: Kernels | None) -> bool:
+    """True when the engine launches more kernels than one without the changes that only improve the model."""
+    if before is None or before.reason:
+        return False
+    return len(launched(result.kernels)) > before.launches
