@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.session import Settings, run_session
+from trtnorm_cli.compare.session import run_session
+from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.pipeline import BuildOptions, build
 from trtnorm_cli.rewrite.prepare import prepare
 from trtnorm_cli.rewrite.proof.sampling import draw
-from trtnorm_cli.target import Spec
+from trtnorm_cli.target import Target
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, ShapeTriple
@@ -148,7 +149,7 @@ def _judged(path: Path, profile: Path | None) -> str:
     """How far the parsed network is from the model, in float64 and in ONNX Runtime."""
     settings = Settings(find_blame=False, backend=BACKEND)
     try:
-        comparison = run_session(Spec("onnx", path), [Spec("network", path)], profile, settings)
+        comparison = run_session(Target("onnx", str(path)), [Target("network", str(path))], profile, settings)
     except TrtnormError as error:
         return f"builds; not comparable: {_shortened(error.summary)}"
     candidate = comparison.candidates[0]

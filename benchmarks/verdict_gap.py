@@ -26,7 +26,8 @@ from trtnorm_cli.compare import verdict
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import Comparison, Options
-from trtnorm_cli.compare.session import Settings, trials_of
+from trtnorm_cli.compare.settings import Settings
+from trtnorm_cli.compare.trials import trials_of
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.evaluate.tolerance import Bound, both
 from trtnorm_cli.onnx_model.save import save_model
@@ -74,7 +75,7 @@ def _records(model: Path, profile: Path | None, seeds: list[int], defects: int) 
         for seed in seeds:
             files = [fixed, *_planted(fixed, folder, seed, defects)]
             candidates = [replace(onnx_participant(file, file.stem), shares_tensors=True) for file in files]
-            trials, _, _ = trials_of(reference, prepared.profile, Settings(seed=seed, in_between=0))
+            trials = trials_of(reference, prepared.profile, Settings(seed=seed, in_between=0)).trials
             smallest = min(trials, key=lambda trial: trial.elements)
             found = compare(reference, candidates, [smallest], Options())
             yield from _lines(found, model.stem, seed)

@@ -1,4 +1,4 @@
-"""What the user names as a PyTorch model: ``file.py:callable``, ``package.module:callable`` or ``program.pt2``."""
+"""The models that a user names: ONNX files, TensorRT's networks of them, engines, and PyTorch models."""
 
 from __future__ import annotations
 
@@ -7,55 +7,117 @@ import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from trtnorm_cli.errors import ModelError, UsageProblem
 from trtnorm_cli.suggest import did_you_mean, listing
 
 FORMS = "path/to/file.py:callable, package.module:callable, or a saved program.pt2"
+NETWORK_PREFIX = "network:"
 _PROGRAM_SUFFIX = ".pt2"
 _NAME = r"[A-Za-z_]\w*"
 _DOTTED = re.compile(rf"{_NAME}(\.{_NAME})*")
-_MODEL_SUFFIXES = (".onnx", ".engine", ".plan", ".trt")
-_OTHER_PREFIXES = ("network",)
+_ENGINE_SUFFIXES = (".engine", ".plan", ".trt")
+_MODEL_SUFFIXES = (".onnx", *_ENGINE_SUFFIXES)
+_OTHER_PREFIXES = (NETWORK_PREFIX.removesuffix(":"),)
+# TensorRT's serialized engines begin with a letter for the product and this.
+_MAGIC = b"trt"
+
+Kind = Literal["onnx", "network", "engine", "file", "module", "program"]
 
 
 @dataclass(frozen=True)
-class ModelSpec:
-    """``kind`` is ``file``, ``module`` or ``program``; ``target`` a path or a dotted name; ``attribute`` what to call in it."""
+class Target:
+    """A model as the user names it.
 
-    text: str
-    kind: str
-    target: str
+    ``kind`` is ``onnx``, ``network`` (TensorRT's network of an ONNX file) or ``engine``, or one of three forms of a PyTorch
+    model: a callable in a ``file``, a callable in an importable ``module``, or a saved ``program``. ``location`` is a path, or
+    the dotted name of a module. ``attribute`` is the callable in it.
+    """
+
+    kind: Kind
+    location: str
     attribute: str = ""
 
     @property
+    def is_pytorch(self) -> bool:
+        return self.kind in ("file", "module", "program")
+
+    @property
+    def path(self) -> Path:
+        return Path(self.location)
+
+    @property
+    def text(self) -> str:
+        """The target as it is written on the command line."""
+        if self.attribute:
+            return f"{self.location}:{self.attribute}"
+        return f"{NETWORK_PREFIX}{self.location}" if self.kind == "network" else self.location
+
+    @property
     def stem(self) -> str:
-        """What files made from the model are called."""
-        return self.attribute.rpartition(".")[2] if self.attribute else Path(self.target).stem
+        """The file name, without suffix, of everything that is made from this model."""
+        return self.attribute.rpartition(".")[2] if self.attribute else self.path.stem
 
 
-def is_model_spec(text: str) -> bool:
-    """True for what names a PyTorch model rather than a file of another kind. Looks at the text alone."""
+def parse_target(text: str) -> Target:
+    """Read the name of any model; raises as ``parse_pytorch`` does for that of a PyTorch model."""
+    if text.startswith(NETWORK_PREFIX):
+        return Target("network", str(Path(text.removeprefix(NETWORK_PREFIX))))
+    return parse_pytorch(text) if is_pytorch(text) else file_target(Path(text))
+
+
+def parse_model(text: str) -> Target:
+    """Read the name of a model that is rewritten or built: a PyTorch model, or else an ONNX file whatever it is called."""
+    return parse_pytorch(text) if is_pytorch(text) else Target("onnx", str(Path(text)))
+
+
+def file_target(path: Path) -> Target:
+    """An engine, if ``path`` looks like one, or else an ONNX file."""
+    return Target("engine" if looks_like_engine(path) else "onnx", str(path))
+
+
+def is_pytorch(text: str) -> bool:
+    """True for the name of a PyTorch model rather than of a file of another kind. Looks at the text alone."""
     if text.endswith((_PROGRAM_SUFFIX, ".py")):
         return True
-    target, colon, attribute = text.rpartition(":")
-    if not colon or target in _OTHER_PREFIXES or attribute.endswith(_MODEL_SUFFIXES):
+    location, colon, attribute = text.rpartition(":")
+    if not colon or location in _OTHER_PREFIXES or attribute.endswith(_MODEL_SUFFIXES):
         return False
-    return target.endswith(".py") or (_is_dotted(target) and _is_dotted(attribute))
+    return location.endswith(".py") or (_is_dotted(location) and _is_dotted(attribute))
 
 
-def parse_model_spec(text: str) -> ModelSpec:
-    """Read a SPEC; raises ``UsageProblem`` when it has another form and ``ModelError`` when its file is missing."""
+def parse_pytorch(text: str) -> Target:
+    """Read the name of a PyTorch model.
+
+    Raises ``UsageProblem`` when it has another form and ``ModelError`` when its file is missing.
+    """
     if text.endswith(_PROGRAM_SUFFIX):
-        return ModelSpec(text, "program", _existing(text))
-    target, _, attribute = text.rpartition(":")
+        return Target("program", _existing(text))
+    location, _, attribute = text.rpartition(":")
     if text.endswith(".py"):
         raise UsageProblem("this does not say which model of the file", text, _callables_hint(_existing(text)))
-    if target.endswith(".py"):
-        return ModelSpec(text, "file", _existing(target), _identifier(attribute, text))
-    if _is_dotted(target):
-        return ModelSpec(text, "module", target, _identifier(attribute, text))
+    if location.endswith(".py"):
+        return Target("file", _existing(location), _identifier(attribute, text))
+    if _is_dotted(location):
+        return Target("module", location, _identifier(attribute, text))
     raise UsageProblem("this is not the name of a PyTorch model", text, f"write {FORMS}")
+
+
+def looks_like_engine(path: Path) -> bool:
+    """True for a file that is called ``*.engine``, ``*.plan`` or ``*.trt``, or starts as TensorRT's engines do."""
+    return path.suffix in _ENGINE_SUFFIXES or _first_bytes(path)[1:] == _MAGIC
+
+
+def _first_bytes(path: Path) -> bytes:
+    """The beginning of a regular file; nothing of one that cannot be read, whose reader will say why."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as stream:
+            return stream.read(1 + len(_MAGIC))
+    except OSError:
+        return b""
 
 
 def require_torch() -> None:
@@ -71,8 +133,8 @@ def defined_names(source: str) -> list[str]:
     except (SyntaxError, ValueError):
         return []
     names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-    names += [target.id for target in targets if isinstance(target, ast.Name)]
+    assigned = [name for node in body if isinstance(node, ast.Assign) for name in node.targets]
+    names += [name.id for name in assigned if isinstance(name, ast.Name)]
     return [name for name in dict.fromkeys(names) if not name.startswith("_")]
 
 
@@ -97,56 +159,3 @@ def _existing(path: str) -> str:
 def _callables_hint(path: str) -> str:
     names = defined_names(Path(path).read_text(encoding="utf-8", errors="replace"))
     return f"write {path}:NAME with NAME one of {listing(names)}" if names else f"write {FORMS}"
-
-
-# TensorRT's serialized engines begin with a letter for the product and this.
-_MAGIC = b"trt"
-
-
-_SUFFIXES = (".engine", ".plan", ".trt")
-
-
-def looks_like_engine(path: Path) -> bool:
-    """True for a file that is called ``*.engine``, ``*.plan`` or ``*.trt``, or starts as TensorRT's engines do."""
-    return path.suffix in _SUFFIXES or (path.is_file() and _first_bytes(path)[1:] == _MAGIC)
-
-
-def _first_bytes(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(1 + len(_MAGIC))
-
-
-def stem_of(text: str) -> str:
-    """What files made from the model are called."""
-    return parse_model_spec(text).stem if is_model_spec(text) else Path(text).stem
-
-
-NETWORK_PREFIX = "network:"
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A participant as the user names it: ``model.onnx``, ``network:model.onnx``, ``model.engine`` or a PyTorch model.
-
-    ``text`` is the name of a PyTorch model, which need not be a file.
-    """
-
-    kind: str
-    path: Path
-    text: str = ""
-
-    @property
-    def label(self) -> str:
-        if self.kind == "module":
-            return self.text
-        return f"{NETWORK_PREFIX}{self.path}" if self.kind == "network" else str(self.path)
-
-
-def parse_spec(text: str) -> Spec:
-    """Read what the user wrote; raises ``UsageProblem`` for an unknown prefix."""
-    if text.startswith(NETWORK_PREFIX):
-        return Spec("network", Path(text.removeprefix(NETWORK_PREFIX)))
-    path = Path(text)
-    if is_model_spec(text):
-        return Spec("module", Path(stem_of(text)), text)
-    return Spec("engine" if looks_like_engine(path) else "onnx", path)

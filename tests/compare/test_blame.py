@@ -10,9 +10,11 @@ import onnx
 import pytest
 
 from tests.compare.planted import defects, network
+from trtnorm_cli.compare.candidates import Session
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import Comparison
-from trtnorm_cli.compare.session import Session, Settings, judge_session
+from trtnorm_cli.compare.session import judge_session
+from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.profile.load import parse_profile
 
 PROFILE = parse_profile("optimization_profiles:\n  - inputs:\n      image: 2x3x32x24\n")

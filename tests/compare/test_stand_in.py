@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from tests.models import parse, saved
-from trtnorm_cli.compare.session import Settings, run_session
+from trtnorm_cli.compare.result import Options
+from trtnorm_cli.compare.session import run_session
+from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.target import Spec
+from trtnorm_cli.target import Target
 
 GRAPH = "g ({kind}[2, 3, 4, 4] x) => ({kind}[2, 4, 2, 2] y) {{ c = Conv(x, w) s = Mul(c, k) y = {last}(s) }}"
 
@@ -22,7 +24,7 @@ def model(kind: str, dtype: type, last: str = "Tanh", scale: float = 1.5):
 def compared(tmp_path, kind: str, dtype: type, scale: float):
     saved(model(kind, dtype), tmp_path / "reference.onnx")
     saved(model(kind, dtype, scale=scale), tmp_path / "candidate.onnx")
-    specs = [Spec("onnx", tmp_path / f"{name}.onnx") for name in ("reference", "candidate")]
+    specs = [Target("onnx", f"{tmp_path}/{name}.onnx") for name in ("reference", "candidate")]
     return run_session(specs[0], specs[1:], None, Settings(find_blame=False))
 
 
@@ -47,7 +49,7 @@ def test_different_models_fail(tmp_path, kind, dtype, scale):
 def test_a_model_that_nothing_evaluates_is_still_an_error(tmp_path):
     path = saved(model("float", np.float32, last="Odd"), tmp_path / "odd.onnx")
     with pytest.raises(UsageProblem, match="the reference does not run"):
-        run_session(Spec("onnx", path), [Spec("onnx", path)], None, Settings(find_blame=False))
+        run_session(Target("onnx", str(path)), [Target("onnx", str(path))], None, Settings(find_blame=False))
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("bfloat16", ml_dtypes.bfloat16), ("double", np.float64)])
@@ -57,7 +59,7 @@ def test_float64_stands_in_at_every_shape_however_few_are_evaluated_in_it_otherw
     path = saved(parse(dynamic, {name: value.astype(dtype) for name, value in weights.items()}), tmp_path / "m.onnx")
     profile = tmp_path / "p.yaml"
     profile.write_text("dims: {N: {min: 1, opt: 2, max: 3}}\n")
-    settings = Settings(in_between=0, float64_trials=1, find_blame=False)
-    comparison = run_session(Spec("onnx", path), [Spec("onnx", path)], profile, settings)
+    settings = Settings(Options(float64_trials=1), in_between=0, find_blame=False)
+    comparison = run_session(Target("onnx", str(path)), [Target("onnx", str(path))], profile, settings)
     assert comparison.passed
     assert comparison.trials == ["default min", "default opt", "default max"]

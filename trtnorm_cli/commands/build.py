@@ -93,16 +93,17 @@ def command(
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
     from trtnorm_cli.rewrite.prepare import prepare_opened
-    from trtnorm_cli.target import stem_of
+    from trtnorm_cli.target import parse_model
     from trtnorm_cli.tensorrt.backend import require_backend
     from trtnorm_cli.tensorrt.up_to_date import ANY_COMPARISON, COMPLETE_COMPARISON, NO_COMPARISON, earlier_manifest
 
     if no_compare and require_compare:
         raise UsageProblem("--no-compare and --require-compare contradict each other", hint="leave out one of them")
     require_backend(backend)
-    engine = output or Path(stem_of(model) + ".engine")
+    target = parse_model(model)
+    engine = output or Path(f"{target.stem}.engine")
     export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
-    with BuildProgress(verbosity) as progress, opened_model(model, profile, export, progress) as opened:
+    with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress) as opened:
         prepared = prepare_opened(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         print_proof(prepared.proof, verbosity)
         wanted = NO_COMPARISON if no_compare else COMPLETE_COMPARISON if require_compare else ANY_COMPARISON

@@ -94,31 +94,29 @@ def command(
       trtnorm compare model.py:resnet18 model.onnx
     """
     from trtnorm_cli.compare.record import comparison_json
-    from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED
-    from trtnorm_cli.compare.session import Settings, run_session
+    from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Options
+    from trtnorm_cli.compare.session import run_session
+    from trtnorm_cli.compare.settings import Settings
+    from trtnorm_cli.profile.model import Tolerance
     from trtnorm_cli.report.compare import print_comparison
     from trtnorm_cli.report.console import console
-    from trtnorm_cli.target import parse_spec
+    from trtnorm_cli.target import parse_target
 
-    spec = parse_spec(reference)
+    spec = parse_target(reference)
     settings = Settings(
+        Options(by_position, budget, timeout, memory),
         seed=seed,
         snap=snap,
         weights=weights,
         in_between=in_between,
         data=data,
-        by_position=by_position,
-        atol=atol,
-        rtol=rtol,
-        budget_s=budget,
-        timeout_s=timeout,
-        memory_bytes=memory,
+        tolerance=None if atol is None and rtol is None else Tolerance(atol=atol, rtol=rtol),
         backend=backend,
         find_blame=not no_blame,
-        save_to=save or Path(f"{spec.path.stem}.difference"),
+        save_to=save or Path(f"{spec.stem}.difference"),
     )
-    others = [parse_spec(text) for text in candidates]
-    if spec.kind == "module":
+    others = [parse_target(text) for text in candidates]
+    if spec.is_pytorch:
         from trtnorm_cli.export.module_session import run_module_session
 
         comparison = run_module_session(spec, others, profile, settings)

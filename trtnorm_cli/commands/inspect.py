@@ -46,16 +46,16 @@ def command(
       trtnorm inspect model.py:resnet18
     """
     from trtnorm_cli.report.console import console
-    from trtnorm_cli.target import parse_spec
+    from trtnorm_cli.target import parse_target
 
-    spec = parse_spec(target)
+    spec = parse_target(target)
     if output is not None and spec.kind != "network":
         raise click.UsageError("-o saves the network of network:MODEL.onnx; a model or an engine is a file already")
-    if spec.kind == "module":
+    if spec.is_pytorch:
         from trtnorm_cli.export.inspecting import inspect_module
         from trtnorm_cli.report.norm_modules import print_module
 
-        found = inspect_module(spec.text, weights)
+        found = inspect_module(spec, weights)
         click.echo(json.dumps(found, indent=2)) if as_json else print_module(console(), spec.text, found, verbosity)
     elif spec.kind == "engine":
         from trtnorm_cli.report.engine import print_engine

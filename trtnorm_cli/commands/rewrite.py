@@ -59,10 +59,11 @@ def command(
     from trtnorm_cli.report.profile import print_proof_notes
     from trtnorm_cli.report.rewrite import print_rewriting, rewriting_json
     from trtnorm_cli.rewrite.prepare import rewrite_opened
+    from trtnorm_cli.target import parse_model
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")
-    with opened_model(model, profile, ExportOptions(weights=weights, **exporting)) as opened:
+    with opened_model(parse_model(model), profile, ExportOptions(weights=weights, **exporting)) as opened:
         loaded, rewriting = rewrite_opened(opened, snap, partial(print_proof_notes, verbosity=verbosity))
         written = []
         if output is not None and not dry_run:

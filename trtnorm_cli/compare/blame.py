@@ -67,58 +67,63 @@ class Side:
     feeds: Feeds
 
 
-def find_blame(
-    reference: Side, candidate: Side, outputs: Mapping[str, str], bound: float, runner: OrtRunner, budget_s: float
-) -> Blame | None:
+@dataclass(frozen=True)
+class Sides:
+    """The two models. ``outputs`` pairs output names, for models that name them differently."""
+
+    reference: Side
+    candidate: Side
+    outputs: Mapping[str, str]
+
+    def partners(self) -> dict[str, str]:
+        """Tensors of the reference's main graph in execution order, with the candidate's tensor that stands for each."""
+        theirs = {name for node in self.candidate.model.graph.node for name in node.output if name}
+        pairs: dict[str, str] = {}
+        for node in self.reference.model.graph.node:
+            for name in node.output:
+                partner = self.outputs.get(name, name)
+                if name and partner in theirs:
+                    pairs[name] = partner
+        return pairs
+
+
+def find_blame(sides: Sides, bound: float, runner: OrtRunner, budget_s: float) -> Blame | None:
     """The first tensor that differs by more than ``bound``, or by more than its type's rounding if that is less.
 
-    ``outputs`` pairs output names, for models that name them differently. Evaluated in float64, or in ONNX Runtime where
-    that is not possible. None when no tensor with a partner differs.
+    Evaluated in float64, or in ONNX Runtime where that is not possible. None when no tensor with a partner differs.
     """
-    pairs = _partners(reference.model, candidate.model, outputs)
-    wanted, got, exact = _values(reference, candidate, pairs, runner, budget_s)
+    pairs = sides.partners()
+    wanted, got, exact = _values(sides, pairs, runner, budget_s)
     errors = {name: _error(wanted[name], got[theirs]) for name, theirs in pairs.items() if name in wanted and theirs in got}
     for name in errors:
-        limit = min(bound, EXACT_ULPS * _epsilon_of(reference.model, wanted[name])) if exact else bound
+        limit = min(bound, EXACT_ULPS * _epsilon_of(sides.reference.model, wanted[name])) if exact else bound
         if errors[name] > limit:
-            good = {n for n, error in errors.items() if error <= limit}
-            return _describe(name, pairs, errors, good, limit, reference, candidate, wanted)
+            good = {n: pairs[n] for n, error in errors.items() if error <= limit}
+            ours = _region(sides.reference.model, name, good.keys() | sides.reference.feeds.keys())
+            theirs = _region(sides.candidate.model, pairs[name], {*good.values(), *sides.candidate.feeds})
+            return Blame(
+                tensor=name,
+                before=max((errors[n] for n in ours.inputs if n in errors), default=0.0),
+                after=errors[name],
+                bound=limit,
+                reference=ours,
+                candidate=theirs,
+                values=_entering(sides, good, wanted, (*ours.inputs, *theirs.inputs)),
+                rank=wanted[name].ndim,
+            )
     return None
 
 
-def _describe(
-    name: str,
-    pairs: Mapping[str, str],
-    errors: Mapping[str, float],
-    good: set[str],
-    limit: float,
-    reference: Side,
-    candidate: Side,
-    wanted: Outputs,
-) -> Blame:
-    ours = _region(reference.model, name, good | set(reference.feeds))
-    theirs = _region(candidate.model, pairs[name], {pairs[n] for n in good} | set(candidate.feeds))
-    before = max((errors[n] for n in ours.inputs if n in errors), default=0.0)
-    known = {**{pairs[n]: wanted[n] for n in good}, **wanted, **candidate.feeds, **reference.feeds}
-    values = {n: np.asarray(known[n]) for n in (*ours.inputs, *theirs.inputs) if n in known}
-    return Blame(name, before, errors[name], limit, ours, theirs, values, wanted[name].ndim)
+def _entering(sides: Sides, good: Mapping[str, str], wanted: Outputs, inputs: Iterable[str]) -> Outputs:
+    """The values that enter the two regions: inputs of the models, and tensors that agree, in the reference's values."""
+    agreeing = {theirs: wanted[ours] for ours, theirs in good.items()}
+    known = {**agreeing, **wanted, **sides.candidate.feeds, **sides.reference.feeds}
+    return {name: np.asarray(known[name]) for name in inputs if name in known}
 
 
-def _partners(reference: onnx.ModelProto, candidate: onnx.ModelProto, outputs: Mapping[str, str]) -> dict[str, str]:
-    """Tensors of the reference's main graph in execution order, with the candidate's tensor that stands for each."""
-    theirs = {name for node in candidate.graph.node for name in node.output if name}
-    pairs: dict[str, str] = {}
-    for node in reference.graph.node:
-        for name in node.output:
-            partner = outputs.get(name, name)
-            if name and partner in theirs:
-                pairs[name] = partner
-    return pairs
-
-
-def _values(
-    reference: Side, candidate: Side, pairs: Mapping[str, str], runner: OrtRunner, budget_s: float
-) -> tuple[Outputs, Outputs, bool]:
+def _values(sides: Sides, pairs: Mapping[str, str], runner: OrtRunner, budget_s: float) -> tuple[Outputs, Outputs, bool]:
+    """Values of both sides, and whether they are those of float64."""
+    reference, candidate = sides.reference, sides.candidate
     ours, theirs = list(pairs), list(pairs.values())
     try:
         wanted = evaluate_float64(reference.path, reference.feeds, ours, budget_s).outputs
@@ -187,11 +192,12 @@ def _reads(node: onnx.NodeProto) -> Iterable[str]:
         yield from (value.name for value in graph.output)
 
 
-def save_regions(blame: Blame, reference: Side, candidate: Side, stem: Path) -> list[Path]:
+def save_regions(blame: Blame, sides: Sides, stem: Path) -> list[Path]:
     """Write the region of either side and the values that enter it, so that the difference can be shown on its own.
 
-    Returns the three files: ``<stem>.reference.onnx``, ``<stem>.candidate.onnx`` and ``<stem>.npz``.
+    The three files are ``<stem>.reference.onnx``, ``<stem>.candidate.onnx`` and ``<stem>.npz``.
     """
+    reference, candidate = sides.reference, sides.candidate
     types = {**declared_types(candidate.model), **declared_types(reference.model)}
     dtype = types[blame.tensor].dtype if blame.tensor in types else onnx.TensorProto.FLOAT
     values = {name: _in_type(value, types.get(name)) for name, value in blame.values.items()}

@@ -30,43 +30,43 @@ class Noise:
     inner: Sequence[Mapping[str, Mapping[int, np.ndarray]]] = ()
 
 
-def constant_noise(
-    model: Path,
-    feeds: Arrays,
-    truth: Arrays,
-    inner: InnerTensors,
-    ulp: float,
-    budget_s: float,
-    kept: Container[bytes],
-) -> Noise:
+@dataclass(frozen=True)
+class NoiseSource:
+    """The model whose noise is measured in units of ``ulp``, with its inputs and its outputs in float64.
+
+    ``budget_s`` bounds each run.
+    """
+
+    model: Path
+    feeds: Arrays
+    truth: Arrays
+    ulp: float
+    budget_s: float
+
+
+def constant_noise(source: NoiseSource, inner: InnerTensors, kept: Container[bytes]) -> Noise:
     """Float64 runs whose constants, but for those ``kept``, were rounded otherwise; nothing where they cannot be run."""
-    return _noise(model, feeds, truth, inner, budget_s, lambda seed: Perturbation(ulp / 2, seed, arithmetic=False, kept=kept))
+    return _noise(source, inner, lambda seed: Perturbation(source.ulp / 2, seed, arithmetic=False, kept=kept))
 
 
-def arithmetic_noise(model: Path, feeds: Arrays, truth: Arrays, ulp: float, budget_s: float) -> Noise:
+def arithmetic_noise(source: NoiseSource) -> Noise:
     """Float64 runs in which everything was rounded, for the outputs alone; nothing where they cannot be run."""
-    nothing = InnerTensors()
-    return _noise(model, feeds, truth, nothing, budget_s, lambda seed: Perturbation(ulp / 2, seed, arithmetic=True))
+    return _noise(source, InnerTensors(), lambda seed: Perturbation(source.ulp / 2, seed, arithmetic=True))
 
 
-def _noise(
-    model: Path,
-    feeds: Arrays,
-    truth: Arrays,
-    inner: InnerTensors,
-    budget_s: float,
-    draw: Callable[[int], Perturbation],
-) -> Noise:
-    outputs: dict[str, list[Distance]] = {name: [] for name in truth}
+def _noise(source: NoiseSource, inner: InnerTensors, draw: Callable[[int], Perturbation]) -> Noise:
+    outputs: dict[str, list[Distance]] = {name: [] for name in source.truth}
     slices = []
     for seed in range(RUNS):
         moved = SliceDistances(inner, 0.0)
         try:
-            found = evaluate_float64(model, feeds, budget_s=budget_s, perturbation=draw(seed), watch=moved.watch).outputs
+            found = evaluate_float64(
+                source.model, source.feeds, budget_s=source.budget_s, perturbation=draw(seed), watch=moved.watch
+            ).outputs
         except ReferenceUnavailable:
             return Noise()
         for name, value in found.items():
-            outputs[name].append(distance(truth[name], value))
+            outputs[name].append(distance(source.truth[name], value))
         slices.append(moved.found)
     return Noise(outputs, slices)
 

@@ -13,13 +13,23 @@ import onnx
 from trtnorm_cli.compare.calibration import (
     RUNS,
     Noise,
+    NoiseSource,
     arithmetic_noise,
     constant_noise,
     run_noise,
     stored_constants,
 )
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, Watch, first_difference, suspicious
-from trtnorm_cli.compare.participants import Participant, pair_names, require_same_types
+from trtnorm_cli.compare.participants import (
+    Candidate,
+    EngineParticipant,
+    ModuleParticipant,
+    NetworkParticipant,
+    OnnxParticipant,
+    RunnableReference,
+    pair_names,
+    require_same_types,
+)
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
 from trtnorm_cli.compare.verdict import Measured, NoiseOf, judged
 from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, evaluate_float64
@@ -40,9 +50,9 @@ _PATIENCE = 3.0
 class Pairing:
     """Which input and output of a candidate stands for which of the reference."""
 
-    def __init__(self, reference: Participant, candidate: Participant, by_position: bool) -> None:
+    def __init__(self, reference: RunnableReference, candidate: Candidate, by_position: bool) -> None:
         self.candidate = candidate
-        if candidate.kind == "engine":
+        if isinstance(candidate, EngineParticipant):
             self.inputs = {name: name for name in reference.inputs()}
             self.outputs = {name: name for name in reference.outputs()}
             return
@@ -53,10 +63,10 @@ class Pairing:
 
     def feeds(self, trial: Trial) -> Feeds:
         """The trial's arrays under the candidate's names and in its types."""
-        kinds = self.candidate.inputs()
         renamed = {theirs: trial.feeds[ours] for ours, theirs in self.inputs.items()}
-        if not kinds:
+        if isinstance(self.candidate, EngineParticipant):
             return renamed
+        kinds = self.candidate.inputs()
         return {n: a.astype(onnx.helper.tensor_dtype_to_np_dtype(kinds[n].dtype), copy=False) for n, a in renamed.items()}
 
     def back(self, outputs: Outputs) -> Outputs:
@@ -79,12 +89,26 @@ class _Run:
     noise: dict[tuple[str, float, bool], Noise] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Attempt:
+    """One candidate in one trial. ``feeds`` are the trial's inputs under the candidate's names."""
+
+    run: _Run
+    pairing: Pairing
+    report: CandidateReport
+    feeds: Feeds
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.pairing.candidate
+
+
 class Comparer:
     """Remembers between trials what float64 said of the reference, and how much time was used."""
 
     def __init__(
         self,
-        reference: Participant,
+        reference: RunnableReference,
         runner: OrtRunner,
         options: Options,
         result: Comparison,
@@ -124,7 +148,7 @@ class Comparer:
             self._learn_truth(run)
         for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
             if report.error is None:
-                self._judge(run, pairing, report)
+                self._judge(_Attempt(run, pairing, report, pairing.feeds(trial)))
 
     def _seconds_left(self) -> float | None:
         """For runs; None without a bound. The first trial is run in any case."""
@@ -133,11 +157,10 @@ class Comparer:
         return self.options.runs_budget_s - self._used_s
 
     def _run_reference(self, trial: Trial, left: float | None) -> Outputs | None:
-        if self.reference.recorded is not None:
+        if isinstance(self.reference, ModuleParticipant):
             return self.reference.recorded[trial.label].native
-        assert self.reference.model_path is not None
         try:
-            return self.runner.run(self.reference.model_path, trial.feeds, limit_s=left)
+            return self.runner.run(self.reference.path, trial.feeds, limit_s=left)
         except RunFailed as error:
             if error.timed_out and left is not None and self.result.trials:
                 self.result.skipped.append(f"{trial.label}: not run, it takes longer than the {left:.1f} s that were left")
@@ -150,7 +173,7 @@ class Comparer:
             notes.append(f"{trial.label}: the reference does not run there: {error.reason}")
             return None
 
-    def _in_float64_instead(self, participant: Participant, feeds: Feeds, label: str, error: RunFailed) -> Outputs | None:
+    def _in_float64_instead(self, participant: OnnxParticipant, feeds: Feeds, label: str, error: RunFailed) -> Outputs | None:
         """The float64 evaluation, rounded to the types of the outputs, of what ONNX Runtime does not run."""
         found = self._float64(participant, feeds, label)
         if found is None or not all(isinstance(value, np.ndarray) for value in found.outputs.values()):
@@ -166,11 +189,12 @@ class Comparer:
         """True for the smallest trials, while nothing else can run, and while nothing could be said yet."""
         limit = self.options.float64_trials
         first = limit is None or len(self.result.trials) <= limit
-        return first or self._uses_float64_reference or self.reference.recorded is not None or self.has_undecided()
+        is_module = isinstance(self.reference, ModuleParticipant)
+        return first or self._uses_float64_reference or is_module or self.has_undecided()
 
     def _learn_truth(self, run: _Run) -> None:
         """Evaluate the reference in float64, where that is possible within the budget."""
-        if self.reference.recorded is not None:
+        if isinstance(self.reference, ModuleParticipant):
             run.truth = self.reference.recorded[run.trial.label].exact
         else:
             found = self._float64(self.reference, run.trial.feeds, run.trial.label, run.inner.keep)
@@ -186,9 +210,9 @@ class Comparer:
         if known is None or error.largest > known.largest:
             self._reference_errors[name] = error
 
-    def _float64(self, participant: Participant, feeds: Feeds, label: str, watch: Watch | None = None) -> Reference | None:
+    def _float64(self, participant: OnnxParticipant, feeds: Feeds, label: str, watch: Watch | None = None) -> Reference | None:
         """The participant in float64; None, with a note, when that is not possible or takes too long."""
-        if self._float64_refused or participant.model_path is None:
+        if self._float64_refused:
             return None
         elements = sum(array.size for array in feeds.values())
         predicted = self._float64_rates.get(participant.label, 0.0) * elements
@@ -197,7 +221,7 @@ class Comparer:
             self._without_float64(participant, label, reason)
             return None
         try:
-            found = evaluate_float64(participant.model_path, feeds, budget_s=self.options.budget_s, watch=watch)
+            found = evaluate_float64(participant.path, feeds, budget_s=self.options.budget_s, watch=watch)
         except ReferenceUnavailable as error:
             where = f" ({error.where})" if error.where else ""
             self._without_float64(participant, label, f"{error.summary}{where}")
@@ -205,92 +229,99 @@ class Comparer:
         self._float64_rates[participant.label] = found.seconds / max(elements, 1)
         return found
 
-    def _without_float64(self, participant: Participant, label: str, reason: str) -> None:
+    def _without_float64(self, participant: OnnxParticipant, label: str, reason: str) -> None:
         """Note why there is no float64 run. Without one of the reference, larger trials need not ask again."""
         self._float64_refused = self._float64_refused or participant is self.reference
         self._note(f"{label}: no float64 run of {participant.label}: {reason}")
 
-    def _judge(self, run: _Run, pairing: Pairing, report: CandidateReport) -> None:
-        feeds = pairing.feeds(run.trial)
+    def _judge(self, attempt: _Attempt) -> None:
+        run = attempt.run
         start = time.perf_counter()
-        got = self._run_candidate(run, pairing, report, feeds)
+        got = self._run_candidate(attempt)
         self._used_s += time.perf_counter() - start
         if got is None:
             return
-        verdicts = self._verdicts(run, pairing, report, feeds, got)
+        verdicts = self._verdicts(attempt, got)
         if run.truth is None and not self._float64_refused and any(v.passed is not True for v in verdicts):
             self._learn_truth(run)
-            verdicts = verdicts if run.truth is None else self._verdicts(run, pairing, report, feeds, got)
-        report.verdicts += verdicts
+            verdicts = verdicts if run.truth is None else self._verdicts(attempt, got)
+        attempt.report.verdicts += verdicts
 
-    def _run_candidate(self, run: _Run, pairing: Pairing, report: CandidateReport, feeds: Feeds) -> Outputs | None:
+    def _run_candidate(self, attempt: _Attempt) -> Outputs | None:
         """The candidate's outputs under the reference's names; None, with the reason in the report, where it does not run."""
-        candidate, limit = pairing.candidate, self._candidate_limit(run)
+        candidate, back, limit = attempt.candidate, attempt.pairing.back, self._candidate_limit(attempt.run)
         try:
-            if candidate.kind == "engine":
-                return pairing.back(run_engine(candidate.path, feeds, self.options.run_timeout_s))
-            assert candidate.model_path is not None
-            return pairing.back(self._run_twice(candidate, feeds, limit))
+            if isinstance(candidate, EngineParticipant):
+                return back(run_engine(candidate.path, attempt.feeds, self.options.run_timeout_s))
+            return back(self._run_twice(candidate, attempt.feeds, limit))
         except EngineUnavailable as error:
-            report.error, report.unavailable = str(error), True
+            attempt.report.error, attempt.report.unavailable = str(error), True
         except RunFailed as error:
-            lacks_kernel = _NO_KERNEL in error.reason
-            if self._uses_float64_reference or lacks_kernel or candidate.kind == "network":
-                substitute = self._in_float64_instead(candidate, feeds, run.trial.label, error)
-                if substitute is not None:
-                    return pairing.back(substitute)
-            could_not = lacks_kernel or error.timed_out or error.signal is not None
-            if could_not and report.verdicts:
-                self.result.skipped.append(f"{run.trial.label}: {report.label} was not run there: {error.reason}")
-            else:
-                report.error, report.unavailable = f"{run.trial.label}: {error.reason}", could_not
+            substitute = self._substitute(attempt, error)
+            if substitute is not None:
+                return back(substitute)
+            self._report_failure(attempt, error)
         return None
+
+    def _substitute(self, attempt: _Attempt, error: RunFailed) -> Outputs | None:
+        """The candidate in float64, where ONNX Runtime rather than the candidate may be why it does not run."""
+        candidate = attempt.candidate
+        if isinstance(candidate, EngineParticipant):
+            return None
+        is_network = isinstance(candidate, NetworkParticipant)
+        if self._uses_float64_reference or is_network or _NO_KERNEL in error.reason:
+            return self._in_float64_instead(candidate, attempt.feeds, attempt.run.trial.label, error)
+        return None
+
+    def _report_failure(self, attempt: _Attempt, error: RunFailed) -> None:
+        label, report = attempt.run.trial.label, attempt.report
+        could_not = _NO_KERNEL in error.reason or error.timed_out or error.signal is not None
+        if could_not and report.verdicts:
+            self.result.skipped.append(f"{label}: {report.label} was not run there: {error.reason}")
+        else:
+            report.error, report.unavailable = f"{label}: {error.reason}", could_not
 
     def _candidate_limit(self, run: _Run) -> float | None:
         left = self._seconds_left()
         return None if left is None else max(left, _SLOWER * run.seconds, _AT_LEAST_S)
 
-    def _run_twice(self, candidate: Participant, feeds: Feeds, limit: float | None) -> Outputs:
+    def _run_twice(self, candidate: OnnxParticipant, feeds: Feeds, limit: float | None) -> Outputs:
         """The outputs; a process that was killed, by whomever, is started once more."""
-        assert candidate.model_path is not None
         try:
-            return self.runner.run(candidate.model_path, feeds, limit_s=limit)
+            return self.runner.run(candidate.path, feeds, limit_s=limit)
         except RunFailed as error:
             if error.signal is None:
                 raise
-            return self.runner.run(candidate.model_path, feeds, limit_s=limit)
+            return self.runner.run(candidate.path, feeds, limit_s=limit)
 
-    def _verdicts(
-        self, run: _Run, pairing: Pairing, report: CandidateReport, feeds: Feeds, got: Outputs
-    ) -> list[OutputVerdict]:
+    def _verdicts(self, attempt: _Attempt, got: Outputs) -> list[OutputVerdict]:
+        run, candidate = attempt.run, attempt.candidate
+        exact: Outputs = {}
         # A module and its export round their constants at different places, so only their runs are held to each other.
-        alike = run.truth is not None and self.reference.recorded is None
-        inner = SliceDistances(run.inner, FLOOR_ULPS * self._ulp(pairing.candidate))
-        watch = inner.watch if pairing.candidate.shares_tensors and not self.options.tolerances else None
-        exact = self._float64(pairing.candidate, feeds, run.trial.label, watch) if alike else None
-        self._look_inside(run, pairing, report, inner)
-        exact_outputs = pairing.back(exact.outputs) if exact else {}
-        return [
-            self._verdict(run, pairing, name, wanted, got.get(name), exact_outputs.get(name))
-            for name, wanted in run.native.items()
-        ]
+        if run.truth is not None and isinstance(self.reference, OnnxParticipant) and isinstance(candidate, OnnxParticipant):
+            inner = SliceDistances(run.inner, FLOOR_ULPS * self._ulp(candidate))
+            watch = inner.watch if candidate.shares_tensors and not self.options.tolerances else None
+            found = self._float64(candidate, attempt.feeds, run.trial.label, watch)
+            self._look_inside(attempt, inner)
+            exact = attempt.pairing.back(found.outputs) if found else {}
+        return [self._verdict(attempt, name, got.get(name), exact.get(name)) for name in run.native]
 
-    def _look_inside(self, run: _Run, pairing: Pairing, report: CandidateReport, found: SliceDistances) -> None:
+    def _look_inside(self, attempt: _Attempt, found: SliceDistances) -> None:
         """Remember the first inner tensor that is further off than rounding explains."""
+        run, report = attempt.run, attempt.report
         names = suspicious(found)
-        if not names or self.reference.model_path is None:
+        if not names:
             return
         if run.float64_s * RUNS > self.options.budget_s:
             self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {run.float64_s * RUNS:.0f} s")
             return
-        noise = self._noise(run, pairing, "constants", self._ulp(pairing.candidate)).inner
+        noise = self._noise(attempt, "constants", self._ulp(attempt.candidate)).inner
         worst = first_difference(found, names, noise) if noise else None
         if worst is not None and (report.inner is None or worst.share > report.inner.share):
             report.inner = worst
 
-    def _verdict(
-        self, run: _Run, pairing: Pairing, name: str, wanted: np.ndarray, got: np.ndarray | None, exact: np.ndarray | None
-    ) -> OutputVerdict:
+    def _verdict(self, attempt: _Attempt, name: str, got: np.ndarray | None, exact: np.ndarray | None) -> OutputVerdict:
+        run, wanted = attempt.run, attempt.run.native[name]
         measured = Measured(
             trial=run.trial.label,
             output=name,
@@ -300,64 +331,66 @@ class Comparer:
             exact=exact,
             reference_error=self._reference_errors.get(name),
             known=None if run.truth is not None else self._native_bounds.get(name),
-            ulp=self._ulp(pairing.candidate, wanted, got),
-            is_module=self.reference.recorded is not None,
+            ulp=self._ulp(attempt.candidate, wanted, got),
+            is_module=isinstance(self.reference, ModuleParticipant),
         )
         given = self.options.tolerances.get(name, self.options.tolerances.get(""))
-        verdict = judged(measured, given, self._noise_of(run, pairing, name, measured.ulp))
+        verdict = judged(measured, given, self._noise_of(attempt, name, measured.ulp))
         if verdict.bound is not None and run.truth is not None:
             self._native_bounds[name] = verdict.bound.native
         return verdict
 
-    def _ulp(self, candidate: Participant, *arrays: np.ndarray | None) -> float:
+    def _ulp(self, candidate: Candidate, *arrays: np.ndarray | None) -> float:
         """The coarsest floating type in which the two compute."""
-        models = [model for model in (self.reference.model, candidate.model) if model is not None]
-        stored = {t.data_type for model in models for t in model.graph.initializer}
-        stored |= {kind.dtype for participant in (self.reference, candidate) for kind in participant.inputs().values()}
+        described = [one for one in (self.reference, candidate) if not isinstance(one, EngineParticipant)]
+        stored = {tensor.data_type for one in described for tensor in one.model.graph.initializer}
+        stored |= {kind.dtype for one in described for kind in one.inputs().values()}
         kinds = [onnx.helper.tensor_dtype_to_np_dtype(kind) for kind in stored if kind]
         plain = [kind for kind in kinds if kind.name in ("float64", "float32", "float16", "bfloat16")]
         given = [array.dtype for array in arrays if array is not None]
         return max((epsilon(kind) for kind in (*plain, *given)), default=0.0) or epsilon(np.dtype(np.float32))
 
-    def _noise_of(self, run: _Run, pairing: Pairing, name: str, ulp: float) -> NoiseOf:
+    def _noise_of(self, attempt: _Attempt, name: str, ulp: float) -> NoiseOf:
         """Noise of output ``name`` by kind, measured when it is asked for."""
-        return lambda kind: self._noise(run, pairing, kind, ulp).outputs.get(name, [])
+        return lambda kind: self._noise(attempt, kind, ulp).outputs.get(name, [])
 
-    def _noise(self, run: _Run, pairing: Pairing, kind: str, ulp: float) -> Noise:
+    def _noise(self, attempt: _Attempt, kind: str, ulp: float) -> Noise:
         """The reference's own noise, measured once a trial; that of its export where the reference is a module."""
-        of_reference = self.reference.model_path is not None
-        key = (kind if of_reference else f"{kind} of {pairing.candidate.label}", ulp, run.truth is None)
+        run = attempt.run
+        of_reference = not isinstance(self.reference, ModuleParticipant)
+        key = (kind if of_reference else f"{kind} of {attempt.candidate.label}", ulp, run.truth is None)
         if key not in run.noise:
-            run.noise[key] = self._measured_noise(run, pairing, kind, ulp)
+            run.noise[key] = self._measured_noise(attempt, kind, ulp)
         return run.noise[key]
 
-    def _measured_noise(self, run: _Run, pairing: Pairing, kind: str, ulp: float) -> Noise:
-        model, feeds, truth = self.reference.model_path, run.trial.feeds, run.truth
-        if model is None:
-            found = self._float64(pairing.candidate, pairing.feeds(run.trial), run.trial.label)
-            model, feeds = pairing.candidate.model_path, pairing.feeds(run.trial)
-            truth = None if found is None else pairing.back(found.outputs)
-        if model is None:
+    def _measured_noise(self, attempt: _Attempt, kind: str, ulp: float) -> Noise:
+        run, candidate = attempt.run, attempt.candidate
+        if not isinstance(self.reference, ModuleParticipant):
+            model, feeds, truth = self.reference.path, run.trial.feeds, run.truth
+            if truth is None:
+                return run_noise(self.runner, model, feeds, run.native, ulp)
+        elif isinstance(candidate, OnnxParticipant):
+            found = self._float64(candidate, attempt.feeds, run.trial.label)
+            if found is None:
+                return Noise()
+            model, feeds, truth = candidate.path, attempt.feeds, attempt.pairing.back(found.outputs)
+        else:
             return Noise()
-        if truth is None:
-            return run_noise(self.runner, model, feeds, run.native, ulp) if self.reference.model_path else Noise()
         if run.float64_s * RUNS > _PATIENCE * self.options.budget_s:
             return Noise()
-        if kind == "arithmetic":
-            return arithmetic_noise(model, feeds, truth, ulp, self.options.budget_s)
-        return constant_noise(model, feeds, truth, run.inner, ulp, self.options.budget_s, self._kept_constants)
+        source = NoiseSource(model, feeds, truth, ulp, self.options.budget_s)
+        return arithmetic_noise(source) if kind == "arithmetic" else constant_noise(source, run.inner, self._kept_constants)
 
     @cached_property
     def _kept_constants(self) -> frozenset[bytes]:
         """Constants that every candidate holds as they are: no rounding of them can make a difference."""
-        held = [_constants(pairing.candidate) for pairing in self.pairings if pairing.candidate.model_path is not None]
+        candidates = (pairing.candidate for pairing in self.pairings)
+        held = [_constants(candidate) for candidate in candidates if isinstance(candidate, OnnxParticipant)]
         return frozenset.intersection(*held) if held else frozenset()
 
 
-def _constants(candidate: Participant) -> frozenset[bytes]:
-    if candidate.model is None or candidate.model_path is None:
-        return frozenset()
-    return stored_constants(candidate.model, candidate.model_path.absolute().parent)
+def _constants(candidate: OnnxParticipant) -> frozenset[bytes]:
+    return stored_constants(candidate.model, candidate.path.absolute().parent)
 
 
 def _stored(values: np.ndarray, kind: TensorType | None) -> np.ndarray:

@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterable, Sequence
 
 from trtnorm_cli.compare.comparer import Comparer, Pairing
-from trtnorm_cli.compare.participants import Participant
+from trtnorm_cli.compare.participants import Candidate, RunnableReference
 from trtnorm_cli.compare.result import CandidateReport, Comparison, Options, Trial
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
 
 def compare(
-    reference: Participant,
-    candidates: Sequence[Participant],
+    reference: RunnableReference,
+    candidates: Sequence[Candidate],
     trials: Sequence[Trial],
     options: Options,
     further: Iterable[Trial] = (),

@@ -1,11 +1,11 @@
-"""What can be compared: an ONNX file, the TensorRT network that the parser makes of one, or an engine."""
+"""The participants of a comparison: ONNX files, TensorRT's networks of them, engines, and PyTorch modules that ran before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import onnx
@@ -27,39 +27,77 @@ class Recorded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Participant:
-    """Something that runs. ``model`` is the ONNX file that stands for it; an engine has none and is run by TensorRT.
-
-    A PyTorch module ran before, in a process of its own: ``recorded`` holds its outputs by trial, and those of its run in
-    float64 where there is one. Its ``model`` is an interface without nodes.
-    """
+class _Described:
+    """A participant whose inputs and outputs an ONNX model describes."""
 
     label: str
-    kind: str
-    path: Path
-    model: onnx.ModelProto | None
-    model_path: Path | None
-    notes: tuple[str, ...] = ()
-    recorded: Mapping[str, Recorded] | None = None
-    shares_tensors: bool = False
+    model: onnx.ModelProto
 
     def inputs(self) -> dict[str, TensorType]:
-        return model_inputs(self.model) if self.model is not None else {}
+        return model_inputs(self.model)
 
     def outputs(self) -> dict[str, TensorType | None]:
-        return {value.name: tensor_type(value) for value in self.model.graph.output} if self.model is not None else {}
+        return {value.name: tensor_type(value) for value in self.model.graph.output}
 
 
-def onnx_participant(path: Path, label: str | None = None) -> Participant:
+@dataclass(frozen=True)
+class ModuleParticipant(_Described):
+    """A PyTorch module that ran before, in a process of its own.
+
+    ``recorded`` holds its outputs by trial. ``model`` is an interface without nodes.
+    """
+
+    kind: ClassVar[str] = "module"
+
+    recorded: Mapping[str, Recorded]
+
+
+@dataclass(frozen=True)
+class OnnxParticipant(_Described):
+    """An ONNX file that ONNX Runtime runs.
+
+    With ``shares_tensors`` the names of its inner tensors mean what they mean in the reference.
+    """
+
+    kind: ClassVar[str] = "onnx"
+
+    path: Path
+    notes: tuple[str, ...] = ()
+    shares_tensors: bool = False
+
+
+@dataclass(frozen=True)
+class NetworkParticipant(OnnxParticipant):
+    """TensorRT's network of an ONNX file. ``path`` is the file that it was translated back to."""
+
+    kind: ClassVar[str] = "network"
+
+
+@dataclass(frozen=True)
+class EngineParticipant:
+    """An engine, which TensorRT runs. Its inputs and outputs are known only on a machine with a GPU."""
+
+    kind: ClassVar[str] = "engine"
+
+    label: str
+    path: Path
+    notes: tuple[str, ...] = ()
+
+
+RunnableReference = ModuleParticipant | OnnxParticipant
+Candidate = OnnxParticipant | EngineParticipant
+
+
+def onnx_participant(path: Path, label: str | None = None) -> OnnxParticipant:
     """An ONNX file, read and validated."""
     loaded = load_model(path)
-    return Participant(label or str(path), "onnx", path, loaded.proto, path, loaded.warnings)
+    return OnnxParticipant(label or str(path), loaded.proto, path, loaded.warnings)
 
 
 def network_participant(
     path: Path, scratch: Path, backend: str | None, label: str | None = None, memory_bytes: int | None = None
-) -> Participant:
-    """What TensorRT's parser makes of ``path``, translated back to ONNX in ``scratch``.
+) -> NetworkParticipant:
+    """TensorRT's network of ``path``, translated back to ONNX in ``scratch``.
 
     Raises ``TensorRTRefusal`` when the parser refuses the model or a layer has no translation.
     """
@@ -73,14 +111,14 @@ def network_participant(
     translation = network_of(parsed, target, backend, memory_bytes=memory_bytes)
     proto = onnx.load(str(target), load_external_data=False)
     notes += getattr(translation, "notes", ())
-    return Participant(label or f"{NETWORK_PREFIX}{path}", "network", path, proto, target, tuple(notes))
+    return NetworkParticipant(label or f"{NETWORK_PREFIX}{path}", proto, target, tuple(notes))
 
 
-def engine_participant(path: Path) -> Participant:
+def engine_participant(path: Path) -> EngineParticipant:
     """An engine; it runs only on a machine with a GPU."""
     if not path.is_file():
         raise UsageProblem("there is no such engine", str(path), "check the path")
-    return Participant(str(path), "engine", path, None, None)
+    return EngineParticipant(str(path), path)
 
 
 def pair_names(

@@ -14,7 +14,7 @@ from trtnorm_cli.export.profile_update import Edit, suggestion, update_file
 from trtnorm_cli.files import require_free, scratch_beside
 from trtnorm_cli.onnx_model.save import data_file_of
 from trtnorm_cli.profile.load import load_profile
-from trtnorm_cli.target import parse_model_spec, require_torch
+from trtnorm_cli.target import parse_pytorch, require_torch
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Done:
 def run_export(text: str, output: Path | None, profile_path: Path | None, options: ExportOptions, update: bool) -> Done:
     """Export the model ``text`` to ``output`` with its manifest beside it; nothing is written unless everything succeeded."""
     require_torch()
-    spec = parse_model_spec(text)
+    spec = parse_pytorch(text)
     profile = None if profile_path is None else load_profile(profile_path)
     target = output or Path(f"{spec.stem}.onnx")
     manifest_path = target.with_name(target.name + ".json")
-    sources = [path for path in (Path(spec.target), profile_path, options.weights) if path is not None]
+    sources = [path for path in (spec.path, profile_path, options.weights) if path is not None]
     require_free([target, data_file_of(target), manifest_path], sources)
     if target.suffix != ".onnx":
         raise UsageProblem("the output is an ONNX file", str(target), f"call it {target.name}.onnx")
     with scratch_beside(target) as folder:
-        exported = export_model(text, profile, options, folder, target.name)
+        exported = export_model(spec, profile, options, folder, target.name)
         manifest = exported.manifest()
         (folder / manifest_path.name).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         suggested = [] if profile is None else suggestion(profile, exported.result.dimensions)

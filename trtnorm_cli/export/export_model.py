@@ -25,7 +25,7 @@ from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile
-from trtnorm_cli.target import ModelSpec, parse_model_spec, require_torch
+from trtnorm_cli.target import Target, require_torch
 
 FORMAT = 1
 
@@ -34,7 +34,7 @@ FORMAT = 1
 class ExportedModel:
     """An ONNX file in a work folder. ``profile`` is the build profile narrowed to the sizes that the model takes."""
 
-    spec: ModelSpec
+    spec: Target
     path: Path
     files: tuple[Path, ...]
     result: ExportResult
@@ -49,7 +49,7 @@ class ExportedModel:
         return {
             "format": FORMAT,
             "versions": {"trtnorm": __version__, "torch": result.torch},
-            "spec": Path(self.spec.target).name + (f":{self.spec.attribute}" if self.spec.attribute else ""),
+            "spec": self.spec.path.name + (f":{self.spec.attribute}" if self.spec.attribute else ""),
             "weights": result.weights,
             "model": {"file": self.path.name, "sha256": sha256_of(self.files)},
             "exporter": result.exporter,
@@ -70,15 +70,14 @@ class ExportedModel:
 
 
 def export_model(
-    text: str, profile: BuildProfile | None, options: ExportOptions, folder: Path, name: str | None = None
+    spec: Target, profile: BuildProfile | None, options: ExportOptions, folder: Path, name: str | None = None
 ) -> ExportedModel:
-    """Export the model that ``text`` names into ``folder``, clean what was written, and compare it with the module.
+    """Export the model that ``spec`` names into ``folder``, clean what was written, and compare it with the module.
 
     Raises ``UsageProblem``, ``ProfileError`` or ``ModelError`` when it cannot be exported as asked, and ``OutOfTolerance`` when
     the ONNX model does not compute what the module computes.
     """
     require_torch()
-    spec = parse_model_spec(text)
     known = profile or BuildProfile()
     request = ExportRequest(
         "export",
@@ -103,7 +102,7 @@ def export_model(
         learnt = None if profile is None else learnt_profile(profile, result.dimensions)
         comparison = None
         if options.verify and result.trials:
-            comparison = verified(text, path, profile, work, result.trials)
+            comparison = verified(spec.text, path, profile, work, result.trials)
     exported = ExportedModel(spec, path, tuple(files), result, cleaning, learnt, comparison, options.seed)
     _require_equal(exported)
     return exported

@@ -9,7 +9,7 @@ from typing import Any
 from trtnorm_cli.export.export_model import work_folder
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.request import ExportRequest
-from trtnorm_cli.target import parse_model_spec, require_torch
+from trtnorm_cli.target import Target, require_torch
 
 _REMARKS = {
     "program": "every call of a normalization is listed; one that is written out in other operators is not",
@@ -17,16 +17,15 @@ _REMARKS = {
 }
 
 
-def inspect_module(text: str, weights: Path | None) -> dict[str, Any]:
-    """The normalization modules of the model ``text`` with shapes, types and statistics, as the callable left them,
+def inspect_module(spec: Target, weights: Path | None) -> dict[str, Any]:
+    """The normalization modules of the model ``spec`` with shapes, types and statistics, as the callable left them,
     and what an export would put right, doubt or refuse."""
     require_torch()
-    spec = parse_model_spec(text)
     request = ExportRequest("inspect", asdict(spec), weights=None if weights is None else str(weights))
     with work_folder("trtnorm-inspect-") as work:
         result = launch(request, work)
     return {
-        "model": text,
+        "model": spec.text,
         "normalizations": list(result.normalizations),
         "accidents": list(result.accidents),
         "weights": result.weights,

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from trtnorm_cli.compare.candidates import Candidates
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.participants import Participant, Recorded, onnx_participant
+from trtnorm_cli.compare.participants import OnnxParticipant, Recorded, onnx_participant
 from trtnorm_cli.compare.result import Comparison, Trial
-from trtnorm_cli.compare.session import Session, Settings, admit, admit_file, comparison_options, trials_of
+from trtnorm_cli.compare.session import with_tolerances
+from trtnorm_cli.compare.settings import Settings
+from trtnorm_cli.compare.trials import trials_of
 from trtnorm_cli.errors import ModelError, UsageProblem
 from trtnorm_cli.evaluate.tensor_files import write_tensor
 from trtnorm_cli.export.launch import launch
@@ -22,11 +25,11 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.rewrite.prepare import rewrite_opened
-from trtnorm_cli.target import Spec, parse_model_spec, require_torch
+from trtnorm_cli.target import Target, require_torch
 
 
 def run_module_session(
-    reference: Spec, candidates: Sequence[Spec], profile_path: Path | None, settings: Settings
+    reference: Target, candidates: Sequence[Target], profile_path: Path | None, settings: Settings
 ) -> Comparison:
     """Compare candidates with the module ``reference``; without a candidate, what it is exported to and rewritten to.
 
@@ -37,41 +40,41 @@ def run_module_session(
     options = ExportOptions(seed=settings.seed, backend=settings.backend, verify=False, weights=settings.weights)
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         scratch = Path(name)
-        module = Participant(reference.text, "module", reference.path, None, None)
-        session = Session(module, memory_bytes=settings.memory_bytes)
+        found = Candidates(scratch, settings.backend, settings.options.memory_bytes)
         if candidates:
-            for spec in candidates:
-                admit(session, spec, scratch, settings.backend)
-            return _judged(reference.text, session, profile, settings)
-        with opened_model(reference.text, profile_path, options) as opened:
+            for target in candidates:
+                found.add_candidate(target)
+            return _judged(reference, found, profile, settings)
+        with opened_model(reference, profile_path, options) as opened:
             _, rewriting = rewrite_opened(opened, settings.snap)
             rewriting.require_all_checks_passed()
-            session.candidates.append(onnx_participant(opened.path, f"export of {reference.text}"))
+            found.accepted.append(onnx_participant(opened.path, f"export of {reference.text}"))
             fixed = scratch / "rewritten.onnx"
             save_model(rewriting.model, fixed, rewriting.folder)
-            admit_file(session, fixed, f"rewriting of {reference.text}", settings.backend, scratch)
-            return _judged(reference.text, session, opened.profile, settings)
+            found.add_rewriting(fixed, f"rewriting of {reference.text}")
+            return _judged(reference, found, opened.profile, settings)
 
 
-def _judged(text: str, session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
-    described = next((candidate for candidate in session.candidates if candidate.model is not None), None)
-    if described is None or described.model is None:
-        if session.refused:
-            return Comparison(text, candidates=list(session.refused))
-        raise UsageProblem("an engine alone does not say its inputs", text, "name the ONNX model that it was made from as well")
-    trials, notes, chosen = trials_of(described, profile, settings)
-    recorded, skipped = _recorded(text, trials, settings)
-    session.reference = module_participant(text, described.model.graph.input, recorded)
-    kept = [trial for trial in trials if trial.label in recorded]
-    comparison = compare(session.reference, session.candidates, kept, comparison_options(profile, settings))
-    comparison.candidates += session.refused
+def _judged(module: Target, found: Candidates, profile: BuildProfile | None, settings: Settings) -> Comparison:
+    described = next((candidate for candidate in found.accepted if isinstance(candidate, OnnxParticipant)), None)
+    if described is None:
+        if found.refused:
+            return Comparison(module.text, candidates=list(found.refused))
+        hint = "name the ONNX model that it was made from as well"
+        raise UsageProblem("an engine alone does not say its inputs", module.text, hint)
+    drawn = trials_of(described, profile, settings)
+    recorded, skipped = _recorded(module, drawn.trials, settings)
+    reference = module_participant(module.text, described.model.graph.input, recorded)
+    kept = [trial for trial in drawn.trials if trial.label in recorded]
+    comparison = compare(reference, found.accepted, kept, with_tolerances(settings, profile))
+    comparison.candidates += found.refused
     comparison.skipped += skipped
-    comparison.notes += notes
-    comparison.inputs = chosen
+    comparison.notes += drawn.notes
+    comparison.inputs = drawn.inputs
     return comparison
 
 
-def _recorded(text: str, trials: Sequence[Trial], settings: Settings) -> tuple[dict[str, Recorded], tuple[str, ...]]:
+def _recorded(module: Target, trials: Sequence[Trial], settings: Settings) -> tuple[dict[str, Recorded], tuple[str, ...]]:
     """What the module gives on each set of inputs; sets that it refuses are left out, with a line that says so."""
     with tempfile.TemporaryDirectory(prefix="trtnorm-module-") as name:
         folder = Path(name)
@@ -80,11 +83,11 @@ def _recorded(text: str, trials: Sequence[Trial], settings: Settings) -> tuple[d
             for i, trial in enumerate(trials)
         }
         request = ExportRequest(
-            "run", asdict(parse_model_spec(text)), seed=settings.seed, trial_budget_s=settings.timeout_s,
+            "run", asdict(module), seed=settings.seed, trial_budget_s=settings.options.run_timeout_s,
             weights=None if settings.weights is None else str(settings.weights), feeds=feeds,
         )  # fmt: skip
         result = launch(request, folder)
         _, recorded = read_trials(folder, result.trials)
     if not recorded:
-        raise ModelError("the module runs on none of the inputs", "\n".join([text, *result.skipped]))
+        raise ModelError("the module runs on none of the inputs", "\n".join([module.text, *result.skipped]))
     return recorded, result.skipped

@@ -10,29 +10,28 @@ from typing import Any
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.rewrite.prepare import OpenedModel
-from trtnorm_cli.target import is_model_spec, parse_model_spec
+from trtnorm_cli.target import Target
 
 EventHandler = Callable[[dict[str, Any]], None]
 
 
 @contextmanager
 def opened_model(
-    text: str, profile_path: Path | None, options: ExportOptions, on_event: EventHandler | None = None
+    model: Target, profile_path: Path | None, options: ExportOptions, on_event: EventHandler | None = None
 ) -> Iterator[OpenedModel]:
-    """The ONNX file that ``text`` names. One that was exported is gone at the end, unless TensorRT failed on it.
+    """The ONNX file that ``model`` names. One that was exported is gone at the end, unless TensorRT failed on it.
 
     Raises as ``export_model`` does.
     """
     profile = None if profile_path is None else load_profile(profile_path)
-    if not is_model_spec(text):
-        yield OpenedModel(Path(text), profile, Path(text), options.weights)
+    if not model.is_pytorch:
+        yield OpenedModel(model.path, profile, model.path, options.weights)
         return
     from trtnorm_cli.export.export_model import export_model, work_folder
 
-    spec = parse_model_spec(text)
     if on_event is not None:
         on_event({"event": "stage", "stage": "export"})
     with work_folder("trtnorm-exported-") as folder:
-        exported = export_model(text, profile, options, folder)
-        source = None if spec.kind == "module" else Path(spec.target)
+        exported = export_model(model, profile, options, folder)
+        source = None if model.kind == "module" else model.path
         yield OpenedModel(exported.path, exported.profile, source, None, exported.manifest())

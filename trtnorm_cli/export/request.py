@@ -21,13 +21,13 @@ EXPORTERS = ("auto", "dynamo", "torchscript")
 class ExportRequest:
     """One model to ``export``, to ``inspect``, or to ``run`` on ``feeds``, as ``task`` says.
 
-    ``spec`` holds the fields of a ``ModelSpec`` and ``profile`` a ``BuildProfile`` as JSON; ``profile_lines`` are the lines of
+    ``spec`` holds the fields of a ``Target`` and ``profile`` a ``BuildProfile`` as JSON; ``profile_lines`` are the lines of
     its key paths in ``profile_file``, for messages. ``feeds`` maps the label of each
     trial to records of tensor files, by input.
     """
 
     task: str
-    spec: dict[str, str]
+    spec: dict[str, Any]
     profile: dict[str, Any] | None = None
     profile_file: str | None = None
     profile_lines: tuple[tuple[list[str | int], int], ...] = ()

@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.participants import Participant, Recorded
+from trtnorm_cli.compare.participants import ModuleParticipant, OnnxParticipant, Recorded
 from trtnorm_cli.compare.result import Comparison, Options, Trial
+from trtnorm_cli.compare.session import profile_tolerances
 from trtnorm_cli.evaluate.tensor_files import read_tensor
 from trtnorm_cli.export.request import TrialRecord
 from trtnorm_cli.profile.model import BuildProfile
@@ -30,12 +31,12 @@ def read_trials(folder: Path, records: Sequence[TrialRecord]) -> tuple[list[Tria
     return trials, recorded
 
 
-def module_participant(label: str, inputs: Sequence[onnx.ValueInfoProto], recorded: dict[str, Recorded]) -> Participant:
+def module_participant(label: str, inputs: Sequence[onnx.ValueInfoProto], recorded: dict[str, Recorded]) -> ModuleParticipant:
     """A module that has run. ``inputs`` are those of the model that it is compared with."""
     first = next(iter(recorded.values()))
     outputs = [onnx.helper.make_tensor_value_info(name, _element_type(array), None) for name, array in first.native.items()]
     graph = onnx.helper.make_graph([], "module", list(inputs), outputs)
-    return Participant(label, "module", Path(label), onnx.helper.make_model(graph), None, recorded=recorded)
+    return ModuleParticipant(label, onnx.helper.make_model(graph), recorded)
 
 
 def _element_type(array: np.ndarray) -> int:
@@ -47,6 +48,5 @@ def verified(label: str, model: Path, profile: BuildProfile | None, folder: Path
     proto = onnx.load(str(model), load_external_data=False)
     trials, recorded = read_trials(folder, records)
     reference = module_participant(label, proto.graph.input, recorded)
-    candidate = Participant(model.name, "onnx", model, proto, model)
-    tolerances = {} if profile is None else {("" if n == "default" else n): t for n, t in profile.tolerances.items()}
-    return compare(reference, [candidate], trials, Options(tolerances=tolerances))
+    candidate = OnnxParticipant(model.name, proto, model)
+    return compare(reference, [candidate], trials, Options(tolerances=profile_tolerances(profile)))

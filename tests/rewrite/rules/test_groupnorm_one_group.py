@@ -13,11 +13,12 @@ from tests.models import operators, parse, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.norms import affine, difference, norm, relative, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
-from trtnorm_cli.compare.session import Settings, run_session
+from trtnorm_cli.compare.session import run_session
+from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.parts import data_channels, group_parameters
 from trtnorm_cli.rewrite.rules import groupnorm_one_group as rule
-from trtnorm_cli.target import Spec
+from trtnorm_cli.target import Target
 
 NAME = rule.RULE.name
 AS_IT_IS = ["Reshape", "InstanceNormalization", "Reshape", "Mul", "Add"]
@@ -146,8 +147,8 @@ def test_the_parsed_network_is_right_now_and_was_wrong(rewrite, tmp_path, shape,
     before, after = tmp_path / "before.onnx", tmp_path / "after.onnx"
     before.write_bytes(model.SerializeToString())
     after.write_bytes(rewrite(model).model.SerializeToString())
-    specs = [Spec("network", before), Spec("network", after)]
-    wrong, right = run_session(Spec("onnx", before), specs, None, Settings(find_blame=False)).candidates
+    specs = [Target("network", str(before)), Target("network", str(after))]
+    wrong, right = run_session(Target("onnx", str(before)), specs, None, Settings(find_blame=False)).candidates
     assert not wrong.passed
     assert right.passed
 

@@ -24,7 +24,7 @@ from trtnorm_cli.export.child.to_onnx import Written, export_program, export_tor
 from trtnorm_cli.export.request import ExportRequest, TrialRecord
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.suggest import listing
-from trtnorm_cli.target import ModelSpec
+from trtnorm_cli.target import Target
 
 # TorchScript's exporter knows no newer opset.
 _TORCHSCRIPT_OPSET = 20
@@ -65,7 +65,7 @@ class Exporting:
     source: Source
     profile: BuildProfile
     request: ExportRequest
-    spec: ModelSpec
+    spec: Target
     path: Path
     needs_torchscript: str = ""
     notes: list[str] = field(default_factory=list)

@@ -18,7 +18,7 @@ from torch import nn
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.suggest import did_you_mean, listing
-from trtnorm_cli.target import ModelSpec, defined_names
+from trtnorm_cli.target import Target, defined_names
 
 _SHOWN_FRAMES = 6
 # With the separator behind them: torchvision is not torch.
@@ -37,7 +37,7 @@ class Source:
     program: torch.export.ExportedProgram | None = None
 
 
-def load_source(spec: ModelSpec) -> Source:
+def load_source(spec: Target) -> Source:
     """The model that ``spec`` names.
 
     Raises ``ModelError`` when the code cannot be imported, raises, or gives something else than a model; the message holds
@@ -45,15 +45,15 @@ def load_source(spec: ModelSpec) -> Source:
     """
     if spec.kind == "program":
         return _saved_program(spec)
-    with _reported(f"importing {spec.target} raised", spec):
-        namespace = _import_file(Path(spec.target)) if spec.kind == "file" else _import_module(spec)
+    with _reported(f"importing {spec.location} raised", spec):
+        namespace = _import_file(spec.path) if spec.kind == "file" else _import_module(spec)
     return _as_source(_called(_attribute(namespace, spec), spec), spec)
 
 
 class _reported:  # noqa: N801  (reads as a function)
     """Turn an exception of the user's code into a ``ModelError`` with the user's frames."""
 
-    def __init__(self, what: str, spec: ModelSpec) -> None:
+    def __init__(self, what: str, spec: Target) -> None:
         self.what, self.spec = what, spec
 
     def __enter__(self) -> None:
@@ -100,34 +100,34 @@ def _import_file(path: Path) -> Any:
     return module
 
 
-def _import_module(spec: ModelSpec) -> Any:
+def _import_module(spec: Target) -> Any:
     try:
-        return importlib.import_module(spec.target)
+        return importlib.import_module(spec.location)
     except ModuleNotFoundError as error:
-        if error.name and (spec.target + ".").startswith(error.name + "."):
+        if error.name and (spec.location + ".").startswith(error.name + "."):
             hint = "install it, or name the file: path/to/file.py:callable"
             raise ModelError(f"there is no Python module named {error.name}", spec.text, hint) from error
         raise
 
 
-def _attribute(namespace: Any, spec: ModelSpec) -> Any:
+def _attribute(namespace: Any, spec: Target) -> Any:
     found = namespace
     for part in spec.attribute.split("."):
         if not hasattr(found, part):
             names = _candidates(namespace, spec)
             hint = f"it has {listing(names)}" if names else None
-            raise ModelError(f"{spec.target} has no {spec.attribute}{did_you_mean(spec.attribute, names)}", spec.text, hint)
+            raise ModelError(f"{spec.location} has no {spec.attribute}{did_you_mean(spec.attribute, names)}", spec.text, hint)
         found = getattr(found, part)
     return found
 
 
-def _candidates(namespace: Any, spec: ModelSpec) -> list[str]:
+def _candidates(namespace: Any, spec: Target) -> list[str]:
     if spec.kind == "file":
-        return defined_names(Path(spec.target).read_text(encoding="utf-8", errors="replace"))
+        return defined_names(spec.path.read_text(encoding="utf-8", errors="replace"))
     return [name for name, value in vars(namespace).items() if callable(value) and not name.startswith("_")]
 
 
-def _called(found: Any, spec: ModelSpec) -> Any:
+def _called(found: Any, spec: Target) -> Any:
     if isinstance(found, nn.Module | torch.export.ExportedProgram) or not callable(found):
         return found
     _require_no_arguments(found, spec)
@@ -135,7 +135,7 @@ def _called(found: Any, spec: ModelSpec) -> Any:
         return found()
 
 
-def _require_no_arguments(function: Callable[..., Any], spec: ModelSpec) -> None:
+def _require_no_arguments(function: Callable[..., Any], spec: Target) -> None:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -147,7 +147,7 @@ def _require_no_arguments(function: Callable[..., Any], spec: ModelSpec) -> None
         raise ModelError(f"{spec.attribute} needs arguments: {', '.join(needed)}", spec.text, hint)
 
 
-def _as_source(value: Any, spec: ModelSpec) -> Source:
+def _as_source(value: Any, spec: Target) -> Source:
     if isinstance(value, torch.export.ExportedProgram):
         return _program_source(value)
     if isinstance(value, nn.Module):
@@ -163,7 +163,7 @@ def _as_source(value: Any, spec: ModelSpec) -> Source:
     )
 
 
-def _arguments(given: tuple[Any, ...], spec: ModelSpec) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(given: tuple[Any, ...], spec: Target) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if len(given) == 2:
         args, kwargs = given
         if isinstance(args, tuple | list) and isinstance(kwargs, dict):
@@ -183,9 +183,9 @@ def _described(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def _saved_program(spec: ModelSpec) -> Source:
+def _saved_program(spec: Target) -> Source:
     try:
-        return _program_source(torch.export.load(spec.target))
+        return _program_source(torch.export.load(spec.location))
     except Exception as error:  # torch.export.load raises whatever its readers raise
         text = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {text[0] if text else ''}"

@@ -20,7 +20,7 @@ from trtnorm_cli.errors import ModelError, TrtnormError
 from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult, Failure, LearntDimension
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.positions import Positions
-from trtnorm_cli.target import ModelSpec
+from trtnorm_cli.target import Target
 
 
 def main(arguments: list[str]) -> int:
@@ -55,7 +55,7 @@ class Worker:
         from trtnorm_cli.export.child.source import load_source
 
         torch.manual_seed(self.request.seed)
-        spec = ModelSpec(**self.request.spec)
+        spec = Target(**self.request.spec)
         source = self._timed("load", lambda: load_source(spec))
         if self.request.task == "inspect":
             return self._inspected(inspected_source(source, self.request))
@@ -82,7 +82,7 @@ class Worker:
         profile = BuildProfile.model_validate(self.request.profile or {})
         return profile.located(Positions(self.request.profile_file, lines))
 
-    def _export(self, prepared: Any, spec: ModelSpec) -> ExportResult:
+    def _export(self, prepared: Any, spec: Target) -> ExportResult:
         import torch
 
         from trtnorm_cli.export.child.exporting import Exporting

@@ -1,0 +1,85 @@
+"""The candidates of a comparison, gathered from what the user named or from a rewriting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trtnorm_cli.compare.participants import (
+    Candidate,
+    NetworkParticipant,
+    OnnxParticipant,
+    engine_participant,
+    network_participant,
+    onnx_participant,
+)
+from trtnorm_cli.compare.result import CandidateReport
+from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
+from trtnorm_cli.target import NETWORK_PREFIX, Target
+from trtnorm_cli.tensorrt.network import UntranslatableNetwork
+
+
+@dataclass(frozen=True)
+class Session:
+    """The participants of a comparison.
+
+    ``refused`` are reports on candidates that TensorRT refuses. ``changes`` are those of the rewriting, if there is one.
+    """
+
+    reference: OnnxParticipant
+    candidates: Sequence[Candidate]
+    refused: Sequence[CandidateReport] = ()
+    changes: Sequence[Mapping[str, object]] = ()
+
+
+@dataclass
+class Candidates:
+    """The candidates that were read, and reports on those that TensorRT refuses.
+
+    Networks are translated in the folder ``scratch``. ``memory_bytes`` limits the process that parses them.
+    """
+
+    scratch: Path
+    backend: str | None = None
+    memory_bytes: int | None = None
+    accepted: list[Candidate] = field(default_factory=list)
+    refused: list[CandidateReport] = field(default_factory=list)
+
+    def add_candidate(self, target: Target) -> None:
+        """Read a candidate; a refusal by TensorRT, or a parser that dies, is reported with the others."""
+        try:
+            self.accepted.append(self.participant(target))
+        except BuilderFailure as error:
+            self.refused.append(_refused(target.text, target.kind, error))
+
+    def add_rewriting(self, fixed: Path, label: str, with_model: bool = True) -> None:
+        """Add the TensorRT network of a rewritten model and, ``with_model``, the rewritten model itself."""
+        if with_model:
+            self.accepted.append(replace(onnx_participant(fixed, label), shares_tensors=True))
+        network_label = f"{NETWORK_PREFIX}{label}"
+        try:
+            network = network_participant(fixed, self.scratch, self.backend, network_label, self.memory_bytes)
+            self.accepted.append(replace(network, shares_tensors=True))
+        except BuilderFailure as error:
+            self.refused.append(_refused(network_label, NetworkParticipant.kind, error))
+
+    def participant(self, target: Target) -> Candidate:
+        """The participant that ``target`` names; raises the errors of reading, and of TensorRT's parser."""
+        if target.kind == "engine":
+            return engine_participant(target.path)
+        return self.file_participant(target)
+
+    def file_participant(self, target: Target) -> OnnxParticipant:
+        """An ONNX file, or the network of one."""
+        if target.is_pytorch:
+            raise UsageProblem("a PyTorch model can only be the reference", target.text, "name it first, or export it")
+        if target.kind == "network":
+            return network_participant(target.path, self.scratch, self.backend, memory_bytes=self.memory_bytes)
+        return onnx_participant(target.path)
+
+
+def _refused(label: str, kind: str, error: TrtnormError) -> CandidateReport:
+    where = "; ".join((error.where or "").splitlines())
+    text = f"{error.summary}: {where}" if where else error.summary
+    return CandidateReport(label, kind, error=text, unavailable=isinstance(error, UntranslatableNetwork))

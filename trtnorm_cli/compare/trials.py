@@ -1,0 +1,62 @@
+"""The trials of a comparison: sets of inputs that the user brings, or that are drawn at the shapes of the build profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from trtnorm_cli.compare.data_files import read_data
+from trtnorm_cli.compare.participants import OnnxParticipant
+from trtnorm_cli.compare.result import Trial
+from trtnorm_cli.compare.settings import Settings
+from trtnorm_cli.evaluate.data.drawing import fitting_feeds
+from trtnorm_cli.evaluate.data.input_ranges import InputRanges
+from trtnorm_cli.evaluate.data.shape_points import shape_points
+from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.profile.facts import as_profiled
+from trtnorm_cli.profile.fit import fit
+from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.model_input import inputs_of
+from trtnorm_cli.profile.prove import prove
+
+# Seeds of further data, tried where nothing can be said on the first.
+_FURTHER_SEEDS = (1001, 1002)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials, notes on the profile's sizes and on the data, and the source of each input's values."""
+
+    trials: list[Trial]
+    notes: Sequence[str] = ()
+    inputs: dict[str, str] = field(default_factory=dict)
+
+
+def trials_of(described: OnnxParticipant, profile: BuildProfile | None, settings: Settings) -> Trials:
+    """The trials for models with the inputs of ``described``."""
+    inputs = described.inputs()
+    if settings.data is not None:
+        sets = read_data(settings.data, inputs)
+        brought = dict.fromkeys(inputs, f"from {settings.data.name}")
+        return Trials([Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)], (), brought)
+    model = as_profiled(described.model, profile)
+    dims, inputs = inputs_of(model), model_inputs(model)
+    proof = prove(model, dims, profile, fit(profile, dims), settings.snap)
+    points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
+    ranges = InputRanges(model, proof.tensors)
+    feeds, chosen, notes = fitting_feeds(ranges, points, {} if profile is None else profile.data, settings.seed)
+    trials = [Trial(point.label, fed, point.optional) for point, fed in zip(points, feeds, strict=True)]
+    return Trials(trials, (*proof.notes, *notes), chosen)
+
+
+def further_trials(described: OnnxParticipant, profile: BuildProfile | None, settings: Settings) -> Iterator[Trial]:
+    """The corners of the optimization profiles with other data, drawn when they are asked for.
+
+    The user's own inputs have no other data.
+    """
+    for seed in _FURTHER_SEEDS if settings.data is None else ():
+        drawn = trials_of(described, profile, replace(settings, seed=settings.seed + seed, in_between=0))
+        for trial in sorted(drawn.trials, key=lambda trial: trial.elements):
+            yield replace(trial, label=f"{trial.label}, seed {settings.seed + seed}")
