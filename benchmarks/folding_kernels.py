@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.rewrite.kernels import fewest_kernels
 from trtnorm_cli.rewrite.prepare import prepare
 from trtnorm_cli.tensorrt.build_request import request_for
-from trtnorm_cli.tensorrt.limits import Limits
 from trtnorm_cli.tensorrt.manifest import Kernels
 from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
 

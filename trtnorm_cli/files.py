@@ -51,8 +51,17 @@ def scratch_beside(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def write_in_one_step(text: str, path: Path) -> None:
+    """Write ``text`` to ``path``, which exists, or changes, only once all of it is written."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def save_in_one_step(record: dict[str, Any], path: Path) -> None:
-    """Write ``record`` as JSON to ``path``, which exists only once all of it is written."""
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    """Write ``record`` as JSON to ``path`` in one step."""
+    write_in_one_step(json.dumps(record, indent=2) + "\n", path)

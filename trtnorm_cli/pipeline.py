@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.compare.record import comparison_json, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
@@ -29,7 +30,6 @@ from trtnorm_cli.tensorrt.facts import BackendFacts
 from trtnorm_cli.tensorrt.kernel_search import Variant, is_worse, searched
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
-from trtnorm_cli.tensorrt.limits import Limits
 from trtnorm_cli.tensorrt.manifest import (
     Digest,
     EngineFile,

@@ -198,7 +198,7 @@ def test_a_crash_names_the_signal_and_the_next_run_works(runner):
 
 def test_a_death_between_two_runs_is_said(runner):
     runner.run(RELU, {"x": np.zeros(1, np.float32)})
-    runner._child._process.kill()
+    os.kill(runner._child._process.pid, signal.SIGKILL)
     with pytest.raises(RunFailed, match="SIGKILL"):
         runner.run(RELU, {"x": np.zeros(1, np.float32)})
 

@@ -46,17 +46,21 @@ def manifest(tmp_path) -> None:
     (tmp_path / "a.engine.json").write_text(json.dumps(of_nothing().to_json()))
 
 
+ANSWER = (
+    "import sys; from pathlib import Path; Path(sys.argv[1], 'result.json').write_text('{\"available\": true, \"engine\": {}}')"
+)
+
+
 @pytest.mark.parametrize(("script", "available", "reason"), [
-    ("print('{\"available\": true, \"engine\": {}}')", True, None),
+    (ANSWER, True, None),
     ("import os; os.abort()", False, "the process that loads the engine ended without an answer"),
     ("print('words')", False, "the process that loads the engine ended without an answer"),
     ("import time; time.sleep(60)", False, "the process that loads the engine ended without an answer"),
 ])  # fmt: skip
 def test_the_inspector_may_die(tmp_path, monkeypatch, script, available, reason):
     manifest(tmp_path)
-    real = engine.subprocess.run
     monkeypatch.setattr(engine, "_INSPECTOR_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(engine.subprocess, "run", lambda command, **more: real([sys.executable, "-c", script], **more))
+    monkeypatch.setattr(engine, "INSPECTOR", (sys.executable, "-c", script))
     found = inspect_engine(tmp_path / "a.engine")
     assert found.inspector.get("available") is available
     assert found.inspector.get("reason") == reason

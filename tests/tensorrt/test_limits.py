@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.models import parse, random
+from trtnorm_cli.child_process import Limits, exceeded, memory_of
 from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.tensorrt.explain import refusal
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.limits import Limits, Watch, memory_of
 from trtnorm_cli.tensorrt.request import BuildRequest
 
 CONV = parse("g (float[2, 2, 7, 7] x) => (float[] y) { y = Conv(x, w) }", {"w": random(4, 2, 3, 3)})
@@ -43,7 +43,7 @@ def test_memory_that_is_held_is_counted_and_what_is_reserved_is_not():
 
 
 def test_without_limits_nothing_is_exceeded():
-    assert Watch(Limits(), os.getpid()).exceeded() is None
+    assert exceeded(Limits(), os.getpid(), 1e9) is None
 
 
 def test_a_build_that_uses_too_much_memory_is_stopped(tmp_path):

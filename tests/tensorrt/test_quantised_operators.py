@@ -11,7 +11,7 @@ from tests.models import saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import TensorRTRefusal
 from trtnorm_cli.tensorrt import quantised_operators
-from trtnorm_cli.tensorrt.child.operator_probe import ask_operators
+from trtnorm_cli.tensorrt.operators import ask_operators
 from trtnorm_cli.tensorrt.quantised_operators import quantised_nodes, require_known_quantisation
 
 QUANTISE = "q, s, z = DynamicQuantizeLinear(x)"

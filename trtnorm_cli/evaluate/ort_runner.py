@@ -12,23 +12,27 @@ import json
 import os
 import re
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from trtnorm_cli.child_process import Child, Limits, how_it_ended, last_lines, module_command
 from trtnorm_cli.evaluate.model_file import model_file
 from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
 
+WORKER = module_command("trtnorm_cli.evaluate.ort_worker")
 STARTUP_LIMIT_S = 120.0
+# How long a child may take to leave by itself.
+_LEAVING_S = 5.0
+_SHOWN = 3
 
 
 class RunFailed(Exception):
@@ -162,22 +166,23 @@ class _Child:
         self.answered = False
         self._buffer = b""
         self._reply_fd, child_fd = os.pipe()
-        command = [sys.executable, "-m", "trtnorm_cli.evaluate.ort_worker", str(folder), str(child_fd)]
+        command = [*WORKER, str(folder), str(child_fd)]
         command += [f"--threads={threads}"] if threads else []
         command += [f"--memory-bytes={memory_bytes}"] if memory_bytes else []
+        environment = {"PYTHONPATH": os.pathsep.join(_import_path())}
         try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[child_fd], cwd=folder,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())},
-                )  # fmt: skip
+            # The end of its input tells it that its parent is gone: it removes the folder then, so it must not be killed.
+            self._process = Child(
+                command, self._log, environment=environment, pass_fds=[child_fd], stdin=subprocess.PIPE, cwd=folder,
+                dies_with_parent=False,
+            )  # fmt: skip
         except BaseException:
             os.close(self._reply_fd)
             raise
         finally:
             os.close(child_fd)
         assert self._process.stdin is not None
-        self._requests: BinaryIO = self._process.stdin  # type: ignore[assignment]
+        self._requests = self._process.stdin
 
     def ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         """The reply to one request; :class:`RunFailed` for an error, the child's death or the end of the time."""
@@ -208,27 +213,23 @@ class _Child:
         return json.loads(line)
 
     def _death(self) -> RunFailed:
-        code = self._process.wait()
-        words = self._log.read_text(errors="replace").strip().splitlines()[-3:] if self._log.exists() else []
-        cause = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
-        message = " ".join([f"ONNX Runtime's process {cause}", *(f"| {line.strip()}" for line in words)])
+        self._process.wait(Limits(_LEAVING_S))
+        code = self._process.end()
+        lines = (f"| {line.strip()}" for line in last_lines(self._log)[-_SHOWN:])
+        message = " ".join([f"ONNX Runtime's process {how_it_ended(code)}", *lines])
         return RunFailed(message, signal=-code if code < 0 else None)
 
     def stop(self) -> None:
         """End an idle child: the end of its input is its signal to leave."""
         try:
-            self._requests.close()
-            self._process.wait(timeout=5)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
+            with contextlib.suppress(OSError):
+                self._requests.close()
+            self._process.wait(Limits(_LEAVING_S))
         finally:
             self.kill()
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        with contextlib.suppress(OSError):
-            self._requests.close()
+        self._process.end()
         if self._reply_fd >= 0:
             os.close(self._reply_fd)
             self._reply_fd = -1

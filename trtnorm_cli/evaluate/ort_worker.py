@@ -14,7 +14,6 @@ import os
 import queue
 import resource
 import shutil
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -146,7 +145,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--memory-bytes", type=int)
     arguments = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     if arguments.memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (arguments.memory_bytes, arguments.memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -11,6 +11,7 @@ import yaml
 
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.export.request import LearntDimension
+from trtnorm_cli.files import write_in_one_step
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.load import load_profile, parse_profile
 from trtnorm_cli.profile.model import BuildProfile
@@ -126,9 +127,7 @@ def update_file(path: Path, dimensions: Sequence[LearntDimension]) -> list[Edit]
         raise ProfileError(
             "the build profile cannot be updated in place", str(path), "change it by hand:\n" + "\n".join(map(str, wanted))
         )
-    temporary = path.with_name(f".{path.name}.partial")
-    temporary.write_text(changed, encoding="utf-8")
-    temporary.replace(path)
+    write_in_one_step(changed, path)
     return wanted
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import subprocess
-import sys
 from importlib import metadata
 from typing import Any
 
 from trtnorm_cli import __version__
+from trtnorm_cli.child_process import ask_child, module_command
 from trtnorm_cli.tensorrt.backend import SPECS, BackendSpec
 from trtnorm_cli.tensorrt.gpu import driver_cuda
 from trtnorm_cli.tensorrt.installation import incompatibilities, wheels_of
 from trtnorm_cli.tensorrt.settings import SETTINGS
 
 _PACKAGES = ("onnx", "onnx-graphsurgeon", "onnxruntime", "onnxscript", "polygraphy", "numpy", "torch", "safetensors")
+PROBE = module_command("trtnorm_cli.tensorrt.child.probe")
 _PROBE_TIMEOUT_S = 120
 
 
@@ -61,14 +61,9 @@ def _gpus() -> list[dict[str, str]]:
 
 def _backend(spec: BackendSpec) -> dict[str, Any]:
     """Import the backend and build a one-layer engine with it, in a process of its own: native code may abort."""
-    command = [sys.executable, "-m", "trtnorm_cli.tensorrt.child.probe", spec.name]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        answer = {"installed": True, "can_build": False, "reason": f"no answer within {_PROBE_TIMEOUT_S} s"}
-    except json.JSONDecodeError:
-        answer = {"installed": True, "can_build": False, "reason": f"its process ended with exit code {done.returncode}"}
+    ended = ask_child(PROBE, {"backend": spec.name}, _PROBE_TIMEOUT_S)
+    reason = f"its process {ended.how}" if ended.excess is None else f"no answer within {_PROBE_TIMEOUT_S} s"
+    answer = ended.result or {"installed": True, "can_build": False, "reason": reason}
     wheels = wheels_of(spec)
     lacks = _settings_that_it_lacks(answer) if answer.get("capabilities") is not None else []
     return {"name": spec.name, "install": spec.install, "needs": spec.needs, "wheels": wheels, "lacks": lacks, **answer}

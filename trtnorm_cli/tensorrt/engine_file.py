@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.child_process import ask_child, module_command
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.target import _first_bytes
 from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
 
-_INSPECTOR_TIMEOUT_S = 300
+INSPECTOR = module_command("trtnorm_cli.tensorrt.child.inspector")
+_INSPECTOR_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,7 @@ def backend_of(engine: Path) -> str:
 
 def _inspector(engine: Path, backend: str) -> dict[str, Any]:
     """What TensorRT's engine inspector says, from a process of its own; the reason when it says nothing."""
-    command = [sys.executable, "-m", "trtnorm_cli.tensorrt.child.inspector", str(engine), backend]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_INSPECTOR_TIMEOUT_S, check=False)
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, json.JSONDecodeError):
+    ended = ask_child(INSPECTOR, {"engine": str(engine.absolute()), "backend": backend}, _INSPECTOR_TIMEOUT_S)
+    if ended.result is None:
         return {"available": False, "reason": "the process that loads the engine ended without an answer"}
-    return answer
+    return ended.result

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import shutil
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.child_process import child_environment
+from trtnorm_cli.child_process import Ended, Limits, module_command, run_child
 from trtnorm_cli.errors import BuilderDied
-from trtnorm_cli.tensorrt.limits import LimitExceeded, Limits, Watch, wait_within
-from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, RESULT_FILE, STDERR_FILE, BuildRequest, BuildResult
+from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, STDERR_FILE, BuildRequest, BuildResult
 
 WORKER_MODULE = "trtnorm_cli.tensorrt.child.worker"
-WORKER = (sys.executable, "-m", WORKER_MODULE)
+WORKER = module_command(WORKER_MODULE)
 EventHandler = Callable[[dict[str, Any]], None]
+# What a process that exceeded a limit needs.
+ALLOW_MORE = {
+    "time": "allow more time with --timeout",
+    "memory": "allow more with --memory: a build needs about three times the size of the model",
+}
 
 
 def launch(
@@ -41,28 +38,11 @@ def launch(
     """
     try:
         request.save(folder)
-        (folder / RESULT_FILE).unlink(missing_ok=True)
     except OSError as error:
         raise BuilderDied(f"the work folder cannot be written: {error.strerror}", str(folder), _ROOM) from error
-    reader, writer = os.pipe()
-    command = [*worker, str(folder), str(writer)]
-    with (folder / STDERR_FILE).open("wb") as stderr:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stderr,
-            stderr=stderr,
-            pass_fds=(writer,),
-            start_new_session=True,
-            env=child_environment(),
-        )
-    os.close(writer)
-    follower = threading.Thread(target=_follow, args=(reader, on_event), daemon=True)
-    follower.start()
-    with _killed_on_exit(child):
-        code = _wait(child, Watch(Limits(timeout_s, memory_bytes), child.pid), folder)
-    follower.join(timeout=5)
-    return _decode(code, folder)
+    limits = Limits(timeout_s, memory_bytes)
+    ended = run_child([*worker, str(folder)], folder, limits=limits, listen=on_event, log=STDERR_FILE)
+    return _decode(ended, folder)
 
 
 def repeat_command(folder: Path) -> str:
@@ -70,43 +50,12 @@ def repeat_command(folder: Path) -> str:
     return shlex.join([*WORKER, str(folder)])
 
 
-@contextmanager
-def _killed_on_exit(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def _wait(child: subprocess.Popen[bytes], watch: Watch, folder: Path) -> int:
-    try:
-        return wait_within(child, watch)
-    except LimitExceeded as exceeded:
-        hint = f"{exceeded.allow}, or repeat the build by hand:\n{repeat_command(folder)}"
-        raise BuilderDied(str(exceeded), _evidence(folder), hint) from None
-
-
-def _follow(reader: int, on_event: EventHandler) -> None:
-    """Hand each event line to ``on_event``; a line cut short by the child's death is left out."""
-    with os.fdopen(reader, "r", encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            try:
-                event = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(event, dict):
-                on_event(event)
-
-
-def _decode(code: int, folder: Path) -> BuildResult:
+def _decode(ended: Ended, folder: Path) -> BuildResult:
+    """The result, where it and the exit code say the same."""
     result = _result(folder)
-    if code == 0 and result is not None and result.ok:
+    if result is not None and ended.excess is None and (ended.code == 0 if result.ok else ended.code > 0):
         return result
-    if code > 0 and result is not None and not result.ok:
-        return result
-    raise BuilderDied(_death(code), where=_evidence(folder), hint=_advice(code, folder))
+    raise BuilderDied(_death(ended), _evidence(ended, folder), _advice(ended, folder))
 
 
 def _result(folder: Path) -> BuildResult | None:
@@ -117,40 +66,32 @@ def _result(folder: Path) -> BuildResult | None:
         return None
 
 
-def _death(code: int) -> str:
-    if code == CANNOT_WRITE:
+def _death(ended: Ended) -> str:
+    if ended.excess is not None:
+        return f"the build {ended.how}"
+    if ended.code == CANNOT_WRITE:
         return "the build process could not write its files"
-    if code >= 0:
-        return f"the build process ended with exit code {code} and without a result"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"the build process was ended by {name}"
+    return f"the build process {ended.how}{' and without a result' if ended.code >= 0 else ''}"
 
 
+_SHOWN = 5
 _ROOM = "make room on the disk of the work folder, or move it with the environment variable TMPDIR"
+_REASONS = {
+    CANNOT_WRITE: _ROOM,
+    -signal.SIGKILL: "it was killed from outside, most often by the kernel for want of memory: free memory, or give "
+    "the machine more; a build needs about three times the size of the model",
+    -signal.SIGSEGV: "TensorRT itself crashed; a graph thousands of nodes deep or a function that calls itself does it",
+    -signal.SIGABRT: "TensorRT itself gave up; a plugin written in Python, or a failed allocation, does it",
+}
 
 
-def _advice(code: int, folder: Path) -> str:
-    reasons = {
-        CANNOT_WRITE: _ROOM,
-        -signal.SIGKILL: "it was killed from outside, most often by the kernel for want of memory: free memory, or give "
-        "the machine more; a build needs about three times the size of the model",
-        -signal.SIGSEGV: "TensorRT itself crashed; a graph thousands of nodes deep or a function that calls itself does it",
-        -signal.SIGABRT: "TensorRT itself gave up; a plugin written in Python, or a failed allocation, does it",
-    }
-    reason = reasons.get(code, "the log says how far it came")
+def _advice(ended: Ended, folder: Path) -> str:
+    if ended.excess is not None:
+        return f"{ALLOW_MORE[ended.excess.limit]}, or repeat the build by hand:\n{repeat_command(folder)}"
+    reason = _REASONS.get(ended.code, "the log says how far it came")
     return f"{reason}\nrepeat the build by hand: {repeat_command(folder)}"
 
 
-def _evidence(folder: Path) -> str:
+def _evidence(ended: Ended, folder: Path) -> str:
     """The work folder, with the last lines of the child's own error output."""
-    lines = [f"work folder {folder} (log: {LOG_FILE})"]
-    path = folder / STDERR_FILE
-    if path.exists():
-        tail = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
-        lines += [f"  {line}" for line in tail]
-    return "\n".join(lines)
-
-
-def discard(folder: Path) -> None:
-    """Remove a work folder whose result has been read."""
-    shutil.rmtree(folder, ignore_errors=True)
+    return "\n".join([f"work folder {folder} (log: {LOG_FILE})", *(f"  {line}" for line in ended.last_lines[-_SHOWN:])])

@@ -16,7 +16,7 @@ from onnx import parser
 
 from trtnorm_cli.errors import TensorRTRefusal
 from trtnorm_cli.onnx_model.walk import nodes_within
-from trtnorm_cli.tensorrt.child.operator_probe import ask_operators
+from trtnorm_cli.tensorrt.operators import ask_operators
 
 _MICROSOFT = "com.microsoft"
 # Of ONNX itself, each in a model of its own: a parser that refuses this one does not have the operator.

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.child_process import REQUEST_FILE, RESULT_FILE
 from trtnorm_cli.files import save_in_one_step
 
-REQUEST_FILE = "request.json"
-RESULT_FILE = "result.json"
 LOG_FILE = "build.log"
 # The exit code of a build process that could not write its own files.
 CANNOT_WRITE = 74

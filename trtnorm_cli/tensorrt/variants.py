@@ -8,13 +8,13 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.limits import Limits
 from trtnorm_cli.tensorrt.manifest import Kernels, kernels_by_type
 from trtnorm_cli.tensorrt.plugin_request import with_plugins
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult

@@ -1,28 +1,25 @@
-"""The child that runs one engine: ``python -m trtnorm_cli.tensorrt.child.engine_worker FOLDER BACKEND``.
+"""The child that runs one engine: ``python -m trtnorm_cli.tensorrt.child.engine_worker FOLDER``.
 
-Reads ``request.json`` and tensor files in FOLDER, writes the outputs beside them and ``reply.json`` last.
+Reads ``request.json`` and tensor files in FOLDER, writes the outputs beside them and ``result.json`` last.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.child_process import die_with_parent
+from trtnorm_cli.child_process import answer_request
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
 from trtnorm_cli.tensorrt.backend import load_backend
 from trtnorm_cli.tensorrt.child.inspector import load_engine
 
 
-def answer(folder: Path, backend: str) -> dict[str, Any]:
+def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What happened: ``outputs`` as tensor records, ``unavailable`` with a reason, or ``error``."""
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    folder = Path(request["folder"])
     try:
-        trt = load_backend(backend).trt
+        trt = load_backend(request["backend"]).trt
     except TrtnormError as error:
         return {"unavailable": error.summary}
     engine, reason = load_engine(trt, Path(request["engine"]))
@@ -41,15 +38,5 @@ def answer(folder: Path, backend: str) -> dict[str, Any]:
     return {"outputs": records}
 
 
-def main() -> None:
-    die_with_parent()
-    folder = Path(sys.argv[1])
-    reply = json.dumps(answer(folder, sys.argv[2]))
-    (folder / "reply.partial").write_text(reply, encoding="utf-8")
-    (folder / "reply.partial").replace(folder / "reply.json")
-    sys.stdout.flush()
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main()
+    answer_request(answer)

@@ -1,21 +1,16 @@
 """The child process that finds out whether a backend imports and builds.
 
-    python -m trtnorm_cli.tensorrt.child.probe BACKEND
-
-
-Prints one JSON object.
+python -m trtnorm_cli.tensorrt.child.probe FOLDER
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from typing import Any
 
-from trtnorm_cli.child_process import die_with_parent
+from trtnorm_cli.child_process import answer_request
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.tensorrt.backend import Backend, installed, load_backend, spec_named
+from trtnorm_cli.tensorrt.logger import in_one_line, make_logger
 
 
 def probe(name: str) -> dict[str, Any]:
@@ -41,33 +36,17 @@ def probe(name: str) -> dict[str, Any]:
 def _build_one_layer(backend: Backend) -> str:
     """Empty when a network of one ReLU was built, else TensorRT's words."""
     trt: Any = backend.trt
-    messages: list[str] = []
-
-    class Logger(trt.ILogger):
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-
-        def log(self, severity: Any, message: str) -> None:
-            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
-                messages.append(" ".join(message.split()))
-
+    logger = make_logger(trt)
     try:
-        builder = trt.Builder(Logger())
+        builder = trt.Builder(logger)
         network = builder.create_network(backend.network_flags())
         data = network.add_input("x", trt.float32, (1, 4))
         network.mark_output(network.add_activation(data, trt.ActivationType.RELU).get_output(0))
         plan = builder.build_serialized_network(network, builder.create_builder_config())
     except (RuntimeError, TypeError) as error:  # without a driver, TensorRT's builder cannot even be made
-        return "; ".join([*messages, " ".join(str(error).split())])
-    return "" if plan is not None else "; ".join(messages) or "no reason given"
-
-
-def main() -> None:
-    die_with_parent()
-    print(json.dumps(probe(sys.argv[1])))
-    sys.stdout.flush()
-    os._exit(0)
+        return "; ".join([*in_one_line(logger.errors), " ".join(str(error).split())])
+    return "" if plan is not None else "; ".join(in_one_line(logger.errors)) or "no reason given"
 
 
 if __name__ == "__main__":
-    main()
+    answer_request(lambda request: probe(request["backend"]))

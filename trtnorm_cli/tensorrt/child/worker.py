@@ -29,6 +29,7 @@ from trtnorm_cli.tensorrt.child.io_table import read_io_table
 from trtnorm_cli.tensorrt.child.plan import CompiledFor, compiled_for
 from trtnorm_cli.tensorrt.gpu import device_names
 from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
+from trtnorm_cli.tensorrt.logger import make_logger
 from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
 from trtnorm_cli.tensorrt.settings import apply_settings, faults_of, notes_of
 
@@ -60,32 +61,25 @@ class Events:
 _IN_HAND = re.compile(r"Parsing node: (.*) \[(\w+)\]$")
 
 
-def make_logger(trt: Any, log: TextIO) -> Any:
-    """A VERBOSE ``trt.ILogger`` that writes to ``log`` and keeps errors, warnings and the compiled-layer table."""
+class BuildLog:
+    """The whole log of a build, written to ``file``, and what it alone tells."""
 
-    class Logger(trt.ILogger):
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-            self.errors: list[str] = []
-            self.warnings: list[str] = []
-            # Name and operator of the node that the parser has in hand: some of its errors name none.
-            self.node: tuple[str, str] = ("", "")
-            self.kernels: tuple[dict[str, Any], ...] = ()
-            self.bindings: tuple[dict[str, Any], ...] = ()
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+        # Name and operator of the node that the parser has in hand: some of its errors name none.
+        self.node: tuple[str, str] = ("", "")
+        self.kernels: tuple[dict[str, Any], ...] = ()
+        self.bindings: tuple[dict[str, Any], ...] = ()
 
-        def log(self, severity: Any, message: str) -> None:
-            log.write(f"[{severity.name}] {message}\n")
-            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
-                self.errors.append(message)
-            elif severity == trt.ILogger.Severity.WARNING:
-                self.warnings.append(message)
-            elif in_hand := _IN_HAND.match(message):
+    def hear(self, severity: str, message: str) -> bool:
+        self.file.write(f"[{severity}] {message}\n")
+        if severity in ("INFO", "VERBOSE"):
+            if in_hand := _IN_HAND.match(message):
                 self.node = (in_hand[1], in_hand[2])
             elif is_layer_table(message):
                 self.kernels = read_layer_table(message)
                 self.bindings = read_io_table(message)
-
-    return Logger()
+        return True
 
 
 def make_monitor(trt: Any, events: Events) -> Any:
@@ -114,7 +108,8 @@ class Build:
     def __init__(self, folder: Path, request: BuildRequest, backend: Backend, events: Events, log: TextIO) -> None:
         self.folder, self.request, self.backend, self.events = folder, request, backend, events
         self.trt = backend.trt
-        self.logger = make_logger(self.trt, log)
+        self.log = BuildLog(log)
+        self.logger = make_logger(self.trt, self.log.hear)
         self.seconds: dict[str, float] = {}
 
     def run(self) -> BuildResult:
@@ -136,8 +131,8 @@ class Build:
             backend=self.backend.name,
             version=self.backend.version,
             warnings=(*self.backend.skipped, *self._notes(), *unique(self.logger.warnings)),
-            kernels=self.logger.kernels,
-            bindings=self.logger.bindings,
+            kernels=self.log.kernels,
+            bindings=self.log.bindings,
             targets=compiled.targets if compiled else (),
             newer_too=compiled is not None and compiled.newer_too,
             devices=device_names(),
@@ -163,7 +158,7 @@ class Build:
             raise Refused(plugins.STAGE, problems)
         if not self.parser.parse_from_file(str(self.folder / self.request.model)):
             raise Refused(
-                "parse", [*self._weight_errors(), *parser_errors(self.parser, self.logger.node)] or self._logged_errors()
+                "parse", [*self._weight_errors(), *parser_errors(self.parser, self.log.node)] or self._logged_errors()
             )
         if network.num_layers == 0 and network.num_outputs == 0:
             text = "the parser reported success, but the network it made has no layers and no outputs"
@@ -233,7 +228,7 @@ class Build:
     def _require_all_profiles(self) -> None:
         """TensorRT goes on without an optimization profile that it does not like."""
         wanted = len(self.request.profiles)
-        for binding in self.logger.bindings:
+        for binding in self.log.bindings:
             if wanted and len(binding["profiles"]) != wanted:
                 text = f"the engine has {len(binding['profiles'])} optimization profiles for {binding['name']}, not {wanted}"
                 raise Refused("build", [TensorRTMessage(text)])

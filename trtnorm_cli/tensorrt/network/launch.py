@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.child_process import Ended, Limits, module_command, run_child
 from trtnorm_cli.errors import BuilderDied, ModelError, TrtnormError, UsageProblem
-from trtnorm_cli.tensorrt.limits import LimitExceeded, Limits, Watch, wait_within
+from trtnorm_cli.tensorrt.launch import ALLOW_MORE
 from trtnorm_cli.tensorrt.network.problems import UntranslatableNetwork
-from trtnorm_cli.tensorrt.request import LOG_FILE, REQUEST_FILE, RESULT_FILE, BuildResult, TensorRTMessage
+from trtnorm_cli.tensorrt.request import LOG_FILE, REQUEST_FILE, BuildResult, TensorRTMessage
 
-WORKER = (sys.executable, "-m", "trtnorm_cli.tensorrt.network.worker")
+WORKER = module_command("trtnorm_cli.tensorrt.network.worker")
 _SHOWN = 5
 
 
@@ -82,46 +79,22 @@ def network_of(
 
 
 def _run(request: Path, limits: Limits, worker: tuple[str, ...]) -> dict[str, Any]:
-    log = request.with_name(LOG_FILE)
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [*worker, str(request)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment()
-        )
-    try:
-        code = wait_within(child, Watch(limits, child.pid, "TensorRT's parser"))
-    except LimitExceeded as exceeded:
-        raise BuilderDied(str(exceeded), _evidence(log), f"{exceeded.allow}\n{_repeat(worker, request)}") from None
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-    result = request.with_name(RESULT_FILE)
-    if code != 0 or not result.exists():
-        raise BuilderDied(_death(code), _evidence(log), _repeat(worker, request))
-    loaded: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return loaded
+    ended = run_child([*worker, str(request)], request.parent, limits=limits, log=LOG_FILE)
+    if ended.excess is None and ended.code == 0 and ended.result is not None:
+        return ended.result
+    repeat = f"repeat it by hand: {' '.join([Path(worker[0]).name, *worker[1:], str(request)])}"
+    hint = repeat if ended.excess is None else f"{ALLOW_MORE[ended.excess.limit]}\n{repeat}"
+    raise BuilderDied(_death(ended), _evidence(ended, request.with_name(LOG_FILE)), hint)
 
 
-def _environment() -> dict[str, str]:
-    """The child must import the same trtnorm as the parent, wherever the parent was started."""
-    paths = [str(Path(__file__).resolve().parents[3]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+def _death(ended: Ended) -> str:
+    if ended.excess is not None:
+        return f"TensorRT's parser {ended.how}"
+    return f"the process that runs TensorRT's parser {ended.how}{' and without a result' if ended.code >= 0 else ''}"
 
 
-def _death(code: int) -> str:
-    if code >= 0:
-        return f"the process that runs TensorRT's parser ended with exit code {code} and without a result"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"the process that runs TensorRT's parser was ended by {name}"
-
-
-def _evidence(log: Path) -> str:
-    tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_SHOWN:]
-    return "\n".join([f"log: {log}", *(f"  {line}" for line in tail)])
-
-
-def _repeat(worker: tuple[str, ...], request: Path) -> str:
-    return f"repeat it by hand: {' '.join([Path(worker[0]).name, *worker[1:], str(request)])}"
+def _evidence(ended: Ended, log: Path) -> str:
+    return "\n".join([f"log: {log}", *(f"  {line}" for line in ended.last_lines[-_SHOWN:])])
 
 
 def _problem(result: dict[str, Any], model: Path, folder: Path) -> TrtnormError:

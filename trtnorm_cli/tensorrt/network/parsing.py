@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 
+from trtnorm_cli.tensorrt.logger import make_logger
 from trtnorm_cli.tensorrt.network.translate import Translation, translate_network
 from trtnorm_cli.tensorrt.request import TensorRTMessage
 
@@ -34,7 +35,7 @@ def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int =
     ``UntranslatableLayer``.
     """
     started = time.monotonic()
-    logger = _logger(trt)
+    logger = make_logger(trt, _print)
     builder = trt.Builder(logger)
     network = builder.create_network(flags)
     parser = trt.OnnxParser(network, logger)
@@ -74,20 +75,9 @@ def _parser_errors(parser: Any) -> list[TensorRTMessage]:
     return [TensorRTMessage(e.desc(), e.node_name(), e.node_operator(), e.code().name) for e in errors]
 
 
-def _logger(trt: Any) -> Any:
-    class Logger(trt.ILogger):
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-            self.errors: list[str] = []
-            self.warnings: list[str] = []
-
-        def log(self, severity: Any, message: str) -> None:
-            if "catchCudaError" in message:
-                return  # no GPU: said after any other error, and never its cause
-            print(f"[{severity.name}] {message}", file=sys.stderr)
-            if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
-                self.errors.append(message)
-            elif severity == trt.ILogger.Severity.WARNING:
-                self.warnings.append(message)
-
-    return Logger()
+def _print(severity: str, message: str) -> bool:
+    """Print ``message``, unless it says that there is no GPU: that is said after any other error, and never its cause."""
+    if "catchCudaError" in message:
+        return False
+    print(f"[{severity}] {message}", file=sys.stderr)
+    return True

@@ -14,12 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.child_process import die_with_parent, run_with_large_stack
+from trtnorm_cli.child_process import RESULT_FILE, die_with_parent, run_with_large_stack
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.tensorrt.backend import load_backend
 from trtnorm_cli.tensorrt.network.parsing import ParserRefused, parse_and_translate
 from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
-from trtnorm_cli.tensorrt.request import RESULT_FILE
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -47,9 +47,7 @@ def _failure(kind: str, errors: list[dict[str, Any]]) -> dict[str, Any]:
 def main(request_path: Path) -> int:
     """Answer the request in ``request_path`` and write the result beside it in one step."""
     result = answer(json.loads(request_path.read_text(encoding="utf-8")))
-    partial = request_path.with_name(RESULT_FILE + ".partial")
-    partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    partial.replace(request_path.with_name(RESULT_FILE))
+    save_in_one_step(result, request_path.with_name(RESULT_FILE))
     return 0
 
 
