@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.rewrite.kernels import fewest_kernels
-from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.tensorrt.build_request import request_for
 from trtnorm_cli.tensorrt.manifest import Kernels
 from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
@@ -21,7 +21,7 @@ from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
 
 def row(model: Path, profile: Path) -> str:
     """One line of the table: launches, by type, and the size of the engine."""
-    prepared = prepare(model, profile)
+    prepared = prepare(OpenedModel.of_file(model, profile))
     session = prepared.session()
     with tempfile.TemporaryDirectory() as folder:
         builder = VariantBuilder(Path(folder), request_for(prepared, "tensorrt-rtx", model.with_suffix(".engine")), Limits(600))

@@ -19,7 +19,7 @@ from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.pipeline import BuildOptions, build
-from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.proof.sampling import draw
 from trtnorm_cli.target import Target
 from trtnorm_cli.tensorrt.launch import launch
@@ -163,7 +163,7 @@ def _judged(path: Path, profile: Path | None) -> str:
 def _with_trtnorm(form: Form, path: Path, folder: Path) -> tuple[str, int | None, tuple[str, ...], int]:
     profile = _profile(form, folder)
     try:
-        prepared = prepare(path, profile, _weights(form, folder))
+        prepared = prepare(OpenedModel.of_file(path, profile, _weights(form, folder)))
         manifest = build(prepared, folder / "model.engine", BuildOptions(BACKEND, 120), lambda event: None)
     except TrtnormError as error:
         return f"refused (exit {error.exit_code}): {_shortened(_reason(error))}", None, (), error.exit_code

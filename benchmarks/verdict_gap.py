@@ -31,7 +31,7 @@ from trtnorm_cli.compare.trials import trials_of
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.evaluate.tolerance import Bound, both
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 
 DEFECT = 1e-4
 SMALLEST = 1e-5
@@ -65,7 +65,7 @@ def measure(models: tuple[str, ...], seeds: str, defects: int, output: Path) -> 
 
 
 def _records(model: Path, profile: Path | None, seeds: list[int], defects: int) -> Iterator[dict[str, object]]:
-    prepared = prepare(model, profile)
+    prepared = prepare(OpenedModel.of_file(model, profile))
     rewriting = prepared.rewrite()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

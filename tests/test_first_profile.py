@@ -12,14 +12,14 @@ from tests.models import parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.first_profile import first_profile
 from trtnorm_cli.onnx_model.load import load_model
-from trtnorm_cli.rewrite.prepare import Prepared, prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 
 
 def made(model: onnx.ModelProto, folder: Path, *options: str) -> tuple[Prepared, str]:
     """The model with the profile that ``init`` writes for it, and the text of that."""
     path, profile = saved(model, folder / "m.onnx"), folder / "cfg.yaml"
     assert run(["init", str(path), "-o", str(profile), *options]) == 0
-    return prepare(path, profile), profile.read_text(encoding="utf-8")
+    return prepare(OpenedModel.of_file(path, profile)), profile.read_text(encoding="utf-8")
 
 
 def recurrent(batch: str) -> onnx.ModelProto:

@@ -14,7 +14,7 @@ from trtnorm_cli.cli import run
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
 from trtnorm_cli.profile.load import load_profile
-from trtnorm_cli.rewrite.prepare import OpenedModel, prepare, prepare_opened
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 
 SHAPES = "optimization_profiles:\n  - inputs: {x: {min: [1, 3, 8, 8], opt: [2, 3, 8, 8], max: [4, 3, 16, 16]}}\n"
 PLUGIN = SHAPES + "instance_norm: plugin\n"
@@ -150,5 +150,5 @@ def test_libraries_lie_beside_the_profile_wherever_the_command_runs(work, tmp_pa
     (work / "cfg.yaml").write_text(SHAPES + "plugins: [libplugin.so]\n")
     monkeypatch.chdir(tmp_path)
     opened = OpenedModel(work / "good.onnx", load_profile(work / "cfg.yaml"), work / "good.onnx", None)
-    assert prepare_opened(opened).plugin_libraries == (str(work / "libplugin.so"),)
-    assert prepare(work / "good.onnx", work / "cfg.yaml").profile_path == work / "cfg.yaml"
+    assert prepare(opened).plugin_libraries == (str(work / "libplugin.so"),)
+    assert prepare(OpenedModel.of_file(work / "good.onnx", work / "cfg.yaml")).profile_path == work / "cfg.yaml"

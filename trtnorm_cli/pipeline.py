@@ -340,7 +340,7 @@ def described(
     counts = norm_counts(rewriting.cleaned, rewriting.composites)
     return Manifest(
         versions=Versions.of(result),
-        source=FileDigest(loaded.path.name, loaded.sha256),
+        source=FileDigest(loaded.path.name, prepared.sha256),
         export=prepared.export,
         weights=None if checkpoint is None else FileDigest.of(checkpoint.path, checkpoint.files),
         plugins=tuple(FileDigest.of(Path(library)) for library in prepared.plugin_libraries),

@@ -10,7 +10,7 @@ from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.placeholders import names_nothing, without_placeholders
 from trtnorm_cli.onnx_model.shapes import model_inputs
-from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 
 
 @pytest.mark.parametrize("name", ["", "?", "*", " ? ", "-1", "None", "none", "unk", "unk__616", "Unknown", "__"])
@@ -66,7 +66,7 @@ def test_unknown_sizes_differ_in_the_engine(classifier, text, capsys):
 
 def test_a_word_for_unknown_that_the_file_has_stands_for_all_its_dimensions(classifier):
     Path("cfg.yaml").write_text('dims: {"?": 48, "x[0]": {min: 1, opt: 2, max: 4}}')
-    shapes = prepare(classifier, Path("cfg.yaml")).fitted.profiles[0].shapes["x"]
+    shapes = prepare(OpenedModel.of_file(classifier, Path("cfg.yaml"))).fitted.profiles[0].shapes["x"]
     assert shapes == ((1, 3, 48, 48), (2, 3, 48, 48), (4, 3, 48, 48))
 
 

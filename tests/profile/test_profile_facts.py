@@ -10,7 +10,7 @@ import pytest
 
 from tests.models import batchnorm, operators, parse, random, saved
 from trtnorm_cli.cli import run
-from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 
 # The longer filter of a higher rate: two branches whose results have other sizes.
 RATES = """
@@ -33,7 +33,7 @@ def rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def rewritten(model: Path, text: str) -> onnx.ModelProto:
     Path("cfg.yaml").write_text(text)
-    return prepare(model, Path("cfg.yaml")).rewrite().model
+    return prepare(OpenedModel.of_file(model, Path("cfg.yaml"))).rewrite().model
 
 
 @pytest.mark.parametrize(("rate", "kernel"), [(16000, 8), (8000, 4)])
@@ -133,7 +133,7 @@ def test_the_source_is_fed_the_fixed_values_where_it_was_raised_to_a_later_opset
     monkeypatch.chdir(tmp_path)
     model = parse("g (float[N, 4, L] x) => (float[N, 4, L] y) { y = Relu(x) }", opset=6)
     Path("cfg.yaml").write_text("dims: {N: 1, L: {min: 2, opt: 4, max: 8}}")
-    meant = prepare(saved(model, Path("m.onnx")), Path("cfg.yaml")).rewrite().meant
+    meant = prepare(OpenedModel.of_file(saved(model, Path("m.onnx")), Path("cfg.yaml"))).rewrite().meant
     assert meant is not None
     assert meant.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
     assert np.array_equal([d.dim_param for d in meant.graph.input[0].type.tensor_type.shape.dim], ["N", "", "L"])

@@ -9,7 +9,7 @@ import pytest
 from tests.models import saved
 from tests.profile.mistakes import MISTAKES, Mistake, repaired
 from trtnorm_cli.errors import ProfileError
-from trtnorm_cli.rewrite.prepare import Prepared, prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.tensorrt.build_request import shapes_and_settings
 from trtnorm_cli.tensorrt.request import BuildResult
 
@@ -20,7 +20,7 @@ def prepared(mistake: Mistake, text: str | None, folder: Path) -> Prepared:
     profile = folder / "cfg.yaml"
     if text is not None:
         profile.write_text(text, encoding="utf-8")
-    return prepare(saved(mistake.model, folder / "model.onnx"), profile if text is not None else None)
+    return prepare(OpenedModel.of_file(saved(mistake.model, folder / "model.onnx"), profile if text is not None else None))
 
 
 @BY_NAME

@@ -18,7 +18,7 @@ from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.rewrite import rewriting
-from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.proof.sampling import draw
 from trtnorm_cli.rewrite.rules import RULES
@@ -55,7 +55,7 @@ def ends_well(model: onnx.ModelProto, path: Path, compares: bool) -> None:
         result.require_all_checks_passed()
         if compares:
             computes_the_same(result.meant or loaded.proto, result.model)
-        prepare(path, None)
+        prepare(OpenedModel.of_file(path))
     except TrtnormError as error:
         if error.exit_code not in (2, 3, 4):
             raise

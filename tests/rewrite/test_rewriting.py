@@ -183,7 +183,7 @@ def test_what_the_source_is_charged_with_is_no_fault_of_the_result(tmp_path):
     bad = parse("g (float[2] x) => (float[2] y) { y = Relu(x, x) }")
     for name, model in (("good", good), ("bad", bad)):
         (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
-    sources = {name: LoadedModel(tmp_path / f"{name}.onnx", model, "") for name, model in (("good", good), ("bad", bad))}
+    sources = {name: LoadedModel(tmp_path / f"{name}.onnx", model) for name, model in (("good", good), ("bad", bad))}
     require_valid(sources["good"], tmp_path / "good.onnx")
     require_valid(sources["bad"], tmp_path / "bad.onnx")
     with pytest.raises(RewriteError, match="the rewritten model is not valid ONNX, so nothing was written") as caught:

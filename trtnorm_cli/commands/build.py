@@ -92,7 +92,7 @@ def command(
     from trtnorm_cli.report.build import print_summary, print_up_to_date
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
-    from trtnorm_cli.rewrite.prepare import prepare_opened
+    from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.target import parse_model
     from trtnorm_cli.tensorrt.backend import require_backend
     from trtnorm_cli.tensorrt.up_to_date import ANY_COMPARISON, COMPLETE_COMPARISON, NO_COMPARISON, earlier_manifest
@@ -104,7 +104,7 @@ def command(
     engine = output or Path(f"{target.stem}.engine")
     export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
     with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress) as opened:
-        prepared = prepare_opened(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
+        prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         print_proof(prepared.proof, verbosity)
         wanted = NO_COMPARISON if no_compare else COMPLETE_COMPARISON if require_compare else ANY_COMPARISON
         earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, wanted, seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +57,15 @@ def command(
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.report.profile import print_proof_notes
     from trtnorm_cli.report.rewrite import print_rewriting, rewriting_json
-    from trtnorm_cli.rewrite.prepare import rewrite_opened
+    from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.target import parse_model
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")
     with opened_model(parse_model(model), profile, ExportOptions(weights=weights, **exporting)) as opened:
-        loaded, rewriting = rewrite_opened(opened, snap, partial(print_proof_notes, verbosity=verbosity))
+        prepared = prepare(opened, snap, needs_sizes=False)
+        print_proof_notes(prepared.proof, verbosity)
+        loaded, rewriting = prepared.loaded, prepared.rewrite()
         written = []
         if output is not None and not dry_run:
             written = pipeline.rewrite_to(rewriting, loaded, output, profile, opened.source)

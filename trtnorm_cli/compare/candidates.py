@@ -11,11 +11,15 @@ from trtnorm_cli.compare.participants import (
     NetworkParticipant,
     OnnxParticipant,
     engine_participant,
+    loaded_network,
+    loaded_participant,
     network_participant,
     onnx_participant,
 )
 from trtnorm_cli.compare.result import CandidateReport
 from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.profile.prove import Proof
 from trtnorm_cli.target import NETWORK_PREFIX, Target
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
@@ -25,12 +29,14 @@ class Session:
     """The participants of a comparison.
 
     ``refused`` are reports on candidates that TensorRT refuses. ``changes`` are those of the rewriting, if there is one.
+    ``proof`` is that of the build profile's sizes in the reference, where it was made before.
     """
 
     reference: OnnxParticipant
     candidates: Sequence[Candidate]
     refused: Sequence[CandidateReport] = ()
     changes: Sequence[Mapping[str, object]] = ()
+    proof: Proof | None = None
 
 
 @dataclass
@@ -55,11 +61,12 @@ class Candidates:
 
     def add_rewriting(self, fixed: Path, label: str, with_model: bool = True) -> None:
         """Add the TensorRT network of a rewritten model and, ``with_model``, the rewritten model itself."""
+        loaded = load_model(fixed)
         if with_model:
-            self.accepted.append(replace(onnx_participant(fixed, label), shares_tensors=True))
+            self.accepted.append(replace(loaded_participant(loaded, label), shares_tensors=True))
         network_label = f"{NETWORK_PREFIX}{label}"
         try:
-            network = network_participant(fixed, self.scratch, self.backend, network_label, self.memory_bytes)
+            network = loaded_network(loaded, self.scratch, self.backend, network_label, self.memory_bytes)
             self.accepted.append(replace(network, shares_tensors=True))
         except BuilderFailure as error:
             self.refused.append(_refused(network_label, NetworkParticipant.kind, error))

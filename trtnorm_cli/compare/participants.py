@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
@@ -90,20 +90,30 @@ Candidate = OnnxParticipant | EngineParticipant
 
 def onnx_participant(path: Path, label: str | None = None) -> OnnxParticipant:
     """An ONNX file, read and validated."""
-    loaded = load_model(path)
-    return OnnxParticipant(label or str(path), loaded.proto, path, loaded.warnings)
+    return loaded_participant(load_model(path), label)
+
+
+def loaded_participant(loaded: LoadedModel, label: str | None = None) -> OnnxParticipant:
+    """An ONNX file that was read before."""
+    return OnnxParticipant(label or str(loaded.path), loaded.proto, loaded.path, loaded.warnings)
 
 
 def network_participant(
     path: Path, scratch: Path, backend: str | None, label: str | None = None, memory_bytes: int | None = None
 ) -> NetworkParticipant:
-    """TensorRT's network of ``path``, translated back to ONNX in ``scratch``.
+    """TensorRT's network of ``path``; raises as ``loaded_network`` does."""
+    return loaded_network(load_model(path), scratch, backend, label, memory_bytes)
+
+
+def loaded_network(
+    loaded: LoadedModel, scratch: Path, backend: str | None, label: str | None = None, memory_bytes: int | None = None
+) -> NetworkParticipant:
+    """TensorRT's network of a model that was read before, translated back to ONNX in ``scratch``.
 
     Raises ``TensorRTRefusal`` when the parser refuses the model or a layer has no translation.
     """
-    loaded = load_model(path)
     number = len(list(scratch.iterdir()))
-    target, parsed, notes = scratch / f"network-{number}.onnx", path, []
+    target, parsed, notes = scratch / f"network-{number}.onnx", loaded.path, []
     if has_definitions(loaded.proto):
         parsed = scratch / f"definition-{number}.onnx"
         save_model(by_definition(loaded.proto), parsed, loaded.folder)
@@ -111,7 +121,7 @@ def network_participant(
     translation = network_of(parsed, target, backend, memory_bytes=memory_bytes)
     proto = onnx.load(str(target), load_external_data=False)
     notes += getattr(translation, "notes", ())
-    return NetworkParticipant(label or f"{NETWORK_PREFIX}{path}", proto, target, tuple(notes))
+    return NetworkParticipant(label or f"{NETWORK_PREFIX}{loaded.path}", proto, target, tuple(notes))
 
 
 def engine_participant(path: Path) -> EngineParticipant:

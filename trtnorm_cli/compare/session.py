@@ -12,15 +12,14 @@ from pathlib import Path
 from trtnorm_cli.compare.blame_report import report_blame
 from trtnorm_cli.compare.candidates import Candidates, Session
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
+from trtnorm_cli.compare.participants import NetworkParticipant, OnnxParticipant, loaded_participant, onnx_participant
 from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import further_trials, trials_of
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
-from trtnorm_cli.rewrite.prepare import Prepared, rewrite_alone
+from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.target import Target
 
@@ -41,28 +40,30 @@ def run_session(reference: Target, candidates: Sequence[Target], profile_path: P
     if candidates and settings.weights is not None:
         hint = "leave out either the candidates or --weights, which are for the rewriting that stands in their place"
         raise UsageProblem("--weights are given, and nothing is rewritten", hint=hint)
-    profile = None if profile_path is None else load_profile(profile_path)
+    opened = OpenedModel.of_file(reference.path, profile_path, settings.weights)
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         found = Candidates(Path(name), settings.backend, settings.options.memory_bytes)
-        first = found.file_participant(reference)
         if not candidates:
-            return judge_session(_rewriting_session(first, reference, profile_path, found, settings), profile, settings)
+            return judge_session(_rewriting_session(reference, opened, found, settings), opened.profile, settings)
+        first = found.file_participant(reference)
         for target in candidates:
             found.add_candidate(target)
-        return judge_session(Session(first, found.accepted, found.refused), profile, settings)
+        return judge_session(Session(first, found.accepted, found.refused), opened.profile, settings)
 
 
-def _rewriting_session(
-    source: OnnxParticipant, target: Target, profile_path: Path | None, found: Candidates, settings: Settings
-) -> Session:
+def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, settings: Settings) -> Session:
     """The model with its rewriting, and the TensorRT network of that."""
-    _, rewriting = rewrite_alone(target.path, profile_path, settings.weights, settings.snap)
+    network = found.file_participant(target) if target.kind == NetworkParticipant.kind else None
+    prepared = prepare(opened, settings.snap, needs_sizes=False)
+    rewriting = prepared.rewrite()
     rewriting.require_all_checks_passed()
     fixed = found.scratch / "rewritten.onnx"
-    meant = _as_meant(source, rewriting, found.scratch)
+    reference = network or loaded_participant(prepared.original)
+    meant = _as_meant(reference, rewriting, found.scratch)
     save_model(rewriting.model, fixed, rewriting.folder)
     found.add_rewriting(fixed, f"rewriting of {target.path}")
-    return Session(meant, found.accepted, found.refused, _changes(rewriting))
+    proof = prepared.proof if network is None and meant is reference else None
+    return Session(meant, found.accepted, found.refused, _changes(rewriting), proof)
 
 
 def compare_rewriting(
@@ -74,7 +75,7 @@ def compare_rewriting(
     be read otherwise, the model as it was read stands for it. Runs are bounded in time and memory; the result names what was
     left out.
     """
-    source = onnx_participant(prepared.loaded.path, prepared.loaded.path.name)
+    source = loaded_participant(prepared.original, prepared.original.path.name)
     meant = _as_meant(source, rewriting, scratch)
     found = Candidates(scratch, backend, memory_bytes)
     found.add_rewriting(fixed, "rewriting", with_model=bool(rewriting.changes))
@@ -84,7 +85,8 @@ def compare_rewriting(
         float64_trials=1,
         memory_bytes=memory_bytes or _free_memory(),
     )
-    session = Session(meant, found.accepted, found.refused, _changes(rewriting))
+    proof = prepared.proof if meant is source else None
+    session = Session(meant, found.accepted, found.refused, _changes(rewriting), proof)
     return judge_session(session, prepared.profile, Settings(options, seed=seed, in_between=0))
 
 
@@ -100,10 +102,10 @@ def _free_memory() -> int:
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
-    drawn = trials_of(session.reference, profile, settings)
+    drawn = trials_of(session.reference, profile, settings, session.proof)
 
     def further() -> Iterator[Trial]:
-        return further_trials(session.reference, profile, settings)
+        return further_trials(session.reference, profile, settings, drawn.proof)
 
     options = with_tolerances(settings, profile)
     comparison = compare(session.reference, session.candidates, drawn.trials, options, further())

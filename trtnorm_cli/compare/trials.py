@@ -19,7 +19,7 @@ from trtnorm_cli.profile.facts import as_profiled
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.model_input import inputs_of
-from trtnorm_cli.profile.prove import prove
+from trtnorm_cli.profile.prove import Proof, prove
 
 # Seeds of further data, tried where nothing can be said on the first.
 _FURTHER_SEEDS = (1001, 1002)
@@ -27,15 +27,21 @@ _FURTHER_SEEDS = (1001, 1002)
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials, notes on the profile's sizes and on the data, and the source of each input's values."""
+    """The trials, notes on the profile's sizes and on the data, and the source of each input's values.
+
+    ``proof`` is that of the sizes at which inputs were drawn.
+    """
 
     trials: list[Trial]
     notes: Sequence[str] = ()
     inputs: dict[str, str] = field(default_factory=dict)
+    proof: Proof | None = None
 
 
-def trials_of(described: OnnxParticipant, profile: BuildProfile | None, settings: Settings) -> Trials:
-    """The trials for models with the inputs of ``described``."""
+def trials_of(
+    described: OnnxParticipant, profile: BuildProfile | None, settings: Settings, proof: Proof | None = None
+) -> Trials:
+    """The trials for models with the inputs of ``described``; ``proof`` is that of the sizes in it, where there is one."""
     inputs = described.inputs()
     if settings.data is not None:
         sets = read_data(settings.data, inputs)
@@ -43,20 +49,22 @@ def trials_of(described: OnnxParticipant, profile: BuildProfile | None, settings
         return Trials([Trial(f"{settings.data.name}[{index}]", feeds) for index, feeds in enumerate(sets)], (), brought)
     model = as_profiled(described.model, profile)
     dims, inputs = inputs_of(model), model_inputs(model)
-    proof = prove(model, dims, profile, fit(profile, dims), settings.snap)
+    proof = proof or prove(model, dims, profile, fit(profile, dims), settings.snap)
     points = shape_points(proof, inputs, settings.in_between, np.random.default_rng(settings.seed))
     ranges = InputRanges(model, proof.tensors)
     feeds, chosen, notes = fitting_feeds(ranges, points, {} if profile is None else profile.data, settings.seed)
     trials = [Trial(point.label, fed, point.optional) for point, fed in zip(points, feeds, strict=True)]
-    return Trials(trials, (*proof.notes, *notes), chosen)
+    return Trials(trials, (*proof.notes, *notes), chosen, proof)
 
 
-def further_trials(described: OnnxParticipant, profile: BuildProfile | None, settings: Settings) -> Iterator[Trial]:
+def further_trials(
+    described: OnnxParticipant, profile: BuildProfile | None, settings: Settings, proof: Proof | None = None
+) -> Iterator[Trial]:
     """The corners of the optimization profiles with other data, drawn when they are asked for.
 
     The user's own inputs have no other data.
     """
     for seed in _FURTHER_SEEDS if settings.data is None else ():
-        drawn = trials_of(described, profile, replace(settings, seed=settings.seed + seed, in_between=0))
+        drawn = trials_of(described, profile, replace(settings, seed=settings.seed + seed, in_between=0), proof)
         for trial in sorted(drawn.trials, key=lambda trial: trial.elements):
             yield replace(trial, label=f"{trial.label}, seed {settings.seed + seed}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trtnorm_cli.compare.candidates import Candidates
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.participants import OnnxParticipant, Recorded, onnx_participant
+from trtnorm_cli.compare.participants import OnnxParticipant, Recorded, loaded_participant
 from trtnorm_cli.compare.result import Comparison, Trial
 from trtnorm_cli.compare.session import with_tolerances
 from trtnorm_cli.compare.settings import Settings
@@ -24,7 +24,7 @@ from trtnorm_cli.export.verify import module_participant, read_trials
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
-from trtnorm_cli.rewrite.prepare import rewrite_opened
+from trtnorm_cli.rewrite.prepare import prepare
 from trtnorm_cli.target import Target, require_torch
 
 
@@ -36,7 +36,6 @@ def run_module_session(
     Raises the errors of exporting, reading, fitting and pairing; ``ModelError`` when the module runs on none of the inputs.
     """
     require_torch()
-    profile = None if profile_path is None else load_profile(profile_path)
     options = ExportOptions(seed=settings.seed, backend=settings.backend, verify=False, weights=settings.weights)
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         scratch = Path(name)
@@ -44,11 +43,12 @@ def run_module_session(
         if candidates:
             for target in candidates:
                 found.add_candidate(target)
-            return _judged(reference, found, profile, settings)
+            return _judged(reference, found, None if profile_path is None else load_profile(profile_path), settings)
         with opened_model(reference, profile_path, options) as opened:
-            _, rewriting = rewrite_opened(opened, settings.snap)
+            prepared = prepare(opened, settings.snap, needs_sizes=False)
+            rewriting = prepared.rewrite()
             rewriting.require_all_checks_passed()
-            found.accepted.append(onnx_participant(opened.path, f"export of {reference.text}"))
+            found.accepted.append(loaded_participant(prepared.original, f"export of {reference.text}"))
             fixed = scratch / "rewritten.onnx"
             save_model(rewriting.model, fixed, rewriting.folder)
             found.add_rewriting(fixed, f"rewriting of {reference.text}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -39,7 +40,6 @@ class LoadedModel:
 
     path: Path
     proto: onnx.ModelProto
-    sha256: str
     warnings: tuple[str, ...] = ()
     data_files: tuple[Path, ...] = ()
     runs_unmended: bool = True
@@ -47,6 +47,11 @@ class LoadedModel:
     @property
     def folder(self) -> Path:
         return self.path.parent
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the file and its external files, as they are when it is first asked for."""
+        return sha256_of([self.path, *self.data_files])
 
 
 def load_model(path: Path) -> LoadedModel:
@@ -63,7 +68,7 @@ def load_model(path: Path) -> LoadedModel:
     files = _require_external_data(path, proto)
     warnings = (*mended.notes, *_check(path, proto, is_mended=bool(mended.notes)))
     _require_whole_tensors(path, proto)
-    return LoadedModel(path, proto, sha256_of([path, *files]), warnings, tuple(files), mended.runs_unmended)
+    return LoadedModel(path, proto, warnings, tuple(files), mended.runs_unmended)
 
 
 def _read(path: Path) -> bytes:

@@ -23,25 +23,54 @@ from trtnorm_cli.profile.plugins import library_paths
 from trtnorm_cli.profile.prove import Proof, prove
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.profile.start import start_for
-from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession, rewrite
+from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.rewrite.rules import RULES
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """An ONNX file and the build profile that fits it. ``manifest`` says how it was exported, None where it was not.
+
+    ``source`` is the file that the user named, ``None`` for a Python module; ``weights`` those that are still to be used.
+    """
+
+    path: Path
+    profile: BuildProfile | None
+    source: Path | None
+    weights: Path | None
+    manifest: dict[str, Any] | None = None
+
+    @staticmethod
+    def of_file(path: Path, profile: Path | None = None, weights: Path | None = None) -> OpenedModel:
+        """An ONNX file of the user's, with the build profile that stands in the file ``profile``."""
+        return OpenedModel(path, None if profile is None else load_profile(profile), path, weights)
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A model that was read, with the build profile that goes with it.
 
-    ``loaded`` is the model of the file as the profile reads it (``as_profiled``).
+    ``original`` is the model of the file, ``sha256`` its digest when it was read, and ``loaded`` is how the profile reads it
+    (``as_profiled``). ``proof`` is None where
+    neither a profile gives sizes nor anybody needs them. Of a PyTorch model ``export`` says how it was exported, and
+    ``source`` is the file that it came from.
     """
 
+    original: LoadedModel
     loaded: LoadedModel
+    sha256: str
     profile: BuildProfile | None
-    fitted: FittedProfiles
+    proof: Proof | None
     checkpoint: Checkpoint | None = None
-    proof: Proof | None = None
-    # Of a PyTorch model: how it was exported, and the file that it came from.
     export: dict[str, Any] | None = None
     source: Path | None = None
+
+    @property
+    def fitted(self) -> FittedProfiles:
+        """The input shapes of every optimization profile."""
+        if self.proof is None:
+            raise ValueError("the model was prepared without sizes")
+        return self.proof.fitted
 
     @property
     def profile_path(self) -> Path | None:
@@ -76,9 +105,10 @@ class Prepared:
 
         Raises ``ProfileError`` when the profile says how to read a node that the model does not have.
         """
-        settings = replace(
-            rewrite_settings(self.profile, self.checkpoint), corners=self._corners(), fixed=fixed_inputs(self.fitted)
-        )
+        settings = rewrite_settings(self.profile, self.checkpoint)
+        if self.proof is None:
+            return RewritingSession(self.loaded, None, settings)
+        settings = replace(settings, corners=self._corners(), fixed=fixed_inputs(self.fitted))
         session = RewritingSession(self.loaded, self.proof_shapes(), settings)
         if self.profile is not None:
             operators = {norm.label: norm.operator for norm in normalizations(session.cleaning.model)}
@@ -102,77 +132,38 @@ def rewrite_settings(profile: BuildProfile | None, checkpoint: Checkpoint | None
     )
 
 
-def prepare(model: Path, profile_path: Path | None, weights: Path | None = None, snap: bool = False) -> Prepared:
-    """Read the model, its profile and further weights, check every name in the profile, and fit one to the other.
-
-    Every size of the profile is proved to fit the model; with ``snap`` those that do not are moved to ones that do.
-    """
-    profile = None if profile_path is None else load_profile(profile_path)
-    return _prepared(load_model(model), profile, weights, snap)
-
-
-def prepare_opened(
-    opened: OpenedModel, snap: bool = False, on_loaded: Callable[[LoadedModel], None] = lambda loaded: None
-) -> Prepared:
-    """As ``prepare``, for a model that may have been exported a moment ago and the build profile that goes with it.
-
-    ``on_loaded`` is shown the model before any work is spent on it, and may refuse it.
-    """
-    loaded = load_model(opened.path)
-    on_loaded(loaded)
-    prepared = _prepared(loaded, opened.profile, opened.weights, snap)
-    return replace(prepared, export=opened.manifest, source=opened.source)
-
-
-def _prepared(loaded: LoadedModel, profile: BuildProfile | None, weights: Path | None, snap: bool) -> Prepared:
-    if profile is not None:
-        outputs = [value.name for value in loaded.proto.graph.output]
-        refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
-    checkpoint = None if weights is None else load_checkpoint(weights)
-    loaded = replace(loaded, proto=as_profiled(loaded.proto, profile))
-    inputs = inputs_of(loaded.proto)
-    proof = prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)
-    return Prepared(loaded, proof.profile, proof.fitted, checkpoint, proof)
-
-
-def rewrite_alone(
-    model: Path,
-    profile_path: Path | None,
-    weights: Path | None = None,
+def prepare(
+    opened: OpenedModel,
     snap: bool = False,
-    on_proof: Callable[[Proof | None], None] = lambda proof: None,
-) -> tuple[LoadedModel, Rewriting]:
-    """Read and rewrite a model. Without a profile, the shapes at which changes are proved are chosen.
+    on_loaded: Callable[[LoadedModel], None] = lambda loaded: None,
+    needs_sizes: bool = True,
+) -> Prepared:
+    """Read the model and further weights, check every name in the profile, and fit one to the other.
 
-    ``on_proof`` is told what the proof of the profile found, before the rewriting begins.
+    Every size of the profile is proved to fit the model; with ``snap`` those that do not are moved to ones that do. Only a
+    build needs sizes where there is no profile. ``on_loaded`` is shown the model before any work is spent on it, and may
+    refuse it.
     """
-    profile = None if profile_path is None else load_profile(profile_path)
-    return rewrite_opened(OpenedModel(model, profile, model, weights), snap, on_proof)
+    original, profile = load_model(opened.path), opened.profile
+    on_loaded(original)
+    if profile is not None:
+        outputs = [value.name for value in original.proto.graph.output]
+        refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
+    checkpoint = None if opened.weights is None else load_checkpoint(opened.weights)
+    loaded = replace(original, proto=as_profiled(original.proto, profile))
+    proof = _proof(loaded, profile, snap) if needs_sizes or profile is not None else None
+    return Prepared(
+        original=original,
+        loaded=loaded,
+        sha256=loaded.sha256,
+        profile=None if proof is None else proof.profile,
+        proof=proof,
+        checkpoint=checkpoint,
+        export=opened.manifest,
+        source=opened.source,
+    )
 
 
-def rewrite_opened(
-    opened: OpenedModel, snap: bool = False, on_proof: Callable[[Proof | None], None] = lambda proof: None
-) -> tuple[LoadedModel, Rewriting]:
-    """As ``rewrite_alone``, for a model that may have been exported a moment ago."""
-    model, weights = opened.path, opened.weights
-    if opened.profile is not None:
-        prepared = prepare_opened(opened, snap)
-        on_proof(prepared.proof)
-        return prepared.loaded, prepared.rewrite()
-    loaded = load_model(model)
-    checkpoint = None if weights is None else load_checkpoint(weights)
-    return loaded, rewrite(loaded, settings=rewrite_settings(None, checkpoint))
-
-
-@dataclass(frozen=True)
-class OpenedModel:
-    """An ONNX file and the build profile that fits it. ``manifest`` says how it was exported, None where it was not.
-
-    ``source`` is the file that the user named, ``None`` for a Python module; ``weights`` those that are still to be used.
-    """
-
-    path: Path
-    profile: BuildProfile | None
-    source: Path | None
-    weights: Path | None
-    manifest: dict[str, Any] | None = None
+def _proof(loaded: LoadedModel, profile: BuildProfile | None, snap: bool) -> Proof:
+    inputs = inputs_of(loaded.proto)
+    return prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)

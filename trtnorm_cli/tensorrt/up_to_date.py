@@ -33,7 +33,7 @@ def origins(prepared: Prepared) -> dict[str, Any]:
     meaning = [None if profile is None else profile.model_dump(mode="json"), prepared.fitted.to_json()]
     return {
         "file": prepared.loaded.path.name,
-        "model": prepared.loaded.sha256,
+        "model": prepared.sha256,
         "weights": None if checkpoint is None else sha256_of(checkpoint.files),
         "plugins": [sha256_of([Path(library)]) for library in prepared.plugin_libraries],
         "profile": hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest(),
