@@ -1,14 +1,19 @@
-"""Which tests run where: slow ones on demand, and those that need an extra or a GPU where there is one."""
+"""Which tests run where, and how long: slow ones on demand, and those that need an extra or a GPU where there is one."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
 import os
+import resource
+import signal
+from collections.abc import Iterator
 
 import pytest
 
 EXTRAS = {"rtx": "tensorrt_rtx", "torch": "torch"}
+# Ten seconds on two cores, in processor time: what else a machine does makes a test wait, not compute.
+_QUICK_S = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what runs in the background with interrupts ignored, and so would be every program that a test starts.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = [extra for extra, module in EXTRAS.items() if not _has(module)]
     if missing and config.getoption("--extras-required"):
         raise pytest.UsageError(f"not installed: pip install -e '.[{','.join(missing)}]'")
@@ -41,6 +49,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in reasons.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that takes long and is not marked so; of its processes, those count that have ended."""
+    before = _processor_seconds()
+    yield
+    used = _processor_seconds() - before
+    if used > _QUICK_S and not item.get_closest_marker("slow"):
+        pytest.fail(f"took {used:.0f} s of processor time: make it cheaper, or mark it slow", pytrace=False)
+
+
+def _processor_seconds() -> float:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def _has(module: str) -> bool:

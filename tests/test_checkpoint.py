@@ -127,10 +127,10 @@ def test_weights_of_a_module_and_those_beside_a_file_are_read_alike(tmp_path, wr
     assert state.notes == checkpoint.notes
     names = [name for names in ({*VALUES}, {f"net.{name}" for name in VALUES}) for name in names]
     for_module, _ = without_prefixes(state.tensors, names)
-    for name in names:
-        assert (name in for_module) == (checkpoint.size(name) is not None)
-        if name in for_module:
-            assert torch.equal(for_module[name], torch.from_numpy(checkpoint.values(name)))
+    assert for_module
+    assert set(for_module) == {name for name in names if checkpoint.size(name) is not None}
+    for name, value in for_module.items():
+        assert torch.equal(value, torch.from_numpy(checkpoint.values(name)))
 
 
 @pytest.mark.torch

@@ -250,8 +250,8 @@ def test_inspecting_an_engine(engine, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["manifest"] == manifest_of(path)
     assert found["engine_matches_manifest"] is True
-    if not found["inspector"]["available"]:
-        assert "an engine can only be loaded on a machine with an NVIDIA GPU" in found["inspector"]["reason"]
+    no_gpu = "an engine can only be loaded on a machine with an NVIDIA GPU" in (found["inspector"].get("reason") or "")
+    assert found["inspector"]["available"] != no_gpu
 
 
 @rtx
@@ -270,9 +270,15 @@ def test_a_manifest_that_lacks_something_is_no_defect(engine, work, capsys, monk
     monkeypatch.setattr("trtnorm_cli.tensorrt.engine_file._inspector", lambda *_: {"available": False, "reason": "not asked"})
     (work / "old.engine").write_bytes(engine[0].read_bytes())
     whole = manifest_of(engine[0])
+    codes = {}
     for key in whole:
         (work / "old.engine.json").write_text(json.dumps({k: v for k, v in whole.items() if k != key}))
-        assert run(["inspect", "old.engine"]) in (0, 3), f"{key}: {capsys.readouterr().err}"
+        codes[key] = run(["inspect", "old.engine"])
+    assert set(codes.values()) == {0, 3}, codes
+    assert {key for key, code in codes.items() if code == 3} == {
+        "format", "versions", "source", "engine", "optimization_profiles", "cleaning", "normalizations", "changes", "network",
+        "warnings", "optimize", "seconds",
+    }  # fmt: skip
 
 
 @rtx
@@ -524,13 +530,18 @@ def test_an_interrupt_leaves_nothing_behind(work, where):
     assert left_in_temp(work) == []
 
 
+def deep(work: Path) -> None:
+    """``deep.onnx``, which takes TensorRT seconds."""
+    operators = [("Relu", "Sigmoid", "Tanh", "Abs")[n % 4] for n in range(600)]
+    body = " ".join(f"t{n + 1} = {operator}(t{n})" for n, operator in enumerate(operators))
+    saved(parse(f"g (float[2, 4] t0) => (float[2, 4] t600) {{ {body} }}"), work / "deep.onnx")
+
+
 @rtx
 @pytest.mark.parametrize("stage", ["rewriting and checking", "building the engine", "comparing"])
 def test_an_interrupt_ends_it_within_a_second(work, stage):
     """Also while TensorRT, which does not look for signals, is at work."""
-    operators = [("Relu", "Sigmoid", "Tanh", "Abs")[n % 4] for n in range(600)]
-    body = " ".join(f"t{n + 1} = {operator}(t{n})" for n, operator in enumerate(operators))
-    saved(parse(f"g (float[2, 4] t0) => (float[2, 4] t600) {{ {body} }}"), work / "deep.onnx")
+    deep(work)
     before = sorted(p.name for p in work.iterdir())
     process = subprocess.Popen(
         [sys.executable, "-m", "trtnorm_cli", "build", "deep.onnx"], env=environment(TMPDIR=str(work.parent / "temp")),
@@ -551,23 +562,25 @@ def test_an_interrupt_ends_it_within_a_second(work, stage):
 
 @rtx
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.3, 0.6, 0.9, 1.2, 1.5, 2.0])
+@pytest.mark.parametrize("delay", [0.0, 0.2, 0.4, 0.6, 0.9, 1.2])
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_ending_it_at_any_time_leaves_nothing_behind(work, delay, end):
+    """``delay`` after it has begun to say what it does; it has much more to do than that takes."""
+    deep(work)
     before = sorted(p.name for p in work.iterdir())
     process = subprocess.Popen(
-        [sys.executable, "-m", "trtnorm_cli", "build", "good.onnx", "--profile", "cfg.yaml"],
-        env=environment(TMPDIR=str(work.parent / "temp")), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-        start_new_session=True,
+        [sys.executable, "-m", "trtnorm_cli", "build", "deep.onnx"], env=environment(TMPDIR=str(work.parent / "temp")),
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
     )  # fmt: skip
+    assert process.stderr is not None
+    assert any(line.startswith("trtnorm: ") for line in process.stderr)
     time.sleep(delay)
     start = time.monotonic()
     # A terminal sends Ctrl-C to the whole group; a service manager asks the process alone.
     (os.killpg if end == signal.SIGINT else os.kill)(process.pid, end)
     _, shown = process.communicate(timeout=30)
     assert time.monotonic() - start < 3
-    assert process.returncode in (0, 130, -signal.SIGTERM), shown  # SIGTERM may come before Python is up
-    if process.returncode == 130:
-        assert "Traceback" not in shown
-        assert sorted(p.name for p in work.iterdir()) == before
+    assert process.returncode == 130, shown
+    assert "Traceback" not in shown
+    assert sorted(p.name for p in work.iterdir()) == before
     assert left_in_temp(work) == []

@@ -82,11 +82,12 @@ class TestResnet18:
     def test_no_batchnorm_is_trivial(self, resnet18):
         model = onnx.load(resnet18[0] / "resnet18.onnx")
         weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-        for node in model.graph.node:
-            if node.op_type == "BatchNormalization":
-                for name, neutral in zip(node.input[1:], (1, 0, 0, 1), strict=True):
-                    assert np.std(weights[name]) > 0.01, name
-                    assert np.all(weights[name] != neutral), name
+        norms = [node for node in model.graph.node if node.op_type == "BatchNormalization"]
+        parameters = [pair for node in norms for pair in zip(node.input[1:], (1, 0, 0, 1), strict=True)]
+        assert len(parameters) == 20 * 4
+        for name, neutral in parameters:
+            assert np.std(weights[name]) > 0.01, name
+            assert np.all(weights[name] != neutral), name
 
     def test_the_export_names_no_path_of_this_machine(self, resnet18):
         content = (resnet18[0] / "resnet18.onnx").read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -104,9 +105,13 @@ def test_an_engine_that_runs_elsewhere_needs_native_layers(key: str, setting: st
     assert error.hint == f"use {key}: native, or leave out {name}"
 
 
-def test_settings_that_ask_for_no_such_engine() -> None:
-    parse_profile("builder: {version_compatible: false, hardware_compatibility: none}\ninstance_norm: plugin")
-    parse_profile("builder: {version_compatible: true}\ninstance_norm: native")
+@pytest.mark.parametrize(
+    ("builder", "wanted"),
+    [("{version_compatible: false, hardware_compatibility: none}", "plugin"), ("{version_compatible: true}", "native")],
+)
+def test_settings_that_ask_for_no_such_engine(builder: str, wanted: str) -> None:
+    profile = parse_profile(f"builder: {builder}\ninstance_norm: {wanted}")
+    assert profile.instance_norm.default == wanted
 
 
 def test_a_node_in_the_place_of_a_named_one() -> None:
@@ -115,9 +120,11 @@ def test_a_node_in_the_place_of_a_named_one() -> None:
     assert [choice.of(node) for node in nodes] == ["plugin", "plugin", "native", "native", "native"]
 
 
-def test_a_normalization_in_pieces_has_the_name_of_its_last_node() -> None:
+@pytest.mark.parametrize(("operator", "refused"), [("Add", False), ("Mul", False), ("BatchNormalization", True)])
+def test_a_normalization_in_pieces_has_the_name_of_its_last_node(operator: str, refused: bool) -> None:
     profile = parse_profile("instance_norm:\n  nodes:\n    last: plugin\n", "cfg.yaml")
-    refuse_unknown_names(profile, operators={"last": "Add"})
+    with pytest.raises(ProfileError, match="no InstanceNormalization 'last'") if refused else nullcontext():
+        refuse_unknown_names(profile, operators={"last": operator})
 
 
 def test_names_of_nodes() -> None:

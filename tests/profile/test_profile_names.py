@@ -21,10 +21,30 @@ def test_unknown_outputs_and_rules_are_refused_together() -> None:
     ]
 
 
-def test_known_names_and_unchecked_kinds_pass() -> None:
-    refuse_unknown_names(PROFILE)
-    refuse_unknown_names(PROFILE, outputs=["logit"])
-    refuse_unknown_names(PROFILE, rules=["fold-batchnorm-cnov"])
+@pytest.mark.parametrize(
+    ("known", "refused"),
+    [
+        ({}, []),
+        ({"outputs": ["logit"]}, []),
+        ({"rules": ["fold-batchnorm-cnov"]}, []),
+        ({"outputs": ["logits"]}, ["tolerances.logit"]),
+        ({"rules": ["fold-batchnorm-conv"]}, ["rules.skip[0]"]),
+        ({"outputs": ["logit"], "rules": ["fold-batchnorm-conv"]}, ["rules.skip[0]"]),
+        ({"outputs": ["logits"], "rules": ["fold-batchnorm-cnov"]}, ["tolerances.logit"]),
+    ],
+)
+def test_only_what_is_given_is_held_against_the_model(known: dict[str, list[str]], refused: list[str]) -> None:
+    assert refused_names(**known) == refused
+
+
+def refused_names(**known: list[str]) -> list[str]:
+    """The keys of the profile whose names are refused."""
+    try:
+        refuse_unknown_names(PROFILE, **known)
+    except ProfileError as error:
+        lines = f"{error.where}: {error.summary}".splitlines()
+        return [line.split(": ")[1] for line in lines]
+    return []
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_a_plugin_that_comes_with_tensorrt(tmp_path):
         " spatial_scale=1.0, coordinate_transformation_mode=1> (x, r, b) }"
     )
     outcome = parsed(model, tmp_path)
-    assert outcome.result.ok or outcome.result.stage == "parse", outcome.text
+    assert outcome.result.ok or "Could not create the plugin" in outcome.text, outcome.text
 
 
 def test_unknown_operators_are_looked_up_where_a_library_is_given(tmp_path):

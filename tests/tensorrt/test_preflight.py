@@ -78,10 +78,15 @@ def test_types_inside_branches_count():
     assert types_of(model) == {"FLOAT", "BOOL", "BFLOAT16"}
 
 
-def test_the_backend_is_asked_only_where_it_matters(monkeypatch):
-    monkeypatch.setattr("trtnorm_cli.tensorrt.preflight.ask_facts", lambda name: pytest.fail("asked"))
-    require_settings(None, None, CONV)
-    require_settings(parse_profile("builder: {optimization_level: 3, workspace: 1GiB}"), None, CONV)
+@pytest.mark.parametrize(("settings", "asked"), [
+    (None, []), ("{optimization_level: 3, workspace: 1GiB}", []), ("{tiling: fast}", ["tensorrt-rtx"]),
+    ("{optimization_level: 3, targets: [sm_86]}", ["tensorrt-rtx"]),
+])  # fmt: skip
+def test_the_backend_is_asked_only_where_it_matters(monkeypatch, settings, asked):
+    names = []
+    monkeypatch.setattr("trtnorm_cli.tensorrt.preflight.ask_facts", lambda name: names.append(name) or RTX)
+    require_settings(None if settings is None else parse_profile(f"builder: {settings}"), "tensorrt-rtx", CONV)
+    assert names == asked
 
 
 def test_the_line_is_named(monkeypatch):

@@ -72,8 +72,15 @@ def test_weights_alone(refusing):
 
 
 def test_a_parser_that_has_the_operator_is_believed(monkeypatch):
-    monkeypatch.setattr(quantised_operators, "ask_operators", lambda probes, backend: dict.fromkeys(probes, True))
+    asked = []
+
+    def ask(probes, backend):
+        asked.extend(probes)
+        return dict.fromkeys(probes, True)
+
+    monkeypatch.setattr(quantised_operators, "ask_operators", ask)
     require_known_quantisation(DYNAMIC, None, "m.onnx")
+    assert asked == ["MatMulInteger"]
 
 
 def test_without_an_answer_the_build_itself_will_tell():

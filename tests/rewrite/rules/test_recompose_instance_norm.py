@@ -118,9 +118,7 @@ def test_the_adaptive_part_stays_behind(rewrite):
         " s = Sqrt(e) z = Div(c, s) w = Add(gamma, one) k = Mul(z, w) y = Add(k, beta) read = Conv(y, reader) }",
         {"eps": np.float32(1e-5), "one": np.float32(1), "reader": random(4, 4, 1, 1)},
     )
-    assert pieces(rewrite(before, (rule.RULE,)).model) == ["Add", "InstanceNormalization", "Mul", "Add"] or pieces(
-        rewrite(before, (rule.RULE,)).model
-    ) == ["InstanceNormalization", "Add", "Mul", "Add"]
+    assert pieces(rewrite(before, (rule.RULE,)).model) == ["InstanceNormalization", "Add", "Mul", "Add"]
 
 
 def test_the_node_itself_is_left_alone(rewrite):
