@@ -13,10 +13,10 @@ from tests.models import parse, random, saved
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
-from trtnorm_cli.compare.verdict import Measured, judged
+from trtnorm_cli.compare.verdict import FUNCTIONS, Measured, judged
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.float64 import evaluate_float64
-from trtnorm_cli.evaluate.float64.perturbation import Perturbation
+from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.tolerance import Distance, allowed, says_something, share
 
@@ -131,7 +131,7 @@ def measured(got: float, exact: float | None = 1.0, kind: type = np.float32) -> 
 )
 def test_the_bound_follows_the_noise(got, exact, noise, passed):
     """Where rounding alone moves an output by percents, agreement says nothing."""
-    found = judged(measured(got, exact), None, lambda kind: [Distance(noise, noise)] * 4)
+    found = judged(measured(got, exact), None, lambda kind: [] if kind == FUNCTIONS else [Distance(noise, noise)] * 4)
     assert found.passed is passed, found
     assert (found.reason == "") == (passed is True)
 
@@ -141,6 +141,18 @@ def test_a_candidate_of_a_coarser_type_that_cannot_compute_the_model_fails():
     found = judged(m, None, lambda kind: [Distance(0.5, 0.5)] * 4)
     assert found.passed is False
     assert "it needs float64 and computes in float32" in found.reason
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_probability_near_zero_is_held_to_the_absolute_error_of_its_function(tmp_path, seed):
+    """ONNX Runtime's Sigmoid gives 7.63e-6 where 7.51e-6 is right; another spelling is closer."""
+    graph = "g (float[N, 1] x) => (float[N, 1] y) {{ {} }}"
+    plain, spelled = graph.format("y = Sigmoid(x)"), graph.format("n = Neg(x) e = Exp(n) d = Add(e, one) y = Reciprocal(d)")
+    x = -12 + random(1, 1, seed=seed)
+    found = compared(tmp_path, parse(plain), parse(spelled, {"one": np.ones(1, np.float32)}), {"x": x})
+    assert found.state != FAILED, found.candidates[0].verdicts
+    back = compared(tmp_path, parse(spelled, {"one": np.ones(1, np.float32)}), parse(plain), {"x": x})
+    assert back.state != FAILED, back.candidates[0].verdicts
 
 
 def test_larger_trials_wait_for_time_that_is_left(tmp_path):
@@ -170,7 +182,7 @@ def test_noise_grows_with_depth_and_is_seeded():
     def moved(layers: int, seed: int) -> float:
         model = deep(layers=layers)
         truth = evaluate_float64(model, feeds).outputs["y"]
-        other = evaluate_float64(model, feeds, perturbation=Perturbation(EPSILON / 2, seed, arithmetic=True)).outputs["y"]
+        other = evaluate_float64(model, feeds, perturbation=Perturbation(EPSILON / 2, seed, Moves.ARITHMETIC)).outputs["y"]
         return distance(truth, other).relative_l2
 
     assert moved(24, 0) > moved(2, 0) > 1e-8
@@ -181,7 +193,7 @@ def test_whole_numbers_and_constants_that_are_kept_stay():
     model = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Pow(x, e) }", {"e": np.full(4, 2, np.float32)})
     feeds = {"x": random(2, 4)}
     truth = evaluate_float64(model, feeds).outputs["y"]
-    moved = evaluate_float64(model, feeds, perturbation=Perturbation(1e-3, 0, arithmetic=False)).outputs["y"]
+    moved = evaluate_float64(model, feeds, perturbation=Perturbation(1e-3, 0, Moves.CONSTANTS)).outputs["y"]
     assert np.array_equal(truth, moved)
 
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
 from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
-from trtnorm_cli.evaluate.float64.perturbation import Perturbation, digest
+from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation, digest
 from trtnorm_cli.evaluate.float64.raising import raised_array
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
@@ -46,12 +46,17 @@ class NoiseSource:
 
 def constant_noise(source: NoiseSource, inner: InnerTensors, kept: Container[bytes]) -> Noise:
     """Float64 runs whose constants, but for those ``kept``, were rounded otherwise; nothing where they cannot be run."""
-    return _noise(source, inner, lambda seed: Perturbation(source.ulp / 2, seed, arithmetic=False, kept=kept))
+    return _noise(source, inner, lambda seed: Perturbation(source.ulp / 2, seed, Moves.CONSTANTS, kept))
 
 
 def arithmetic_noise(source: NoiseSource) -> Noise:
     """Float64 runs in which everything was rounded, for the outputs alone; nothing where they cannot be run."""
-    return _noise(source, InnerTensors(), lambda seed: Perturbation(source.ulp / 2, seed, arithmetic=True))
+    return _noise(source, InnerTensors(), lambda seed: Perturbation(source.ulp / 2, seed, Moves.ARITHMETIC))
+
+
+def function_noise(source: NoiseSource) -> Noise:
+    """Float64 runs in which functions were approximated, for the outputs alone; nothing where they cannot be run."""
+    return _noise(source, InnerTensors(), lambda seed: Perturbation(source.ulp / 2, seed, Moves.FUNCTIONS))
 
 
 def _noise(source: NoiseSource, inner: InnerTensors, draw: Callable[[int], Perturbation]) -> Noise:

@@ -16,6 +16,7 @@ from trtnorm_cli.compare.calibration import (
     NoiseSource,
     arithmetic_noise,
     constant_noise,
+    function_noise,
     run_noise,
     stored_constants,
 )
@@ -31,7 +32,7 @@ from trtnorm_cli.compare.participants import (
     require_same_types,
 )
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
-from trtnorm_cli.compare.verdict import Measured, NoiseOf, judged
+from trtnorm_cli.compare.verdict import ARITHMETIC, CONSTANTS, FUNCTIONS, Measured, NoiseOf, judged
 from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
@@ -315,7 +316,7 @@ class Comparer:
         if run.float64_s * RUNS > self.options.budget_s:
             self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {run.float64_s * RUNS:.0f} s")
             return
-        noise = self._noise(attempt, "constants", self._ulp(attempt.candidate)).inner
+        noise = self._noise(attempt, CONSTANTS, self._ulp(attempt.candidate)).inner
         worst = first_difference(found, names, noise) if noise else None
         if worst is not None and (report.inner is None or worst.share > report.inner.share):
             report.inner = worst
@@ -355,31 +356,44 @@ class Comparer:
         return lambda kind: self._noise(attempt, kind, ulp).outputs.get(name, [])
 
     def _noise(self, attempt: _Attempt, kind: str, ulp: float) -> Noise:
-        """The reference's own noise, measured once a trial; that of its export where the reference is a module."""
+        """The reference's own noise, measured once a trial; that of its export where the reference is a module.
+
+        How functions are approximated is the candidate's: ONNX Runtime's Sigmoid near 0, say, of which no reference that
+        spells it otherwise knows.
+        """
         run = attempt.run
-        of_reference = not isinstance(self.reference, ModuleParticipant)
-        key = (kind if of_reference else f"{kind} of {attempt.candidate.label}", ulp, run.truth is None)
+        of_candidate = kind == FUNCTIONS or isinstance(self.reference, ModuleParticipant)
+        key = (f"{kind} of {attempt.candidate.label}" if of_candidate else kind, ulp, run.truth is None)
         if key not in run.noise:
-            run.noise[key] = self._measured_noise(attempt, kind, ulp)
+            run.noise[key] = (
+                self._candidate_noise(attempt, kind, ulp) if of_candidate else self._reference_noise(run, kind, ulp)
+            )
         return run.noise[key]
 
-    def _measured_noise(self, attempt: _Attempt, kind: str, ulp: float) -> Noise:
-        run, candidate = attempt.run, attempt.candidate
-        if not isinstance(self.reference, ModuleParticipant):
-            model, feeds, truth = self.reference.path, run.trial.feeds, run.truth
-            if truth is None:
-                return run_noise(self.runner, model, feeds, run.native, ulp)
-        elif isinstance(candidate, OnnxParticipant):
-            found = self._float64(candidate, attempt.feeds, run.trial.label)
-            if found is None:
-                return Noise()
-            model, feeds, truth = candidate.path, attempt.feeds, attempt.pairing.back(found.outputs)
-        else:
-            return Noise()
+    def _reference_noise(self, run: _Run, kind: str, ulp: float) -> Noise:
+        assert not isinstance(self.reference, ModuleParticipant)
+        model, feeds = self.reference.path, run.trial.feeds
+        if run.truth is None:
+            return run_noise(self.runner, model, feeds, run.native, ulp)
         if run.float64_s * RUNS > _PATIENCE * self.options.budget_s:
             return Noise()
-        source = NoiseSource(model, feeds, truth, ulp, self.options.budget_s)
-        return arithmetic_noise(source) if kind == "arithmetic" else constant_noise(source, run.inner, self._kept_constants)
+        source = NoiseSource(model, feeds, run.truth, ulp, self.options.budget_s)
+        return arithmetic_noise(source) if kind == ARITHMETIC else constant_noise(source, run.inner, self._kept_constants)
+
+    def _candidate_noise(self, attempt: _Attempt, kind: str, ulp: float) -> Noise:
+        candidate, run = attempt.candidate, attempt.run
+        if not isinstance(candidate, OnnxParticipant) or run.float64_s * RUNS > _PATIENCE * self.options.budget_s:
+            return Noise()
+        found = self._float64(candidate, attempt.feeds, run.trial.label)
+        if found is None:
+            return Noise()
+        source = NoiseSource(candidate.path, attempt.feeds, found.outputs, ulp, self.options.budget_s)
+        if kind == CONSTANTS:
+            noise = constant_noise(source, InnerTensors(), frozenset())
+        else:
+            noise = function_noise(source) if kind == FUNCTIONS else arithmetic_noise(source)
+        ours = {theirs: name for name, theirs in attempt.pairing.outputs.items()}
+        return Noise({ours[name]: distances for name, distances in noise.outputs.items() if name in ours})
 
     @cached_property
     def _kept_constants(self) -> frozenset[bytes]:

@@ -25,7 +25,8 @@ from trtnorm_cli.profile.model import Tolerance
 
 # A number that PyTorch keeps as float64, such as an epsilon, is a float32 attribute in ONNX.
 _ATTRIBUTE_ROUNDING = 2.0**-23
-# Gives the distances of perturbed runs from the truth, for "constants" or "arithmetic"; none where they cannot be had.
+CONSTANTS, ARITHMETIC, FUNCTIONS = "constants", "arithmetic", "functions"
+# Gives the distances of perturbed runs from the truth for one of these kinds; none where they cannot be had.
 NoiseOf = Callable[[str], list[Distance]]
 
 
@@ -99,6 +100,8 @@ def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: Nois
         bound = replace(bound, exact=at_least(bound.exact, _exact_limit(m, noise)))
     if share(native, bound.native) > 1:
         bound = replace(bound, native=at_least(bound.native, _native_limit(m, noise)))
+    if share(native, bound.native) > 1 and (approximated := noise(FUNCTIONS)):
+        bound = replace(bound, native=at_least(bound.native, allowed(approximated)))
     of_exact = 0.0 if exact is None else share(exact, bound.exact)
     of_native = share(native, bound.native)
     reason = _reason(m, native, exact, bound)
@@ -112,7 +115,7 @@ def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: Nois
 
 def _exact_limit(m: Measured, noise: NoiseOf) -> Distance:
     """Constants rounded otherwise; in a model of doubles float64's own rounding is of the same size."""
-    kinds = ["constants"] if m.ulp > epsilon(np.dtype(np.float64)) else ["constants", "arithmetic"]
+    kinds = [CONSTANTS] if m.ulp > epsilon(np.dtype(np.float64)) else [CONSTANTS, ARITHMETIC]
     samples = [noise(kind) for kind in kinds]
     if not all(samples):
         return both(0.0 if m.reference_error is None else m.reference_error.largest)
@@ -121,7 +124,7 @@ def _exact_limit(m: Measured, noise: NoiseOf) -> Distance:
 
 
 def _native_limit(m: Measured, noise: NoiseOf) -> Distance:
-    samples = noise("arithmetic")
+    samples = noise(ARITHMETIC)
     if not samples:
         return both(0.0 if m.reference_error is None else FACTOR * m.reference_error.largest)
     return allowed(samples)

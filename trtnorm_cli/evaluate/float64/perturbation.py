@@ -1,17 +1,19 @@
 """Seeded roundings: what finite precision may do to a model, played through in float64.
 
 Stored constants, and what is computed from constants and sizes alone (a cleaner may store it), move by half a unit in the last
-place, to either side. With ``arithmetic`` inputs and results move as well: a result by half a unit, a sum of n terms by what
+place, to either side. With arithmetic inputs and results move as well: a result by half a unit, a sum of n terms by what
 adding them one after the other costs. With partial sums s₁ … sₙ and errors of half a unit each, that is about
 
     0.2·ε·√n·|y|  for terms of one sign,    0.2·ε·√n·rms(y)  for products of mixed signs,
 
 in standard deviations (a random walk of roundings; Higham, Accuracy and Stability of Numerical Algorithms, §2.8 and §4.2).
+Functions between fixed values, such as Sigmoid, are computed with an absolute error: near 0 nothing of it may be right.
 Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor returns.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import math
 from collections.abc import Container, Mapping, Sequence
@@ -89,7 +91,22 @@ _REDUCTIONS = frozenset(
         "ReduceSumSquare",
     ]
 )
+# Implementations approximate these to half a unit of 1, wherever the value lies.
+_ABSOLUTE = frozenset(
+    (
+        *("BiasGelu", "Celu", "Cos", "Elu", "Erf", "FastGelu", "GRU", "Gelu", "LSTM", "LogSoftmax", "Mish", "QuickGelu", "RNN"),
+        *("Selu", "Sigmoid", "Sin", "Softplus", "Swish", "Tanh"),
+    )
+)
 _NORMALIZATIONS_OF_PLANES = frozenset(("InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization"))
+
+
+class Moves(enum.Enum):
+    """Stored constants; these and all arithmetic; or only functions that implementations approximate."""
+
+    CONSTANTS = enum.auto()
+    ARITHMETIC = enum.auto()
+    FUNCTIONS = enum.auto()
 
 
 class Perturbation:
@@ -98,16 +115,16 @@ class Perturbation:
     Constants whose digest is in ``kept`` stay as they are.
     """
 
-    def __init__(self, half_ulp: float, seed: int, arithmetic: bool, kept: Container[bytes] = frozenset()) -> None:
-        self.half_ulp, self.arithmetic, self._kept = half_ulp, arithmetic, kept
+    def __init__(self, half_ulp: float, seed: int, moves: Moves, kept: Container[bytes] = frozenset()) -> None:
+        self.half_ulp, self.moves, self._kept = half_ulp, moves, kept
         self._rng = np.random.default_rng(seed)
 
     def input(self, value: Any) -> Any:
         """What is fed: it came from somewhere, rounded."""
-        return self._moved(value, np.abs(value)) if self.arithmetic and _is_floating(value) else value
+        return self._moved(value, np.abs(value)) if self.moves is Moves.ARITHMETIC and _is_floating(value) else value
 
     def constant(self, value: Any) -> Any:
-        if not _is_floating(value) or digest(value) in self._kept:
+        if not _is_floating(value) or self.moves is Moves.FUNCTIONS or digest(value) in self._kept:
             return value
         return self._moved(value, np.abs(value))
 
@@ -117,12 +134,14 @@ class Perturbation:
             return value
         if node.op_type == "Constant":
             return self.constant(value)
+        if self.moves is Moves.FUNCTIONS:
+            return self._moved(value, np.ones_like(value)) if node.op_type in _ABSOLUTE else value
         if fixed:
             return value if node.op_type in _EXACT else self._moved(value, np.abs(value))
-        if not self.arithmetic or node.op_type in _EXACT:
+        if self.moves is Moves.CONSTANTS or node.op_type in _EXACT:
             return value
         terms = _summands(node, attributes, inputs, value)
-        size = np.abs(value)
+        size = np.abs(value) + (1.0 if node.op_type in _ABSOLUTE else 0.0)
         if terms > 1:
             size = size + _rms(inputs[0] if node.op_type in _REDUCTIONS else value) / (
                 math.sqrt(terms) if node.op_type in _REDUCTIONS else 1.0
