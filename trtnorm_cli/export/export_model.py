@@ -18,7 +18,7 @@ from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.opset import default_opset
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import learnt_profile
-from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult
+from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult, ProfileText
 from trtnorm_cli.export.verify import verified
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
@@ -78,23 +78,8 @@ def export_model(
     the ONNX model does not compute what the module computes.
     """
     require_torch()
-    known = profile or BuildProfile()
-    request = ExportRequest(
-        "export",
-        asdict(spec),
-        known.model_dump(mode="json", exclude_unset=True),
-        known.positions.source,
-        tuple((list(path), line) for path, line in known.positions.lines.items()),
-        options.exporter,
-        options.opset,
-        default_opset(options.backend),
-        options.seed,
-        verify=options.verify,
-        weights=None if options.weights is None else str(options.weights),
-        strict=options.strict,
-        keep_training=options.keep_training,
-        accepted=options.accepted,
-    )
+    text = None if profile is None else ProfileText.of(profile)
+    request = ExportRequest(spec, options, default_opset(options.backend), text)
     with work_folder("trtnorm-export-") as work:
         result = launch(request, work)
         path = folder / (name or f"{spec.stem}.onnx")

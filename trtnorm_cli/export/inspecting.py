@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.export.export_model import work_folder
 from trtnorm_cli.export.launch import launch
-from trtnorm_cli.export.request import ExportRequest
+from trtnorm_cli.export.options import ExportOptions
+from trtnorm_cli.export.request import InspectRequest
 from trtnorm_cli.target import Target, require_torch
 
 _REMARKS = {
@@ -21,7 +21,7 @@ def inspect_module(spec: Target, weights: Path | None) -> dict[str, Any]:
     """The normalization modules of the model ``spec`` with shapes, types and statistics, as the callable left them,
     and what an export would put right, doubt or refuse."""
     require_torch()
-    request = ExportRequest("inspect", asdict(spec), weights=None if weights is None else str(weights))
+    request = InspectRequest(spec, ExportOptions(weights=weights))
     with work_folder("trtnorm-inspect-") as work:
         result = launch(request, work)
     return {

@@ -11,19 +11,19 @@ from pathlib import Path
 from trtnorm_cli import errors
 from trtnorm_cli.child_process import Ended, module_command, run_child
 from trtnorm_cli.errors import ModelError, TrtnormError
-from trtnorm_cli.export.request import LOG_FILE, ExportRequest, ExportResult, Failure
+from trtnorm_cli.export.request import LOG_FILE, ExportResult, Failure, Request, save_request
 
 WORKER = module_command("trtnorm_cli.export.child.worker")
 _SHOWN, _LONGEST = 8, 300
 
 
-def launch(request: ExportRequest, folder: Path, worker: tuple[str, ...] = WORKER) -> ExportResult:
+def launch(request: Request, folder: Path, worker: tuple[str, ...] = WORKER) -> ExportResult:
     """Run the export process on ``request`` in ``folder`` and return its result.
 
     Raises the error that the process reports, and ``ModelError`` when it died without a result. An interrupt kills it and
     is raised again.
     """
-    request.save(folder)
+    save_request(request, folder)
     ended = run_child([*worker, str(folder)], folder, log=LOG_FILE)
     result = _result(folder)
     if result is None:

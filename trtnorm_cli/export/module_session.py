@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from trtnorm_cli.compare.candidates import Candidates
@@ -19,7 +18,7 @@ from trtnorm_cli.evaluate.tensor_files import write_tensor
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.opening import opened_model
 from trtnorm_cli.export.options import ExportOptions
-from trtnorm_cli.export.request import ExportRequest
+from trtnorm_cli.export.request import RunRequest
 from trtnorm_cli.export.verify import module_participant, read_trials
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.load import load_profile
@@ -82,10 +81,8 @@ def _recorded(module: Target, trials: Sequence[Trial], settings: Settings) -> tu
             trial.label: {key: write_tensor(folder / f"in{i}-{j}", array) for j, (key, array) in enumerate(trial.feeds.items())}
             for i, trial in enumerate(trials)
         }
-        request = ExportRequest(
-            "run", asdict(module), seed=settings.seed, trial_budget_s=settings.options.run_timeout_s,
-            weights=None if settings.weights is None else str(settings.weights), feeds=feeds,
-        )  # fmt: skip
+        options = ExportOptions(seed=settings.seed, weights=settings.weights)
+        request = RunRequest(module, options, feeds, settings.options.run_timeout_s)
         result = launch(request, folder)
         _, recorded = read_trials(folder, result.trials)
     if not recorded:

@@ -1,4 +1,4 @@
-"""What the parent asks of the export process and what it gets back. Both are plain JSON, tensors are files beside it."""
+"""Requests to the export process, and its results. Both are plain JSON, tensors are files beside it."""
 
 from __future__ import annotations
 
@@ -7,47 +7,110 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from trtnorm_cli.child_process import REQUEST_FILE, RESULT_FILE
+from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.profile.load import parse_profile
+from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.target import Target
 
 LOG_FILE = "export.log"
 MODEL_FILE = "exported.onnx"
 
-EXPORTERS = ("auto", "dynamo", "torchscript")
+
+@dataclass(frozen=True)
+class ProfileText:
+    """A build profile as YAML, which parent and child read with the same code. ``source`` is the file's name for messages."""
+
+    text: str
+    source: str | None = None
+
+    @staticmethod
+    def of(profile: BuildProfile) -> ProfileText:
+        """The text that the profile was read from, or one that says the same."""
+        if profile.positions.text is not None:
+            return ProfileText(profile.positions.text, profile.positions.source)
+        values = profile.model_dump(mode="json", exclude_unset=True)
+        return ProfileText(yaml.safe_dump(values, allow_unicode=True, sort_keys=False))
+
+    def parse(self) -> BuildProfile:
+        return parse_profile(self.text, self.source)
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """One model to ``export``, to ``inspect``, or to ``run`` on ``feeds``, as ``task`` says.
+    """Export the model. ``default_opset`` is that of the backend; the options may say another one."""
 
-    ``spec`` holds the fields of a ``Target`` and ``profile`` a ``BuildProfile`` as JSON; ``profile_lines`` are the lines of
-    its key paths in ``profile_file``, for messages. ``feeds`` maps the label of each
-    trial to records of tensor files, by input.
-    """
+    target: Target
+    options: ExportOptions
+    default_opset: int
+    profile: ProfileText | None = None
 
-    task: str
-    spec: dict[str, Any]
-    profile: dict[str, Any] | None = None
-    profile_file: str | None = None
-    profile_lines: tuple[tuple[list[str | int], int], ...] = ()
-    exporter: str = "auto"
-    opset: int | None = None
-    default_opset: int = 0
-    seed: int = 0
-    trial_budget_s: float = 30.0
-    verify: bool = True
-    weights: str | None = None
-    strict: bool = True
-    keep_training: bool = False
-    accepted: tuple[str, ...] = ()
-    feeds: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def save(self, folder: Path) -> None:
-        (folder / REQUEST_FILE).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+    def to_json(self) -> dict[str, Any]:
+        profile = None if self.profile is None else asdict(self.profile)
+        return {**_common_json(self.target, self.options), "default_opset": self.default_opset, "profile": profile}
 
     @staticmethod
-    def load(folder: Path) -> ExportRequest:
-        return ExportRequest(**json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8")))
+    def load(data: dict[str, Any]) -> ExportRequest:
+        profile = None if data["profile"] is None else ProfileText(**data["profile"])
+        return ExportRequest(*_load_common(data), data["default_opset"], profile)
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Run the model on ``feeds``: records of tensor files by label of the trial and by input."""
+
+    target: Target
+    options: ExportOptions
+    feeds: dict[str, dict[str, Any]]
+    budget_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {**_common_json(self.target, self.options), "feeds": self.feeds, "budget_s": self.budget_s}
+
+    @staticmethod
+    def load(data: dict[str, Any]) -> RunRequest:
+        return RunRequest(*_load_common(data), data["feeds"], data["budget_s"])
+
+
+@dataclass(frozen=True)
+class InspectRequest:
+    """List the normalizations of the model."""
+
+    target: Target
+    options: ExportOptions
+
+    def to_json(self) -> dict[str, Any]:
+        return _common_json(self.target, self.options)
+
+    @staticmethod
+    def load(data: dict[str, Any]) -> InspectRequest:
+        return InspectRequest(*_load_common(data))
+
+
+Request = ExportRequest | RunRequest | InspectRequest
+_REQUESTS: dict[str, type[Request]] = {"export": ExportRequest, "run": RunRequest, "inspect": InspectRequest}
+
+
+def _common_json(target: Target, options: ExportOptions) -> dict[str, Any]:
+    return {"target": asdict(target), "options": options.to_json()}
+
+
+def _load_common(data: dict[str, Any]) -> tuple[Target, ExportOptions]:
+    return Target(**data["target"]), ExportOptions.load(data["options"])
+
+
+def save_request(request: Request, folder: Path) -> None:
+    task = next(name for name, kind in _REQUESTS.items() if isinstance(request, kind))
+    text = json.dumps({"task": task, **request.to_json()}, indent=2)
+    (folder / REQUEST_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def load_request(folder: Path) -> Request:
+    data = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
+    return _REQUESTS[data["task"]].load(data)
 
 
 @dataclass(frozen=True)

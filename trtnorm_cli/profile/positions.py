@@ -14,7 +14,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 @dataclass(frozen=True)
 class Positions:
-    """The line (from 1) of every key and list element of one file.
+    """The line (from 1) of every key and list element of one file, and its ``text``.
 
     Two positions are always equal: where a value stood is no part of what it says, so that a profile read from a file
     equals the same profile read back from a manifest.
@@ -22,6 +22,7 @@ class Positions:
 
     source: str | None = field(default=None, compare=False)
     lines: Mapping[KeyPath, int] = field(default_factory=dict, compare=False, repr=False)
+    text: str | None = field(default=None, compare=False, repr=False)
 
     def resolve(self, path: Sequence[str | int]) -> tuple[KeyPath, KeyPath]:
         """Return the part of ``path`` that the file holds, and the parts that it does not.

@@ -74,7 +74,7 @@ def read_tree(text: str, source: str | None) -> Tree:
     except _TooLargeError:
         message = f"the file holds more than {MAX_VALUES} values, counting each alias as what it stands for"
         raise refusal([Problem((), message)], nowhere) from None
-    return Tree(value, Positions(source, reader.lines), tuple(reader.problems), frozenset(reader.unread))
+    return Tree(value, Positions(source, reader.lines, text), tuple(reader.problems), frozenset(reader.unread))
 
 
 class _TooLargeError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from trtnorm_cli.export.child.sizes.guards import Sizes
 from trtnorm_cli.export.child.sizes.solver import Assumption
 from trtnorm_cli.export.request import TrialRecord
 from trtnorm_cli.profile.dims import CORNERS
-from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.profile.model import InputData
 
 # A second copy of the module in float64 is made below this many bytes of parameters.
 _FLOAT64_BYTES = 512 << 20
@@ -101,6 +101,33 @@ def _doubled(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.dtype in _FLOATS else tensor
 
 
+@dataclass(frozen=True)
+class Feeds:
+    """The inputs of trials: drawn as ``data`` says, with the values that were ``given`` where their sizes fit."""
+
+    requested: Requested
+    given: Mapping[str, torch.Tensor]
+    data: Mapping[str, InputData]
+    seed: int
+
+    def at(self, point: Point) -> dict[str, torch.Tensor]:
+        return {
+            name: drawn(name, held.sized(point.sizes), held.dtype, self.given.get(name), self.data.get(name), self.seed)
+            for name, held in self.requested.inputs.items()
+        }
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Runs of the module, and a line for each that was left out."""
+
+    records: tuple[TrialRecord, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    def __add__(self, other: Trials) -> Trials:
+        return Trials(self.records + other.records, self.skipped + other.skipped)
+
+
 @dataclass
 class Evaluation:
     """Runs trials, smallest first, and leaves out those that would take longer than the budget."""
@@ -108,49 +135,43 @@ class Evaluation:
     runner: ModuleRunner
     folder: Path
     budget_s: float
-    skipped: list[str]
     seconds: float = 0.0
 
-    def at_points(
-        self, requested: Requested, where: Sequence[Point], given: Mapping[str, torch.Tensor], profile: BuildProfile, seed: int
-    ) -> Iterator[TrialRecord]:
+    def at_points(self, feeds: Feeds, where: Sequence[Point]) -> Trials:
         """One record for each point whose run fits the budget."""
-        rate, before = 0.0, 1
+        rate, before, trials, requested = 0.0, 1, Trials(), feeds.requested
         # The module ran before, at the sizes of the trace: libraries are loaded, and its first time here is a fair one.
         for point in sorted(where, key=lambda p: _elements(requested, p)):
             elements = _elements(requested, point)
             # Attention and correlation grow with the square; between two points 1.5 is a cautious middle.
             predicted = rate * (elements / before) ** 1.5
             if predicted > self.budget_s:
-                self.skipped.append(f"{point.label}: the module was not run, one run would take about {predicted:.0f} s")
+                trials += Trials(
+                    skipped=(f"{point.label}: the module was not run, one run would take about {predicted:.0f} s",)
+                )
                 continue
-            feeds = {
-                name: drawn(name, held.sized(point.sizes), held.dtype, given.get(name), profile.data.get(name), seed)
-                for name, held in requested.inputs.items()
-            }
-            record = self.one(point.label, feeds, point.optional)
+            trials += self.one(point.label, feeds.at(point), point.optional)
             rate, before = self.seconds, max(elements, 1)
-            if record is not None:
-                yield record
+        return trials
 
-    def one(self, label: str, feeds: Mapping[str, torch.Tensor], optional: bool = False) -> TrialRecord | None:
-        """Run once; None for an optional trial that the module refuses."""
+    def one(self, label: str, feeds: Mapping[str, torch.Tensor], optional: bool = False) -> Trials:
+        """One run; an optional one that the module refuses is skipped."""
         try:
             results, self.seconds = self._timed(feeds)
         except Exception as error:
             if not optional:
                 raise
-            self.skipped.append(f"{label}: the module itself does not run there ({type(error).__name__})")
-            return None
+            return Trials(skipped=(f"{label}: the module itself does not run there ({type(error).__name__})",))
         # In float64 everything takes about twice as long.
         exact = self.runner.exact(feeds) if 2 * self.seconds <= self.budget_s else None
-        return TrialRecord(
+        record = TrialRecord(
             label,
             self._written(label, "feed", {name: to_array(tensor) for name, tensor in feeds.items()}),
             self._written(label, "native", results),
             None if exact is None else self._written(label, "exact", exact),
             optional,
         )
+        return Trials((record,))
 
     def _timed(self, feeds: Mapping[str, torch.Tensor]) -> tuple[dict[str, np.ndarray], float]:
         """The results, and the seconds of the faster of two runs where one is short: a first run is mostly preparation."""

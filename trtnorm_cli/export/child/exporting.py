@@ -13,7 +13,7 @@ import torch
 from trtnorm_cli.errors import ModelError, TrtnormError
 from trtnorm_cli.export.child.arguments import Call, bind, named_results
 from trtnorm_cli.export.child.dynamic import Traced, trace
-from trtnorm_cli.export.child.evaluation import Evaluation, ModuleRunner, points
+from trtnorm_cli.export.child.evaluation import Evaluation, Feeds, ModuleRunner, Trials, points
 from trtnorm_cli.export.child.examples import dtype_name, example_tensors
 from trtnorm_cli.export.child.program import take_program
 from trtnorm_cli.export.child.sizes.dimensions import Requested, TensorInput, nearest_size, requested
@@ -21,15 +21,15 @@ from trtnorm_cli.export.child.sizes.guards import Sizes
 from trtnorm_cli.export.child.sizes.solver import Assumption, Unsolved
 from trtnorm_cli.export.child.source import Source, user_frames
 from trtnorm_cli.export.child.to_onnx import Written, export_program, export_torchscript
-from trtnorm_cli.export.request import ExportRequest, TrialRecord
+from trtnorm_cli.export.request import ExportRequest
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.suggest import listing
-from trtnorm_cli.target import Target
 
 # TorchScript's exporter knows no newer opset.
 _TORCHSCRIPT_OPSET = 20
 _BFLOAT16_OPSET = 22
 _UNGUARDED_POINTS = 3
+_TRIAL_BUDGET_S = 30.0
 # Strides of networks that check their input's size.
 _ROUND_SIZES = (8, 16, 32, 64, 128)
 
@@ -47,15 +47,14 @@ class Exported:
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
 
-    def trials(
-        self, folder: Path, profile: BuildProfile, request: ExportRequest, skipped: list[str]
-    ) -> tuple[TrialRecord, ...]:
+    def trials(self, folder: Path, profile: BuildProfile, seed: int) -> Trials:
         """Runs of the module at min, opt and max, and where the trace may not hold."""
-        evaluation = Evaluation(self.runner, folder, request.trial_budget_s, skipped)
+        evaluation = Evaluation(self.runner, folder, _TRIAL_BUDGET_S)
         # TorchScript records no guards: what it took for a constant shows at sizes that it has not seen.
         in_between = _UNGUARDED_POINTS if self.exporter == "torchscript" else 0
-        where = points(self.requested, self.assumptions, in_between, request.seed)
-        return tuple(evaluation.at_points(self.requested, where, self.given, profile, request.seed))
+        where = points(self.requested, self.assumptions, in_between, seed)
+        feeds = Feeds(self.requested, self.given, profile.data, seed)
+        return evaluation.at_points(feeds, where)
 
 
 @dataclass
@@ -65,7 +64,6 @@ class Exporting:
     source: Source
     profile: BuildProfile
     request: ExportRequest
-    spec: Target
     path: Path
     needs_torchscript: str = ""
     notes: list[str] = field(default_factory=list)
@@ -79,13 +77,18 @@ class Exporting:
             self.notes.append(f"not tensors, and therefore constants of the exported model: {shown}")
         if self.source.program is not None:
             return self._from_program(self.source.program, wanted, call, outputs)
-        if self.request.exporter == "torchscript":
+        if self.request.options.exporter == "torchscript":
             return self._torchscript(wanted, call, outputs, "asked for")
         if self.needs_torchscript:
-            if self.request.exporter == "dynamo":
-                raise ModelError(f"dynamo cannot be used: {self.needs_torchscript}", self.spec.text, "leave out --exporter")
+            if self.request.options.exporter == "dynamo":
+                raise ModelError(f"dynamo cannot be used: {self.needs_torchscript}", self.name, "leave out --exporter")
             return self._torchscript(wanted, call, outputs, self.needs_torchscript)
         return self._dynamo(wanted, call, outputs)
+
+    @property
+    def name(self) -> str:
+        """The model as the user named it, for messages."""
+        return self.request.target.text
 
     def _bound(self) -> Call:
         """The arguments that came with the module; without any, an empty call that the profile's inputs will fill."""
@@ -96,7 +99,9 @@ class Exporting:
         except TypeError as error:
             signature = inspect.signature(self.source.module.forward)
             raise ModelError(
-                f"the example inputs do not fit forward{signature}: {error}", self.spec.text, "return (module, args, kwargs)"
+                f"the example inputs do not fit forward{signature}: {error}",
+                self.name,
+                "return (module, args, kwargs)",
             ) from error
 
     def _requested(self, call: Call) -> Requested:
@@ -104,7 +109,7 @@ class Exporting:
         required, allowed = _parameters(self.source.module)
         if self.source.args is None:
             self._refuse_unknown(allowed)
-        wanted = requested(self.profile, examples, required, self._parameter_dtype(), self.spec.text)
+        wanted = requested(self.profile, examples, required, self._parameter_dtype(), self.name)
         self.notes += wanted.notes
         return wanted
 
@@ -113,7 +118,7 @@ class Exporting:
         unknown = sorted(said - allowed) if allowed is not None else []
         if unknown and allowed is not None:
             hint = f"forward takes {listing(sorted(allowed))}"
-            raise ModelError(f"the model has no input {unknown[0]!r}", self.spec.text, hint)
+            raise ModelError(f"the model has no input {unknown[0]!r}", self.name, hint)
 
     def _parameter_dtype(self) -> str:
         found = (dtype_name(p) for p in self.source.module.parameters() if p.is_floating_point())
@@ -165,12 +170,12 @@ class Exporting:
             shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in call.tensors().items())
             raise ModelError(
                 f"the model itself does not run on {shapes}: {type(error).__name__}: {_first_line(error)}",
-                user_frames(error, self.spec.text),
+                user_frames(error, self.name),
                 "give sizes that it takes (opt in the build profile), or example inputs from the callable",
             ) from error
         names = list(named_results(result, call))
         if not names:
-            raise ModelError(f"the model returns no tensor but {type(result).__name__}", self.spec.text)
+            raise ModelError(f"the model returns no tensor but {type(result).__name__}", self.name)
         return names
 
     def _dynamo(self, wanted: Requested, call: Call, outputs: list[str]) -> Exported:
@@ -187,9 +192,11 @@ class Exporting:
                 raise
             except Exception as error:  # whatever the exporter raises; the next way may do
                 failures.append(_reason(error))
-        if self.request.exporter == "dynamo":
+        if self.request.options.exporter == "dynamo":
             raise ModelError(
-                f"dynamo cannot export the model: {failures[0]}", self.spec.text, "try --exporter torchscript, or auto"
+                f"dynamo cannot export the model: {failures[0]}",
+                self.name,
+                "try --exporter torchscript, or auto",
             )
         try:
             made = self._torchscript(wanted, call, outputs, f"dynamo cannot: {failures[0]}")
@@ -200,13 +207,13 @@ class Exporting:
         if _DATA_DEPENDENT in failures[0] and any(_TRACED_BRANCH in warning for warning in made.written.warnings):
             raise ModelError(
                 "the model's code branches on its data, and a trace would keep one branch for all data",
-                f"{self.spec.text}\n{failures[0]}",
+                f"{self.name}\n{failures[0]}",
                 "write the branch with torch.where or torch.cond; or, where all data take the same one, --exporter torchscript",
             )
         return made
 
     def _write_program(self, traced: Traced, outputs: list[str], because: str) -> Exported:
-        opset = self.request.opset or self._default_opset(traced.call)
+        opset = self.request.options.opset or self._default_opset(traced.call)
         written = export_program(traced.program, traced.requested, traced.call, outputs, opset, self.path)
         notes = [*self.notes, *traced.notes, *map(str, traced.assumptions)]
         runner = ModuleRunner(self.source.module, traced.call)
@@ -220,12 +227,12 @@ class Exporting:
         return _BFLOAT16_OPSET if half and self.request.default_opset == _BFLOAT16_OPSET - 1 else self.request.default_opset
 
     def _torchscript(self, wanted: Requested, call: Call, outputs: list[str], because: str) -> Exported:
-        opset = self.request.opset or min(self.request.default_opset, _TORCHSCRIPT_OPSET)
+        opset = self.request.options.opset or min(self.request.default_opset, _TORCHSCRIPT_OPSET)
         try:
             written = export_torchscript(self.source.module, wanted, call, outputs, opset, self.path)
         except Exception as error:
-            hint = "try --exporter dynamo" if self.request.exporter == "torchscript" else None
-            raise ModelError(f"TorchScript cannot export the model: {_reason(error)}", self.spec.text, hint) from error
+            hint = "try --exporter dynamo" if self.request.options.exporter == "torchscript" else None
+            raise ModelError(f"TorchScript cannot export the model: {_reason(error)}", self.name, hint) from error
         runner = ModuleRunner(self.source.module, call)
         return Exported("torchscript", because, written, wanted, runner, call.tensors(), (), tuple(self.notes))
 
@@ -243,7 +250,7 @@ class Exporting:
         try:
             return self._write_program(trace(self.source.module, call, taken, self.profile, strict=False), outputs, reason)
         except Exception as error:
-            raise ModelError(f"the exported program cannot be written as ONNX: {_reason(error)}", self.spec.text) from error
+            raise ModelError(f"the exported program cannot be written as ONNX: {_reason(error)}", self.name) from error
 
 
 # What PyTorch says of a branch that the values of tensors decide: dynamo in its error, TorchScript in a warning.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -16,7 +15,7 @@ from trtnorm_cli.export.child.norms.accidents.program import check_program, exam
 from trtnorm_cli.export.child.norms.norm_table import norms_json
 from trtnorm_cli.export.child.source import Source
 from trtnorm_cli.export.child.weights import load_weights
-from trtnorm_cli.export.request import ExportRequest
+from trtnorm_cli.export.options import ExportOptions
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,15 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
 
-def prepared_source(source: Source, request: ExportRequest) -> Prepared:
+def prepared_source(source: Source, options: ExportOptions) -> Prepared:
     """Load the weights, put right what can be put right, and move the module to the CPU.
 
     Raises ``RewriteError`` for accidents that are refused, and what ``load_weights`` raises.
     """
-    weights = _loaded_weights(source, request)
+    weights = _loaded_weights(source, options)
     if source.program is not None:
-        return _of_program(source, source.program, check_program(source.program, request.accepted))
-    right = put_right(source.module, source.args, source.kwargs, keep_training=request.keep_training, accepted=request.accepted)
+        return _of_program(source, source.program, check_program(source.program, options.accepted))
+    right = put_right(source.module, source.args, source.kwargs, keep_training=options.keep_training, accepted=options.accepted)
     module = right.module.requires_grad_(False)
     devices = sorted({tensor.device.type for tensor in (*module.parameters(), *module.buffers())} - {"cpu"})
     notes = (f"the model was moved from {', '.join(devices)} to the CPU",) if devices else ()
@@ -57,9 +56,9 @@ def prepared_source(source: Source, request: ExportRequest) -> Prepared:
     )
 
 
-def inspected_source(source: Source, request: ExportRequest) -> Prepared:
+def inspected_source(source: Source, options: ExportOptions) -> Prepared:
     """The normalizations as the callable left them, and everything that an export would put right, doubt or refuse."""
-    weights = _loaded_weights(source, request)
+    weights = _loaded_weights(source, options)
     if source.program is not None:
         return _of_program(source, source.program, examine_program(source.program))
     rows = norms_json(source.module)
@@ -69,12 +68,12 @@ def inspected_source(source: Source, request: ExportRequest) -> Prepared:
     return Prepared(source, _as_json(right.accidents), tuple(rows), weights)
 
 
-def _loaded_weights(source: Source, request: ExportRequest) -> dict[str, Any] | None:
-    if request.weights is None:
+def _loaded_weights(source: Source, options: ExportOptions) -> dict[str, Any] | None:
+    if options.weights is None:
         return None
     if source.program is not None:
-        raise UsageProblem("an exported program has its weights inside", request.weights, "leave out --weights")
-    return load_weights(source.module, Path(request.weights), request.strict).as_json()
+        raise UsageProblem("an exported program has its weights inside", str(options.weights), "leave out --weights")
+    return load_weights(source.module, options.weights, options.strict).as_json()
 
 
 def _of_program(source: Source, program: ExportedProgram, accidents: Iterable[Accident]) -> Prepared:

@@ -17,21 +17,29 @@ from typing import Any
 
 from trtnorm_cli.child_process import die_with_parent
 from trtnorm_cli.errors import ModelError, TrtnormError
-from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult, Failure, LearntDimension
+from trtnorm_cli.export.request import (
+    MODEL_FILE,
+    ExportRequest,
+    ExportResult,
+    Failure,
+    InspectRequest,
+    LearntDimension,
+    Request,
+    RunRequest,
+    load_request,
+)
 from trtnorm_cli.profile.model import BuildProfile
-from trtnorm_cli.profile.positions import Positions
-from trtnorm_cli.target import Target
 
 
 def main(arguments: list[str]) -> int:
     die_with_parent()
     folder = Path(arguments[0])
-    request = ExportRequest.load(folder)
+    request = load_request(folder)
     try:
         # PyTorch's exporters name operators that they skip and modules that they deprecate; none of it is the user's concern.
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        result = Worker(request, folder).run()
+        result = answer(request, folder)
     except TrtnormError as error:
         result = ExportResult(Failure(type(error).__name__, error.summary, error.where, error.hint))
     result.save(folder)
@@ -39,94 +47,81 @@ def main(arguments: list[str]) -> int:
 
 
 @dataclass
-class Worker:
-    """One request from beginning to end."""
+class Clock:
+    """Times the steps of an export."""
 
-    request: ExportRequest
-    folder: Path
-    notes: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def run(self) -> ExportResult:
-        import torch
-
-        from trtnorm_cli.export.child.module import inspected_source, prepared_source
-        from trtnorm_cli.export.child.source import load_source
-
-        torch.manual_seed(self.request.seed)
-        spec = Target(**self.request.spec)
-        source = self._timed("load", lambda: load_source(spec))
-        if self.request.task == "inspect":
-            return self._inspected(inspected_source(source, self.request))
-        prepared = prepared_source(source, self.request)
-        self.notes += prepared.notes
-        return self._evaluate(prepared.source) if self.request.task == "run" else self._export(prepared, spec)
-
-    def _inspected(self, prepared: Any) -> ExportResult:
-        return ExportResult(
-            accidents=prepared.accidents,
-            normalizations=prepared.normalizations,
-            weights=prepared.weights,
-            notes=tuple(self.notes),
-        )
-
-    def _timed(self, name: str, step: Callable[[], Any]) -> Any:
+    def timed(self, name: str, step: Callable[[], Any]) -> Any:
         start = time.perf_counter()
         result = step()
         self.seconds[name] = round(time.perf_counter() - start, 3)
         return result
 
-    def _profile(self) -> BuildProfile:
-        lines = {tuple(path): line for path, line in self.request.profile_lines}
-        profile = BuildProfile.model_validate(self.request.profile or {})
-        return profile.located(Positions(self.request.profile_file, lines))
 
-    def _export(self, prepared: Any, spec: Target) -> ExportResult:
-        import torch
+def answer(request: Request, folder: Path) -> ExportResult:
+    """Load the model, and do what is asked with it."""
+    import torch
 
-        from trtnorm_cli.export.child.exporting import Exporting
+    from trtnorm_cli.export.child.module import inspected_source, prepared_source
+    from trtnorm_cli.export.child.source import load_source
 
-        profile = self._profile()
-        exporting = Exporting(
-            prepared.source, profile, self.request, spec, self.folder / MODEL_FILE, prepared.needs_torchscript
-        )
-        exported = self._timed("export", exporting.run)
-        result = ExportResult(
-            exporter=exported.exporter,
-            because=exported.because,
-            opset=exported.written.opset,
-            torch=torch.__version__,
-            inputs=tuple(
-                {"name": held.name, "dtype": held.dtype, "shape": list(held.shape)}
-                for held in exported.requested.inputs.values()
-            ),
-            outputs=exported.written.outputs,
-            dimensions=tuple(_learnt(dimension) for dimension in exported.requested.dimensions.values()),
-            accidents=prepared.accidents,
-            normalizations=prepared.normalizations,
-            weights=prepared.weights,
-            notes=(*self.notes, *exported.notes),
-            warnings=exported.written.warnings,
-            seconds=self.seconds,
-        )
-        if not self.request.verify:
-            return result
-        # The run may exhaust the memory: what was exported must be known before.
-        trials = self._timed("run", lambda: exported.trials(self.folder, profile, self.request, self.skipped))
-        return replace(result, trials=trials, skipped=tuple(self.skipped), seconds=self.seconds)
+    torch.manual_seed(request.options.seed)
+    clock = Clock()
+    source = clock.timed("load", lambda: load_source(request.target))
+    if isinstance(request, InspectRequest):
+        return _inspected(inspected_source(source, request.options))
+    prepared = prepared_source(source, request.options)
+    if isinstance(request, RunRequest):
+        return _run(request, prepared, folder)
+    return _export(request, prepared, folder, clock)
 
-    def _evaluate(self, source: Any) -> ExportResult:
-        from trtnorm_cli.export.child.evaluation import Evaluation, ModuleRunner, read_feeds
 
-        records = []
-        for label, feeds in self.request.feeds.items():
-            tensors = read_feeds(self.folder, feeds)
-            runner = ModuleRunner(source.module, _call(source, tensors))
-            evaluation = Evaluation(runner, self.folder, self.request.trial_budget_s, self.skipped)
-            records.append(evaluation.one(label, tensors, optional=True))
-        found = tuple(record for record in records if record is not None)
-        return ExportResult(trials=found, skipped=tuple(self.skipped), notes=tuple(self.notes))
+def _inspected(prepared: Any) -> ExportResult:
+    return ExportResult(accidents=prepared.accidents, normalizations=prepared.normalizations, weights=prepared.weights)
+
+
+def _export(request: ExportRequest, prepared: Any, folder: Path, clock: Clock) -> ExportResult:
+    import torch
+
+    from trtnorm_cli.export.child.exporting import Exporting
+
+    profile = BuildProfile() if request.profile is None else request.profile.parse()
+    exporting = Exporting(prepared.source, profile, request, folder / MODEL_FILE, prepared.needs_torchscript)
+    exported = clock.timed("export", exporting.run)
+    result = ExportResult(
+        exporter=exported.exporter,
+        because=exported.because,
+        opset=exported.written.opset,
+        torch=torch.__version__,
+        inputs=tuple(
+            {"name": held.name, "dtype": held.dtype, "shape": list(held.shape)} for held in exported.requested.inputs.values()
+        ),
+        outputs=exported.written.outputs,
+        dimensions=tuple(_learnt(dimension) for dimension in exported.requested.dimensions.values()),
+        accidents=prepared.accidents,
+        normalizations=prepared.normalizations,
+        weights=prepared.weights,
+        notes=(*prepared.notes, *exported.notes),
+        warnings=exported.written.warnings,
+        seconds=clock.seconds,
+    )
+    if not request.options.verify:
+        return result
+    # The run may exhaust the memory: what was exported must be known before.
+    trials = clock.timed("run", lambda: exported.trials(folder, profile, request.options.seed))
+    return replace(result, trials=trials.records, skipped=trials.skipped, seconds=clock.seconds)
+
+
+def _run(request: RunRequest, prepared: Any, folder: Path) -> ExportResult:
+    from trtnorm_cli.export.child.evaluation import Evaluation, ModuleRunner, Trials, read_feeds
+
+    source, trials = prepared.source, Trials()
+    for label, feeds in request.feeds.items():
+        tensors = read_feeds(folder, feeds)
+        runner = ModuleRunner(source.module, _call(source, tensors))
+        trials += Evaluation(runner, folder, request.budget_s).one(label, tensors, optional=True)
+    return ExportResult(trials=trials.records, skipped=trials.skipped, notes=prepared.notes)
 
 
 def _call(source: Any, tensors: dict[str, Any]) -> Any:
