@@ -14,7 +14,7 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.profile.load import load_profile
-from trtnorm_cli.rewrite.prepare import Prepared, prepare
+from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 
 FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.y*ml"))
@@ -109,7 +109,13 @@ MODELS = {
 
 @pytest.fixture
 def prepared(path: Path, tmp_path: Path) -> Prepared:
-    return prepare(saved(MODELS[path.stem](), tmp_path / "model.onnx"), path)
+    return with_config(path.stem, tmp_path)
+
+
+def with_config(name: str, folder: Path) -> Prepared:
+    """The model of its kind, prepared with the config called ``name``."""
+    model = saved(MODELS[name](), folder / "model.onnx")
+    return prepare(OpenedModel(model, load_profile(FOLDER / f"{name}.yaml"), model, None))
 
 
 def test_every_config_has_a_model_and_a_line_in_the_table() -> None:
@@ -147,12 +153,12 @@ def test_every_change_under_it_is_proved(path: Path, prepared: Prepared) -> None
 
 
 def test_a_fixed_sampling_rate_takes_its_branch_away(tmp_path: Path) -> None:
-    prepared = prepare(saved(audio(), tmp_path / "model.onnx"), FOLDER / "audio.yaml")
+    prepared = with_config("audio", tmp_path)
     assert "If" not in {node.op_type for node in prepared.rewrite().model.graph.node}
 
 
 def test_one_node_keeps_its_layer_beside_plugins(tmp_path: Path) -> None:
-    prepared = prepare(saved(instance_norms(), tmp_path / "model.onnx"), FOLDER / "plugins.yaml")
+    prepared = with_config("plugins", tmp_path)
     kinds = {node.name: node.op_type for node in prepared.rewrite().model.graph.node}
     assert kinds["/last/norm"] == "InstanceNormalization"
     assert "InstanceNormalization_TRT" in kinds.values()
