@@ -13,15 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.session import run_session
-from trtnorm_cli.compare.settings import Settings
-from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli import BuildOptions, CompareSettings, TrtnormError, build, compare
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.shapes import model_inputs
-from trtnorm_cli.pipeline import BuildOptions, build
-from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.proof.sampling import draw
-from trtnorm_cli.target import Target
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, ShapeTriple
@@ -147,9 +142,9 @@ def _bare(text: str) -> str:
 
 def _judged(path: Path, profile: Path | None) -> str:
     """How far the parsed network is from the model, in float64 and in ONNX Runtime."""
-    settings = Settings(find_blame=False, backend=BACKEND)
+    settings = CompareSettings(find_blame=False, backend=BACKEND)
     try:
-        comparison = run_session(Target("onnx", str(path)), [Target("network", str(path))], profile, settings)
+        comparison = compare(path, f"network:{path}", profile=profile, settings=settings)
     except TrtnormError as error:
         return f"builds; not comparable: {_shortened(error.summary)}"
     candidate = comparison.candidates[0]
@@ -163,8 +158,8 @@ def _judged(path: Path, profile: Path | None) -> str:
 def _with_trtnorm(form: Form, path: Path, folder: Path) -> tuple[str, int | None, tuple[str, ...], int]:
     profile = _profile(form, folder)
     try:
-        prepared = prepare(OpenedModel.of_file(path, profile, _weights(form, folder)))
-        manifest = build(prepared, folder / "model.engine", BuildOptions(BACKEND, 120), lambda event: None)
+        engine, options = folder / "model.engine", BuildOptions(BACKEND, 120)
+        manifest = build(path, engine, profile=profile, weights=_weights(form, folder), force=True, options=options)
     except TrtnormError as error:
         return f"refused (exit {error.exit_code}): {_shortened(_reason(error))}", None, (), error.exit_code
     kernels = manifest.network.launches

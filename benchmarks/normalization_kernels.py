@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import logging
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import torch
 import yaml
 
 from benchmarks.normalization_modules import EXAMPLES, Example
-from trtnorm_cli.cli import run
+from trtnorm_cli import Manifest, TrtnormError, build
 
 EXPORTS = (("dynamo", 18), ("dynamo", 20), ("dynamo", 21), ("torchscript", 11), ("torchscript", 17), ("torchscript", 20))
 _KIND_OF = {
@@ -81,28 +80,26 @@ def outcome(example: Example, exporter: str, opset: int) -> Outcome:
         shapes = {"min": list(example.shape), "opt": list(example.shape), "max": _largest(example)}
         profile = {"optimization_profiles": [{"inputs": {"x": shapes}}]}
         (folder / "cfg.yaml").write_text(yaml.safe_dump(profile if example.dynamic else {}))
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            code = run(["build", str(folder / "m.onnx"), "-p", str(folder / "cfg.yaml"), "-o", str(folder / "m.engine")])
-        if code != 0:
-            return Outcome({}, {}, (0, 0), {}, False, f"exit code {code}: {' '.join(said.getvalue().split())[-200:]}")
-        return _read(json.loads((folder / "m.engine.json").read_text()))
+        try:
+            manifest = build(folder / "m.onnx", folder / "m.engine", profile=folder / "cfg.yaml")
+        except TrtnormError as error:
+            return Outcome({}, {}, (0, 0), {}, False, f"exit code {error.exit_code}: {error.summary[-200:]}")
+        return _read(manifest)
 
 
 def _largest(example: Example) -> list[int]:
     return [size * 2 if axis in example.dynamic else size for axis, size in enumerate(example.shape)]
 
 
-def _read(manifest: dict) -> Outcome:
-    after = sum(manifest["network"]["kernels_by_type"].values())
-    before = manifest["optimize"]["before"]
-    norms = manifest["normalizations"]
+def _read(manifest: Manifest) -> Outcome:
+    after, before = manifest.network.launches, manifest.optimize.before
+    assert manifest.comparison is not None
     return Outcome(
-        nodes=norms["nodes"],
-        pieces=norms["pieces"],
-        kernels=(after if before is None else sum(before["kernels_by_type"].values()), after),
-        rules=dict(Counter(change["rule"] for change in manifest["changes"]).most_common()),
-        compared=all(candidate["passed"] for candidate in manifest["comparison"]["candidates"]),
+        nodes=manifest.normalizations.nodes,
+        pieces=manifest.normalizations.pieces,
+        kernels=(after if before is None else before.launches, after),
+        rules=dict(Counter(change.rule for change in manifest.changes).most_common()),
+        compared=all(candidate["passed"] for candidate in manifest.comparison["candidates"]),
     )
 
 

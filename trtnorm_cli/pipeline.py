@@ -49,7 +49,13 @@ from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
 from trtnorm_cli.tensorrt.reproducible import require_reproducible
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.typed import require_types
-from trtnorm_cli.tensorrt.up_to_date import made_from
+from trtnorm_cli.tensorrt.up_to_date import (
+    ANY_COMPARISON,
+    COMPLETE_COMPARISON,
+    NO_COMPARISON,
+    earlier_manifest,
+    made_from,
+)
 from trtnorm_cli.tensorrt.variants import VariantBuilder
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
@@ -70,6 +76,10 @@ class BuildOptions:
     compare: bool = True
     seed: int = 0
     require_compare: bool = False
+
+    def __post_init__(self) -> None:
+        if self.require_compare and not self.compare:
+            raise UsageProblem("--no-compare and --require-compare contradict each other", hint="leave out one of them")
 
 
 @dataclass
@@ -164,6 +174,14 @@ class Built:
 
     files: Sequence[Path]
     result: BuildResult
+
+
+def earlier_build(prepared: Prepared, engine: Path, options: BuildOptions) -> Manifest | None:
+    """The manifest of ``engine`` where this build would only make it again; None where it must be built."""
+    if options.check_reproducible:
+        return None
+    wanted = COMPLETE_COMPARISON if options.require_compare else ANY_COMPARISON if options.compare else NO_COMPARISON
+    return earlier_manifest(prepared, engine, options.backend, wanted, options.seed)
 
 
 def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler) -> Manifest:

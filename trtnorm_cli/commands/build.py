@@ -86,7 +86,6 @@ def command(
       trtnorm build model.py:resnet18 --profile cfg.yaml
     """
     from trtnorm_cli import pipeline
-    from trtnorm_cli.errors import UsageProblem
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.report.build import print_summary, print_up_to_date
@@ -95,10 +94,10 @@ def command(
     from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.target import parse_model
     from trtnorm_cli.tensorrt.backend import require_backend
-    from trtnorm_cli.tensorrt.up_to_date import ANY_COMPARISON, COMPLETE_COMPARISON, NO_COMPARISON, earlier_manifest
 
-    if no_compare and require_compare:
-        raise UsageProblem("--no-compare and --require-compare contradict each other", hint="leave out one of them")
+    options = pipeline.BuildOptions(
+        backend, timeout, memory, check_reproducible, isolate, not no_compare, seed, require_compare
+    )
     require_backend(backend)
     target = parse_model(model)
     engine = output or Path(f"{target.stem}.engine")
@@ -106,18 +105,9 @@ def command(
     with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress) as opened:
         prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         print_proof(prepared.proof, verbosity)
-        wanted = NO_COMPARISON if no_compare else COMPLETE_COMPARISON if require_compare else ANY_COMPARISON
-        earlier = None if force or check_reproducible else earlier_manifest(prepared, engine, backend, wanted, seed)
-        if earlier is None:
-            options = pipeline.BuildOptions(
-                backend, timeout, memory, check_reproducible, isolate, not no_compare, seed, require_compare
-            )
-            manifest = pipeline.build(prepared, engine, options, progress)
-    if earlier is not None:
-        if as_json:
-            click.echo(json.dumps(earlier.to_json(), indent=2))
-        print_up_to_date(earlier, engine, as_json, verbosity)
-        return
+        earlier = None if force else pipeline.earlier_build(prepared, engine, options)
+        manifest = earlier or pipeline.build(prepared, engine, options, progress)
     if as_json:
         click.echo(json.dumps(manifest.to_json(), indent=2))
-    print_summary(manifest, engine, as_json, verbosity)
+    report = print_summary if earlier is None else print_up_to_date
+    report(manifest, engine, as_json, verbosity)

@@ -93,16 +93,15 @@ def command(
       trtnorm compare model.onnx network:model.onnx --data inputs.npz
       trtnorm compare model.py:resnet18 model.onnx
     """
+    from trtnorm_cli import api
     from trtnorm_cli.compare.record import comparison_json
     from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Options
-    from trtnorm_cli.compare.session import run_session
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.profile.model import Tolerance
     from trtnorm_cli.report.compare import print_comparison
     from trtnorm_cli.report.console import console
     from trtnorm_cli.target import parse_target
 
-    spec = parse_target(reference)
     settings = Settings(
         Options(by_position, budget, timeout, memory),
         seed=seed,
@@ -113,15 +112,9 @@ def command(
         tolerance=None if atol is None and rtol is None else Tolerance(atol=atol, rtol=rtol),
         backend=backend,
         find_blame=not no_blame,
-        save_to=save or Path(f"{spec.stem}.difference"),
+        save_to=save or Path(f"{parse_target(reference).stem}.difference"),
     )
-    others = [parse_target(text) for text in candidates]
-    if spec.is_pytorch:
-        from trtnorm_cli.export.module_session import run_module_session
-
-        comparison = run_module_session(spec, others, profile, settings)
-    else:
-        comparison = run_session(spec, others, profile, settings)
+    comparison = api.compare(reference, *candidates, profile=profile, settings=settings)
     shown_seed = None if data else seed
     if as_json:
         click.echo(json.dumps(comparison_json(comparison, shown_seed), indent=2))

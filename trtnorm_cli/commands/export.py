@@ -61,14 +61,14 @@ def command(
     Example:
       trtnorm export model.py:flow_network -p cfg.yaml -o flow.onnx
     """
-    from trtnorm_cli.export.command import run_export
+    from trtnorm_cli import api
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.report.export import print_export
 
     options = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
     if update_profile and profile is None:
         raise click.UsageError("--update-profile needs the build profile: --profile CFG.yaml")
-    done = run_export(spec, output, profile, options, update_profile)
+    done = api.export(spec, output, profile=profile, options=options, update_profile=update_profile)
     if as_json:
         click.echo(json.dumps(done.manifest, indent=2))
     print_export(done, as_json, verbosity)

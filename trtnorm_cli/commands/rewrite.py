@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,25 +53,21 @@ def command(
     Example:
       trtnorm rewrite resnet18.onnx -o fixed.onnx --explain
     """
-    from trtnorm_cli import pipeline
-    from trtnorm_cli.export.opening import opened_model
+    from trtnorm_cli import api
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.report.profile import print_proof_notes
-    from trtnorm_cli.report.rewrite import print_rewriting, rewriting_json
-    from trtnorm_cli.rewrite.prepare import prepare
-    from trtnorm_cli.target import parse_model
+    from trtnorm_cli.report.rewrite import print_rewriting
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")
-    with opened_model(parse_model(model), profile, ExportOptions(weights=weights, **exporting)) as opened:
-        prepared = prepare(opened, snap, needs_sizes=False)
-        print_proof_notes(prepared.proof, verbosity)
-        loaded, rewriting = prepared.loaded, prepared.rewrite()
-        written = []
-        if output is not None and not dry_run:
-            written = pipeline.rewrite_to(rewriting, loaded, output, profile, opened.source)
-        else:
-            rewriting.require_all_checks_passed()
+    done = api.rewrite(
+        model,
+        None if dry_run else output,
+        profile=profile,
+        snap=snap,
+        exporting=ExportOptions(weights=weights, **exporting),
+        on_proof=partial(print_proof_notes, verbosity=verbosity),
+    )
     if as_json:
-        click.echo(json.dumps(rewriting_json(loaded, rewriting, written), indent=2))
-    print_rewriting(loaded, rewriting, written, explain, as_json, verbosity)
+        click.echo(json.dumps(done.to_json(), indent=2))
+    print_rewriting(done.source, done.rewriting, list(done.written), explain, as_json, verbosity)

@@ -1,0 +1,177 @@
+"""The Python API: one function for each command that works on a model. What they need is imported when they are called.
+
+They raise ``TrtnormError`` where the command ends with an exit code, and print nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trtnorm_cli.compare.result import Comparison
+    from trtnorm_cli.compare.settings import Settings
+    from trtnorm_cli.export.command import Done
+    from trtnorm_cli.export.options import ExportOptions
+    from trtnorm_cli.onnx_model.load import LoadedModel
+    from trtnorm_cli.pipeline import BuildOptions
+    from trtnorm_cli.profile.prove import Proof
+    from trtnorm_cli.rewrite.rewriting import Rewriting
+    from trtnorm_cli.tensorrt.manifest import Manifest
+
+File = str | PathLike[str]
+
+
+def build(
+    model: File,
+    output: File | None = None,
+    *,
+    profile: File | None = None,
+    weights: File | None = None,
+    snap: bool = False,
+    force: bool = False,
+    options: BuildOptions | None = None,
+    exporting: ExportOptions | None = None,
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> Manifest:
+    """Build a TensorRT engine as ``trtnorm build`` does, and return its manifest.
+
+    ``model`` is an ONNX file or names a PyTorch model; ``exporting`` says how that is exported. An engine that is up to date
+    is not built again unless ``force`` is set. ``on_event`` is told what the build is at.
+    """
+    from trtnorm_cli import pipeline
+    from trtnorm_cli.export.opening import opened_model
+    from trtnorm_cli.rewrite.prepare import prepare
+    from trtnorm_cli.target import parse_model
+    from trtnorm_cli.tensorrt.backend import require_backend
+
+    options = options or pipeline.BuildOptions()
+    require_backend(options.backend)
+    target = parse_model(str(model))
+    engine = Path(f"{target.stem}.engine" if output is None else output)
+    exporting = replace(_export_options(exporting, weights), backend=options.backend, seed=options.seed)
+    with opened_model(target, _path(profile), exporting, on_event) as opened:
+        prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=options.backend))
+        earlier = None if force else pipeline.earlier_build(prepared, engine, options)
+        return earlier or pipeline.build(prepared, engine, options, on_event)
+
+
+@dataclass(frozen=True)
+class RewrittenModel:
+    """A rewriting of the model ``source``, and the files that it was written to."""
+
+    source: LoadedModel
+    rewriting: Rewriting
+    written: tuple[Path, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``trtnorm rewrite --json`` prints."""
+        from trtnorm_cli.report.rewrite import rewriting_json
+
+        return rewriting_json(self.source, self.rewriting, self.written)
+
+
+def rewrite(
+    model: File,
+    output: File | None = None,
+    *,
+    profile: File | None = None,
+    weights: File | None = None,
+    snap: bool = False,
+    exporting: ExportOptions | None = None,
+    on_proof: Callable[[Proof | None], None] = lambda proof: None,
+) -> RewrittenModel:
+    """Rewrite the normalization layers as ``trtnorm rewrite`` does; without ``output`` nothing is written.
+
+    ``on_proof`` is told what is known of the profile's sizes, before the rewriting begins.
+    """
+    from trtnorm_cli import pipeline
+    from trtnorm_cli.export.opening import opened_model
+    from trtnorm_cli.rewrite.prepare import prepare
+    from trtnorm_cli.target import parse_model
+
+    with opened_model(parse_model(str(model)), _path(profile), _export_options(exporting, weights)) as opened:
+        prepared = prepare(opened, snap, needs_sizes=False)
+        on_proof(prepared.proof)
+        source, rewriting = prepared.loaded, prepared.rewrite()
+        if output is None:
+            rewriting.require_all_checks_passed()
+            return RewrittenModel(source, rewriting)
+        written = pipeline.rewrite_to(rewriting, source, Path(output), _path(profile), opened.source)
+        return RewrittenModel(source, rewriting, tuple(written))
+
+
+def export(
+    model: str,
+    output: File | None = None,
+    *,
+    profile: File | None = None,
+    options: ExportOptions | None = None,
+    update_profile: bool = False,
+) -> Done:
+    """Export a PyTorch model to ONNX as ``trtnorm export`` does, and return what was written and learnt."""
+    from trtnorm_cli.errors import UsageProblem
+    from trtnorm_cli.export.command import run_export
+
+    if update_profile and profile is None:
+        raise UsageProblem("to update the build profile it must be given", hint="name it with profile=")
+    return run_export(model, _path(output), _path(profile), _export_options(options, None), update_profile)
+
+
+def compare(reference: File, *candidates: File, profile: File | None = None, settings: Settings | None = None) -> Comparison:
+    """Compare candidates with a reference as ``trtnorm compare`` does; without candidates, the reference's rewriting."""
+    from trtnorm_cli.compare.session import run_session
+    from trtnorm_cli.compare.settings import Settings
+    from trtnorm_cli.target import parse_target
+
+    target, others = parse_target(str(reference)), [parse_target(str(candidate)) for candidate in candidates]
+    if not target.is_pytorch:
+        return run_session(target, others, _path(profile), settings or Settings())
+    from trtnorm_cli.export.module_session import run_module_session
+
+    return run_module_session(target, others, _path(profile), settings or Settings())
+
+
+def inspect(
+    target: File, *, output: File | None = None, weights: File | None = None, backend: str | None = None
+) -> dict[str, Any]:
+    """What is in a model, in TensorRT's network of one, or in an engine: the values that ``trtnorm inspect --json`` prints.
+
+    ``output`` is where the network of ``network:MODEL.onnx`` is saved as ONNX.
+    """
+    from trtnorm_cli.errors import UsageProblem
+    from trtnorm_cli.target import parse_target
+
+    spec = parse_target(str(target))
+    if output is not None and spec.kind != "network":
+        raise UsageProblem("only a network is saved; a model or an engine is a file already", spec.text)
+    if spec.is_pytorch:
+        from trtnorm_cli.export.inspecting import inspect_module
+
+        return inspect_module(spec, _path(weights))
+    if spec.kind == "engine":
+        from trtnorm_cli.tensorrt.engine_file import inspect_engine
+
+        return inspect_engine(spec.path).to_json()
+    if spec.kind == "network":
+        from trtnorm_cli.tensorrt.network.describe import describe_network
+
+        return describe_network(spec.path, _path(output), backend)
+    from trtnorm_cli.rewrite.describe import describe_model
+
+    return describe_model(spec.path)
+
+
+def _path(file: File | None) -> Path | None:
+    return None if file is None else Path(file)
+
+
+def _export_options(given: ExportOptions | None, weights: File | None) -> ExportOptions:
+    from trtnorm_cli.export.options import ExportOptions
+
+    options = given or ExportOptions()
+    return options if weights is None else replace(options, weights=Path(weights))
