@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from tests.models import batchnorm, parse, random
 from tests.oracle import worst_relative_error
+from tests.rewrite.rules.contract import assert_applies_in_branches, assert_refuses, inside_a_branch
 from tests.rewrite.rules.refusals import Feeding, Refusal, shared_refusals
 from trtnorm_cli.rewrite.rules import batchnorm_to_scale_shift as rule
 
@@ -139,10 +140,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
 def test_refuses(rewrite, case):
-    result = rewrite(case.model, rules=(rule.RULE,))
-    assert result.outcome.changes == []
-    assert case.reason in result.reason(NAME)
-    assert result.model.graph == result.surgery.source.graph
+    assert_refuses(rewrite, case, rule.RULE)
 
 
 def test_unknown_rank(rewrite):
@@ -199,16 +197,8 @@ def test_shared_parameters(rewrite):
 
 
 def test_inside_a_branch(rewrite):
-    model = parse(
-        "g (float[N, 4, 5, 5] x, bool t) => (float[] r) { r = If (t) <"
-        f"then_branch = a () => (float[N, 4, 5, 5] y) {{ y = {BN} }},"
-        "else_branch = b () => (float[N, 4, 5, 5] e) { e = Mul(x, x) }> }",
-        batchnorm(4),
-    )
-    result = rewrite(model)
-    assert result.rules == [NAME]
-    for seed in range(4):
-        assert worst_relative_error(model, result.model, seed=seed) < 1e-6
+    model = inside_a_branch("float[N, 4, 5, 5]", "float[N, 4, 5, 5]", f"y = {BN}", "e = Mul(x, x)", batchnorm(4))
+    assert_applies_in_branches(rewrite, model, rule.RULE)
 
 
 def test_a_normalized_constant(rewrite):

@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from tests.models import batchnorm, parse, random
 from tests.oracle import worst_relative_error
+from tests.rewrite.rules.contract import assert_applies_in_branches, assert_refuses
 from tests.rewrite.rules.refusals import Feeding, Refusal, shared_refusals
 from trtnorm_cli.rewrite.rules import fold_batchnorm_conv as rule
 
@@ -236,10 +237,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
 def test_refuses(rewrite, case):
-    result = rewrite(case.model, rules=(rule.RULE,))
-    assert result.outcome.changes == []
-    assert case.reason in result.reason(NAME)
-    assert result.model.graph == result.surgery.source.graph
+    assert_refuses(rewrite, case, rule.RULE)
 
 
 NO_MATCH = {
@@ -352,10 +350,7 @@ def test_inside_a_branch(rewrite, where):
         f"else_branch = b () => (float[N, 4, 5, 5] e) {{ c2 = Conv(x, w) {other} }}> }}",
         {"w": random(4, 2, 3, 3), **batchnorm(4)},
     )
-    result = rewrite(model)
-    assert result.rules == [NAME] * (2 if where == "both" else 1)
-    for seed in range(4):
-        assert worst_relative_error(model, result.model, seed=seed) < 1e-6
+    assert_applies_in_branches(rewrite, model, rule.RULE, times=2 if where == "both" else 1)
 
 
 def test_in_a_loop_body(rewrite):

@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from tests.models import batchnorm, parse, random
 from tests.oracle import worst_relative_error
+from tests.rewrite.rules.contract import assert_applies_in_branches, assert_refuses, inside_a_branch
 from tests.rewrite.rules.refusals import Feeding, Refusal, shared_refusals
 from trtnorm_cli.rewrite.rules import fold_batchnorm_gemm as rule
 
@@ -130,10 +131,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
 def test_refuses(rewrite, case):
-    result = rewrite(case.model, rules=(rule.RULE,))
-    assert result.outcome.changes == []
-    assert case.reason in result.reason(NAME)
-    assert result.model.graph == result.surgery.source.graph
+    assert_refuses(rewrite, case, rule.RULE)
 
 
 @pytest.mark.parametrize(("signature", "rest", "reason"), [
@@ -164,16 +162,10 @@ def test_a_shared_weight_is_not_changed_for_the_other(rewrite):
 
 
 def test_inside_a_branch(rewrite):
-    model = parse(
-        "g (float[N, 3] x, bool t) => (float[] r) { r = If (t) <"
-        f"then_branch = a () => (float[N, 4] y) {{ c = Gemm(x, w) y = {BN} }},"
-        "else_branch = b () => (float[N, 4] e) { e = Gemm(x, w) }> }",
-        {"w": random(3, 4), **batchnorm(4)},
+    model = inside_a_branch(
+        "float[N, 3]", "float[N, 4]", f"c = Gemm(x, w) y = {BN}", "e = Gemm(x, w)", {"w": random(3, 4), **batchnorm(4)}
     )
-    result = rewrite(model)
-    assert result.rules == [NAME]
-    for seed in range(4):
-        assert worst_relative_error(model, result.model, seed=seed) < 1e-6
+    assert_applies_in_branches(rewrite, model, rule.RULE)
 
 
 def test_a_second_pass_changes_nothing(rewrite):
