@@ -160,7 +160,7 @@ def test_weights_that_are_not_needed_change_nothing(tmp_path):
     with_weights = rewrite(loaded(mismatch(64), tmp_path), settings=RewriteSettings(checkpoint=checkpoint))
     assert plain.model == with_weights.model
     (warning,) = with_weights.warnings
-    assert warning.startswith("nothing was taken from w.pt: it serves normalizations whose parameters do not fit")
+    assert warning.startswith("--weights w.pt was not needed: every normalization's parameters fit")
 
 
 def test_several_mismatches_are_all_found_in_one_go(tmp_path):

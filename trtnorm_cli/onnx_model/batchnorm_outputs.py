@@ -61,7 +61,7 @@ def _settled(node: onnx.NodeProto, opset: int, read: set[str], taken: set[str]) 
 
 
 def _in_training(node: onnx.NodeProto, opset: int) -> bool:
-    """What the attribute says, since there is one."""
+    """True where the attribute says so, which opsets before had not."""
     return opset >= _ATTRIBUTE_SINCE and any(a.name == "training_mode" and a.i for a in node.attribute)
 
 

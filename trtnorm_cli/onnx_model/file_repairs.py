@@ -150,7 +150,7 @@ def _sorted(nodes: MutableSequence[onnx.NodeProto]) -> list[int] | None:
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, its subgraphs' reading included."""
+    """All that a node reads, its subgraphs' reading included."""
     yield from node.input
     for inner in subgraphs(node):
         for graph in all_graphs(inner):

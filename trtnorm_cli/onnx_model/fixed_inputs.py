@@ -66,7 +66,7 @@ def with_fixed(model: onnx.ModelProto, fixed: FixedInputs) -> onnx.ModelProto:
 
 
 def unread_inputs(fixed: FixedInputs) -> list[str]:
-    """What a user must know of inputs that are constants now."""
+    """Notes for the user about inputs that are constants now."""
     return [
         f"{name} is always {list(values) if len(values) > 1 else values[0]} in the build profile: it stays an input, "
         "but what is fed to it is not read"

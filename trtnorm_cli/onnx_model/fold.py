@@ -175,7 +175,7 @@ def _is_quantization(node: ir.Node) -> bool:
 
 
 class _Policy:
-    """What may be evaluated. Remembers what was refused and is worth a note."""
+    """Decide which nodes may be evaluated. Remembers what was refused and is worth a note."""
 
     def __init__(self, model: ir.Model) -> None:
         self._opset = model.opset_imports.get("", 0)

@@ -88,7 +88,7 @@ def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, Tenso
 
 
 def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str | None:
-    """What the ONNX checker has against the structure of ``model``, in one line; None when it passes.
+    """The objection of the ONNX checker to the structure of ``model``, in one line; None when it passes.
 
     With ``full_check`` also what strict shape inference has.
     """

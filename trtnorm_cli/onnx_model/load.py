@@ -261,7 +261,7 @@ def _check(path: Path, proto: onnx.ModelProto, is_mended: bool) -> tuple[str, ..
 
 
 def _objection_to_file(path: Path) -> str | None:
-    """What the ONNX checker has against the file; given a path it also takes models over 2 GiB."""
+    """The objection of the ONNX checker to the file. Given a path, it also takes models over 2 GiB."""
     try:
         onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:

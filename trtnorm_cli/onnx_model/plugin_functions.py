@@ -1,4 +1,4 @@
-"""What plugins compute, as model-local functions in standard ONNX."""
+"""The definitions of plugins, as model-local functions in standard ONNX."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Mended:
-    """What was mended, in words, and whether ONNX Runtime would have run the file as it stands."""
+    """The repairs, in words, and whether ONNX Runtime would have run the file as it stands."""
 
     notes: tuple[str, ...] = ()
     runs_unmended: bool = True

@@ -69,7 +69,7 @@ def declared_types(model: onnx.ModelProto) -> dict[str, TensorType]:
 
 
 def _common(one: TensorType, other: TensorType) -> TensorType:
-    """What two statements about tensors of one name agree on."""
+    """The common part of two statements about tensors of one name."""
     dtype = one.dtype if one.dtype == other.dtype else onnx.TensorProto.UNDEFINED
     if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
         return TensorType(dtype, None)

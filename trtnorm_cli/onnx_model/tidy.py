@@ -1,4 +1,4 @@
-"""What cleaning does to a graph besides folding: inline functions, drop identities and dead nodes, lift constants."""
+"""Tidy a graph, the part of cleaning besides folding: inline functions, drop identities and dead nodes, lift constants."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
 
 
 def _read_by(node: ir.Node) -> list[ir.Value]:
-    """What ``node`` reads, its subgraphs' reading of outer tensors included."""
+    """The tensors that ``node`` reads, its subgraphs' reading of outer tensors included."""
     readers = [node, *(inner for graph in _subgraphs(node) for inner in graph.all_nodes())]
     outputs = [value for graph in _subgraphs(node) for value in graph.outputs]
     return [value for reader in readers for value in reader.inputs if value is not None] + outputs

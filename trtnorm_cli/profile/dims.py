@@ -30,24 +30,24 @@ class MinOptMax(NamedTuple):
 
 
 def format_shape(shape: Sequence[int | str | None]) -> str:
-    """Return ``[N, 3, ?, 224]``: a symbol by its name, an unknown dimension as ``?``."""
+    """``[N, 3, ?, 224]``: a symbol by its name, an unknown dimension as ``?``."""
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
 
 
 def counted(rank: int) -> str:
-    """Return ``1 dimension`` or ``4 dimensions``."""
+    """``1 dimension`` or ``4 dimensions``."""
     return f"{rank} dimension" + ("s" if rank != 1 else "")
 
 
 def nearest_multiples(value: int, multiple: int) -> str:
-    """Return the positive multiples next to ``value`` as words: ``128 and 136``."""
+    """The positive multiples next to ``value`` as words: ``128 and 136``."""
     below = value // multiple * multiple
     candidates = [dim for dim in (below, below + multiple) if 0 < dim <= MAX_DIM]
     return " and ".join(str(dim) for dim in candidates)
 
 
 def read_shape(value: object, *, zero_allowed: bool) -> Shape:
-    """Return the shape that a list or a string describes.
+    """The shape that a list or a string describes.
 
     Raises a pydantic ValidationError with one problem per wrong element: no integer, negative, zero where it is not
     allowed, above 2^31 - 1; or one problem for more than eight dimensions, or for a value that is no shape at all.
@@ -79,21 +79,21 @@ def dim_fault(dim: object, *, zero_allowed: bool) -> str | None:
 
 
 def dim_hint(dim: object) -> str | None:
-    """Return what to write instead of a dimension that is too small or too large."""
+    """The size to write instead of one that is too small or too large."""
     if isinstance(dim, bool) or not isinstance(dim, int):
         return None
     return "write 1" if dim < 1 else f"write {MAX_DIM}"
 
 
 def entry_text(corners: Sequence[int | Shape], multiple_of: int | None = None) -> str:
-    """Return ``{min: [1, 3], opt: [2, 3], max: [4, 3]}`` or ``{min: 8, opt: 16, max: 32, multiple_of: 8}``."""
+    """``{min: [1, 3], opt: [2, 3], max: [4, 3]}`` or ``{min: 8, opt: 16, max: 32, multiple_of: 8}``."""
     values = [str(value) if isinstance(value, int) else str(list(value)) for value in corners]
     parts = [f"{name}: {value}" for name, value in zip(CORNERS, values, strict=True)]
     return "{" + ", ".join(parts + ([f"multiple_of: {multiple_of}"] if multiple_of else [])) + "}"
 
 
 def order_problems(low: Shape, opt: Shape, high: Shape, scalar: bool = False) -> list[Problem]:
-    """Return a problem for each element that breaks min <= opt <= max, or one for unequal numbers of dimensions.
+    """A problem for each element that breaks min <= opt <= max, or one for unequal numbers of dimensions.
 
     Its hint is an entry that is in order; with ``scalar`` it has numbers instead of lists of one.
     """
@@ -115,7 +115,7 @@ def order_problems(low: Shape, opt: Shape, high: Shape, scalar: bool = False) ->
 
 
 def described(value: object) -> str:
-    """Return a value of a user's file as words for a message: ``the text 'abc'``, ``a list``, ``no value``."""
+    """A value of a user's file as words for a message: ``the text 'abc'``, ``a list``, ``no value``."""
     if value is None:
         return "no value"
     if isinstance(value, bool):
@@ -130,7 +130,7 @@ def described(value: object) -> str:
 
 
 def rank_one_hint(value: object) -> str | None:
-    """Return what to write where a bare integer stands for a shape of one dimension."""
+    """The text to write where a bare integer stands for a shape of one dimension."""
     return f"write [{value}]" if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -170,7 +170,7 @@ def _read_smallest_shape(value: object) -> Shape:
 
 
 def shape_schema(smallest: int) -> dict[str, Any]:
-    """Return the JSON Schema of a shape whose dimensions are at least ``smallest``."""
+    """The JSON Schema of a shape whose dimensions are at least ``smallest``."""
     dim = {"type": "integer", "minimum": smallest, "maximum": MAX_DIM}
     dims = {"type": "array", "items": dim, "maxItems": MAX_RANK}
     return {"anyOf": [dims, {"type": "string", "pattern": r"^\d+( *[xX×] *\d+)+$"}]}

@@ -40,7 +40,7 @@ def edits_for(
     sizes: Mapping[str, Corners],
     multiples: Mapping[str, int],
 ) -> list[EntryEdit]:
-    """What to write in optimization profile ``index`` and the file's ``dims`` and ``values`` to get ``sizes``.
+    """The entries to write in optimization profile ``index`` and the file's ``dims`` and ``values`` to get ``sizes``.
 
     ``multiples`` are those that a dimension should state. Entries that are as they should be are left out.
     """

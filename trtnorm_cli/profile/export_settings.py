@@ -1,4 +1,4 @@
-"""What a build profile says about a PyTorch model's inputs: the shape that names the axes, and the element type."""
+"""The part of a build profile about a PyTorch model's inputs: the shape that names the axes, and the element type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a build profile settles about a model: the ranks, sizes and elements that are the same in all that it allows."""
+"""Facts that a build profile states of a model: the ranks, sizes and elements that are the same in all that it allows."""
 
 from __future__ import annotations
 

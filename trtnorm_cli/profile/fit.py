@@ -42,11 +42,11 @@ class FittedProfile:
     values: Mapping[str, MinOptMax] = field(default_factory=dict)
 
     def at(self, corner: str) -> dict[str, Shape]:
-        """Return the shape of every input at ``min``, ``opt`` or ``max``."""
+        """The shape of every input at ``min``, ``opt`` or ``max``."""
         return {name: getattr(shapes, corner) for name, shapes in self.shapes.items()}
 
     def values_at(self, corner: str) -> dict[str, Shape]:
-        """Return the elements of every input that holds sizes at ``min``, ``opt`` or ``max``."""
+        """The elements of every input that holds sizes at ``min``, ``opt`` or ``max``."""
         return {name: getattr(values, corner) for name, values in self.values.items()}
 
 
@@ -58,7 +58,7 @@ class FittedProfiles:
     dynamic_inputs: tuple[str, ...]
 
     def to_json(self) -> list[dict[str, object]]:
-        """Return name and shapes of each profile, and elements where it gives any, as plain lists and dictionaries."""
+        """Name and shapes of each profile, and elements where it gives any, as plain lists and dictionaries."""
         return [
             {
                 "name": profile.name,
@@ -74,7 +74,7 @@ def _plain(ranges: Mapping[str, MinOptMax]) -> dict[str, dict[str, list[int]]]:
 
 
 def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Suggest | None = None) -> FittedProfiles:
-    """Return the shapes of every input in every optimization profile.
+    """The shapes of every input in every optimization profile.
 
     An input's own entry gives its shapes; symbolic dimensions of the other inputs take their values from the profile's
     ``dims``, then the file's ``dims``, then from an entry that fixes the same name; static inputs come from the model.
@@ -125,7 +125,7 @@ class _Fit:
         self._suspect = any(not meant_by(name, inputs) for dims in (profile.dims, self._own.dims) for name in dims)
 
     def shapes(self) -> dict[str, MinOptMax]:
-        """Return the shapes of every input in the model's order; what could not be fitted is left out."""
+        """The shapes of every input in the model's order; what could not be fitted is left out."""
         entries: dict[str, ShapeRange] = {}
         for name, entry in self._own.inputs.items():
             if self._entry_fits(name, entry):
@@ -147,7 +147,7 @@ class _Fit:
         }
 
     def values(self) -> dict[str, MinOptMax]:
-        """Return the values of the inputs that hold sizes, the profile's own before the file's."""
+        """The values of the inputs that hold sizes, the profile's own before the file's."""
         found = {}
         for path, section in ((("values",), self._profile.values), ((*self._path, "values"), self._own.values)):
             for name, entry in section.items():
@@ -236,7 +236,7 @@ class _Fit:
             self.problems.append(Problem(path, message, hint))
 
     def _missing_hint(self, missing: Sequence[ModelInput]) -> str:
-        """Return the lines to add, in the form that the profile already uses: shapes of inputs, or dimensions."""
+        """The lines to add, in the form that the profile already uses: shapes of inputs, or dimensions."""
         start = self._suggest(self.ranges).ranges if self._suggest else default_ranges(list(self._inputs.values()))
         ranges = {**start, **self.ranges}
         by_shape = [m for m in missing if None in m.shape or (self._own.inputs and not self._dims_path)]
@@ -252,7 +252,7 @@ class _Fit:
 
 
 def _lines_to_add(path: KeyPath, lines: Sequence[str], header: Sequence[str], indent: str) -> str:
-    """Return what to do with ``lines``: put them under ``path``, or, where the file lacks that, under ``header``."""
+    """The advice for ``lines``: put them under ``path``, or, where the file lacks that, under ``header``."""
     if not lines:
         return ""
     place = f"under {format_path(path)} " if path else ""

@@ -131,7 +131,7 @@ def _last_uses(graph: onnx.GraphProto, base: Mapping[str, str]) -> dict[int, lis
 
 
 def _read_by(node: onnx.NodeProto) -> list[str]:
-    """What a node reads, its subgraphs included."""
+    """The tensors that a node reads, its subgraphs included."""
     names = list(node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

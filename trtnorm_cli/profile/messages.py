@@ -40,7 +40,7 @@ DISTRIBUTIONS = tuple(str(path[2]) for path in SECTIONS if path[:2] == ("data", 
 
 
 def problems_of(error: ValidationError, positions: Positions) -> list[Problem]:
-    """Return one problem for each of pydantic's errors, at the key path that the file holds.
+    """One problem for each of pydantic's errors, at the key path that the file holds.
 
     A missing key whose misspelling is reported as unknown is one mistake, not two.
     """
@@ -66,7 +66,7 @@ def _problem(detail: Any, positions: Positions) -> Problem:
 
 
 def indexed(path: KeyPath, positions: Positions) -> str:
-    """Return ``dimension 2: `` where the file has no element to point at, as in ``1x3x224x224``; else nothing."""
+    """``dimension 2: `` where the file has no element to point at, as in ``1x3x224x224``; else nothing."""
     indices = [part for part in positions.resolve(path)[1] if isinstance(part, int)]
     return f"dimension {indices[-1]}: " if indices else ""
 
@@ -133,7 +133,7 @@ def _missing_key(loc: KeyPath) -> Problem:
 
 
 def section_at(path: KeyPath) -> type[BaseModel]:
-    """Return the model of the mapping at ``path``, in which pydantic puts the distribution below ``data.<input>``."""
+    """The model of the mapping at ``path``, in which pydantic puts the distribution below ``data.<input>``."""
     for pattern, section in SECTIONS.items():
         if len(pattern) == len(path) and all(part in (ANY, name) for part, name in zip(pattern, path, strict=True)):
             return section

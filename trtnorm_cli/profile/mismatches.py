@@ -1,4 +1,4 @@
-"""What in a build profile does not fit a model's inputs, in words, each with what to write instead."""
+"""Mismatches of a build profile and a model's inputs, in words, each with the text to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a build profile says: pydantic models of the file that ``--profile`` names.
+"""The build profile: pydantic models of the file that ``--profile`` names.
 
 All models are frozen and refuse unknown keys. ``model_dump(mode="json")`` gives the same for the same file and goes
 into the manifest; ``model_validate`` reads it back.
@@ -204,13 +204,13 @@ class BuildProfile(ProfileSection):
         return None if self._positions.source is None else Path(self._positions.source)
 
     def located(self, positions: Positions) -> BuildProfile:
-        """Return this profile with the positions of the file it was read from."""
+        """This profile with the positions of the file it was read from."""
         copy = self.model_copy()
         copy._positions = positions
         return copy
 
     def profile_names(self) -> tuple[str, ...]:
-        """Return each optimization profile's name: its own, or ``default`` when alone, else ``profile<index>``."""
+        """Each optimization profile's name: its own, or ``default`` when alone, else ``profile<index>``."""
         return _profile_names(self.optimization_profiles)
 
     @model_validator(mode="after")
@@ -236,5 +236,5 @@ class BuildProfile(ProfileSection):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a build profile, for editors."""
+    """The JSON Schema of a build profile, for editors."""
     return BuildProfile.model_json_schema()

@@ -1,4 +1,4 @@
-"""What a build profile needs to know of a model: its inputs."""
+"""The inputs of a model, as a build profile needs to know them."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def _says_nothing(dim: int | str | None) -> bool:
 
 
 def symbols_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
-    """Return the names of all symbolic dimensions, each once, in order."""
+    """The names of all symbolic dimensions, each once, in order."""
     return tuple(dict.fromkeys(symbol for model_input in inputs for symbol in model_input.symbols))
 
 
 def dimensions_of(inputs: Iterable[ModelInput]) -> tuple[str, ...]:
-    """Return what all dynamic dimensions are called, those without a name included, each once, in order."""
+    """The names of all dynamic dimensions, those without a name included, each once, in order."""
     found = (dim for model_input in inputs for dim in model_input.dimensions if isinstance(dim, str))
     return tuple(dict.fromkeys(found))
 
 
 def meant_by(name: str, inputs: Iterable[ModelInput]) -> list[str]:
-    """Return what the dimensions are called that ``name`` in a profile stands for.
+    """The names of the dimensions that ``name`` in a profile stands for.
 
     That is the one of this name, or all that the file gives this name though it names nothing, such as ``unk__7``.
     """

@@ -45,7 +45,7 @@ class Start:
 
 
 def paste_block(inputs: Sequence[ModelInput], start: Start | None = None) -> str:
-    """Return a whole build profile for ``inputs``: it loads, it fits, and its numbers are meant to be changed.
+    """A whole build profile for ``inputs``: it loads, it fits, and its numbers are meant to be changed.
 
     Symbolic dimensions go under ``dims``; an input with a dimension that has no name gets its shapes written out. The numbers
     are those of ``start``, or else what names and places of the dimensions suggest.
@@ -70,12 +70,12 @@ def _rule_comment(rule: str | None) -> str:
 
 
 def values_line(name: str, values: ValueRange) -> str:
-    """Return ``shape: {min: [1, 3], opt: [2, 3], max: [4, 3]}``."""
+    """``shape: {min: [1, 3], opt: [2, 3], max: [4, 3]}``."""
     return f"{yaml_key(name)}: {entry_text(values.corners())}"
 
 
 def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | None = None, comments: Sequence[str] = ()) -> str:
-    """Return ``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name.
+    """``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name.
 
     ``comments`` are further lines, each with its ``#``.
     """
@@ -98,7 +98,7 @@ def is_batch_name(name: str) -> bool:
 
 
 def default_ranges(inputs: Sequence[ModelInput]) -> dict[str, DimRange]:
-    """Return values to start from for every dynamic dimension, by its name, else by where it first stands."""
+    """Values to start from for every dynamic dimension, by its name, else by where it first stands."""
     ranges: dict[str, DimRange] = {}
     for model_input in inputs:
         for axis, dim in enumerate(model_input.shape):
@@ -109,12 +109,12 @@ def default_ranges(inputs: Sequence[ModelInput]) -> dict[str, DimRange]:
 
 
 def dim_line(symbol: str, values: DimRange) -> str:
-    """Return ``N: {min: 1, opt: 8, max: 32}``."""
+    """``N: {min: 1, opt: 8, max: 32}``."""
     return f"{yaml_key(symbol)}: {entry_text(values.corners(), values.multiple_of)}"
 
 
 def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
-    """Return ``image: {min: [1, 3, 224, 224], opt: …, max: …}``; ``ranges`` gives those that are not fixed."""
+    """``image: {min: [1, 3, 224, 224], opt: …, max: …}``; ``ranges`` gives those that are not fixed."""
     rows = []
     for axis, dim in enumerate(model_input.shape):
         if isinstance(dim, int):
@@ -125,7 +125,7 @@ def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
 
 
 def yaml_key(name: str) -> str:
-    """Return ``name`` as a YAML key, quoted where a reader could take it for something else."""
+    """``name`` as a YAML key, quoted where a reader could take it for something else."""
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name) and name.lower() not in _AMBIGUOUS_KEY:
         return name
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')

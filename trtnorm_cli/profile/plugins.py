@@ -1,4 +1,4 @@
-"""What a build profile says of plugins, held against the model and the disk."""
+"""The plugins of a build profile, held against the model and the disk."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Positions:
     text: str | None = field(default=None, compare=False, repr=False)
 
     def resolve(self, path: Sequence[str | int]) -> tuple[KeyPath, KeyPath]:
-        """Return the part of ``path`` that the file holds, and the parts that it does not.
+        """The part of ``path`` that the file holds, and the parts that it does not.
 
         A validated profile has more levels than its file: a bare list stands for min, opt and max, a string for a list.
         Without a file nothing can be compared, and ``path`` is returned whole.
@@ -42,11 +42,11 @@ class Positions:
         return held, missing
 
     def line(self, path: Sequence[str | int]) -> int | None:
-        """Return the line of the deepest part of ``path`` that the file holds; None without a file or at its top."""
+        """The line of the deepest part of ``path`` that the file holds; None without a file or at its top."""
         return self.lines.get(self.resolve(path)[0])
 
     def where(self, path: Sequence[str | int], line: int | None = None) -> str | None:
-        """Return ``file:line: key.path`` as far as each is known; ``line`` overrides the path's own line."""
+        """``file:line: key.path`` as far as each is known; ``line`` overrides the path's own line."""
         held, _ = self.resolve(path)
         line = line if line is not None else self.lines.get(held)
         place = f"{self.source}:{line}" if self.source and line else self.source
@@ -54,7 +54,7 @@ class Positions:
 
 
 def format_path(path: Sequence[str | int]) -> str:
-    """Return ``a.b[2]."c.d"`` for ``("a", "b", 2, "c.d")``; keys that hold punctuation are quoted."""
+    """``a.b[2]."c.d"`` for ``("a", "b", 2, "c.d")``; keys that hold punctuation are quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):

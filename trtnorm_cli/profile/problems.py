@@ -1,4 +1,4 @@
-"""What is wrong with a build profile, collected so that one run shows every mistake."""
+"""Problems of a build profile, collected so that one run shows every mistake."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Problem:
 
 
 def refusal(problems: Sequence[Problem], positions: Positions) -> ProfileError:
-    """Return the one error that reports every problem in the order of the file, a line each, the first in ``where``."""
+    """The one error that reports every problem in the order of the file, a line each, the first in ``where``."""
 
     def row(problem: Problem) -> int:
         return problem.line or positions.line(problem.path) or 0
@@ -45,7 +45,7 @@ def refusal(problems: Sequence[Problem], positions: Positions) -> ProfileError:
 
 
 def invalid(problems: Sequence[Problem], value: object) -> ValidationError:
-    """Return the error to raise inside a pydantic validator for several problems at once.
+    """The error to raise inside a pydantic validator for several problems at once.
 
     Each problem's path is relative to the value being validated; pydantic puts the path so far in front.
     """

@@ -35,8 +35,8 @@ from trtnorm_cli.shapes.tensor import SymbolicTensor
 class Proof:
     """A profile whose sizes fit the model at min, opt and max of every optimization profile.
 
-    ``profile`` and ``fitted`` are as given, or with the sizes that were snapped; ``notes`` say what was, and which sizes in
-    between do not fit. ``constraints`` are what the model demands; ``memory`` is one estimate for each optimization profile.
+    ``profile`` and ``fitted`` hold the sizes after snapping. ``notes`` list the snapped sizes, and sizes inside a range that do
+    not fit. ``constraints`` are the model's demands. ``memory`` has one estimate for each optimization profile.
     ``tensors`` are the model's, as expressions of its sizes.
     """
 
@@ -134,7 +134,7 @@ def _lows(fitted: FittedProfiles, inputs: Sequence[ModelInput]) -> dict[str, int
 def _conflicts(
     found: Propagation, profile: BuildProfile, fitted: FittedProfiles, inputs: Sequence[ModelInput]
 ) -> tuple[list[Problem], list[EntryEdit] | None]:
-    """What does not fit, and the edits that make it fit; None where none were found."""
+    """The problems, and the edits that solve them; None where none were found."""
     problems: list[Problem] = []
     edits: list[EntryEdit] | None = []
     for index, one in enumerate(fitted.profiles):
@@ -159,12 +159,12 @@ def _at(sizes: Mapping[str, Corners], corner: int) -> dict[str, int]:
 
 
 def _multiples(profile: FittedProfile) -> list[Size]:
-    """What the profile itself demands of its sizes, as conditions."""
+    """The profile's own demands on its sizes, as conditions."""
     return [equal(modulo(symbol(name), dim.multiple_of), 0) for name, dim in profile.dims.items() if dim.multiple_of]
 
 
 def _new_multiples(legal: Mapping[str, LegalSizes], sizes: Mapping[str, Corners], profile: FittedProfile) -> dict[str, int]:
-    """What a dimension's legal values are multiples of, where the profile does not say so already."""
+    """The number that a dimension's legal values are multiples of, where the profile does not say so already."""
     found = {}
     for name, (low, _, high) in sizes.items():
         rule = legal[name].rule()

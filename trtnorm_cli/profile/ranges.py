@@ -69,7 +69,7 @@ class ShapeRange(ProfileSection):
         return self
 
     def corners(self) -> MinOptMax:
-        """Return the three shapes as a tuple."""
+        """The three shapes as a tuple."""
         return MinOptMax(self.min, self.opt, self.max)
 
 
@@ -108,7 +108,7 @@ class DimRange(ProfileSection):
         return self
 
     def multiple_problems(self, multiple_of: int | None) -> list[Problem]:
-        """Return a problem for each of min, opt and max that is no multiple of ``multiple_of``."""
+        """A problem for each of min, opt and max that is no multiple of ``multiple_of``."""
         if multiple_of is None:
             return []
         wrong = [(c, value) for c, value in zip(CORNERS, self.corners(), strict=True) if value % multiple_of]
@@ -129,7 +129,7 @@ class DimRange(ProfileSection):
         return f"write {entry_text((low, opt, high), multiple_of)}"
 
     def corners(self) -> tuple[int, int, int]:
-        """Return min, opt and max."""
+        """Min, opt and max."""
         return self.min, self.opt, self.max
 
 
@@ -159,5 +159,5 @@ class ValueRange(ProfileSection):
         return self
 
     def corners(self) -> MinOptMax:
-        """Return the three lists as a tuple."""
+        """The three lists as a tuple."""
         return MinOptMax(self.min, self.opt, self.max)

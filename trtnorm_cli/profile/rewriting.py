@@ -1,4 +1,4 @@
-"""What a user may decide about a rewriting: rules to leave out, and how a model that can be read in two ways is meant."""
+"""The user's decisions about a rewriting: rules to leave out, and the meaning of a model that can be read in two ways."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ INSTANCE_NORM_TO_PLUGIN, GROUP_NORM_TO_PLUGIN = "instance-norm-to-plugin", "grou
 
 @dataclass(frozen=True)
 class Implementations:
-    """What computes the normalizations of one kind: TensorRT's own layers, or a plugin; ``nodes`` are the exceptions."""
+    """The implementation of the normalizations of one kind: TensorRT's layers, or a plugin. ``nodes`` are the exceptions."""
 
     default: Implementation = "native"
     nodes: Mapping[str, Implementation] = field(default_factory=dict)
 
     def of(self, node: str) -> Implementation:
-        """What computes ``node``; one that a rewriting has made is named after the node whose place it took, ``NODE/part``."""
+        """The implementation of ``node``. Nodes made by a rewrite are named ``NODE/part`` and inherit NODE's."""
         named = [name for name in self.nodes if is_of(node, name)]
         return self.nodes[max(named, key=len)] if named else self.default
 

@@ -77,7 +77,7 @@ class _Search:
         return self.known(start)
 
     def known(self, start: Start) -> Trial:
-        """What has been found so far."""
+        """The findings so far."""
         if self.found is None:
             return Trial(start, self.failure)
         remarks = [f"{' and '.join(names)} are equal: the model ran with no others" for names in self.tied]

@@ -53,7 +53,7 @@ class Tree:
 
 
 def read_tree(text: str, source: str | None) -> Tree:
-    """Return the value that ``text`` describes and the position of every part of it.
+    """The value that ``text`` describes and the position of every part of it.
 
     Duplicate keys, unknown tags, unreadable numbers and aliases inside their own value are problems of the result.
     Raises ProfileError for invalid YAML, for an empty document, and for more than 20 000 values, aliases written out.
@@ -123,7 +123,7 @@ class _TreeReader:
     def _entries(
         self, node: yaml.MappingNode, path: KeyPath, inside: tuple[int, ...]
     ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Return key → (key node, value node); a key of the mapping itself wins over one that is merged in."""
+        """Key → (key node, value node); a key of the mapping itself wins over one that is merged in."""
         own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         first_lines: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What is in an ONNX model, and what a rewriting does with its normalizations, as JSON values."""
+"""Describe an ONNX model, and the effect of a rewriting on its normalizations, as JSON values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Planned:
 
 
 def planned_changes(planned: driver.RewritePlan) -> list[Planned]:
-    """What a plan would do."""
+    """The changes that a plan would make."""
     return [Planned(m.rule.name, m.output.name, tuple(describe(node) for node in m.nodes)) for m in planned.matches]
 
 

@@ -35,7 +35,7 @@ class RewritePlan:
 
 @dataclass
 class Outcome:
-    """What ``apply`` did: changes kept, changes that are needed and whose check failed (not made), and refusals.
+    """The result of ``apply``: changes kept, changes that are needed and whose check failed (not made), and refusals.
 
     Refused are the places of the last plan, and those where a rule fits but nothing can be compared. ``undone`` are changes
     that the model can do without: optional ones, and those in whose place another rule made one. ``sites`` has for each of
@@ -187,7 +187,7 @@ def _with_refusals(change: Change, planned: RewritePlan, rules: tuple[Rule, ...]
 
 @dataclass(frozen=True)
 class _MatchContext:
-    """What matches are looked for in, the same for every rule and node of one plan."""
+    """The context that every match of one plan shares: graph, types, settings and cache."""
 
     surgery: Surgery
     types: Mapping[str, TensorType]

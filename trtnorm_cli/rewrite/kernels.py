@@ -35,7 +35,7 @@ Site = TypeVar("Site")
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """What a build gives: kernel launches first, then the size of the engine in bytes."""
+    """The cost of a build: kernel launches first, then the size of the engine in bytes."""
 
     launches: int
     engine_bytes: int

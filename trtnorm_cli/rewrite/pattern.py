@@ -1,4 +1,4 @@
-"""What to look for in a graph. Patterns read and never edit.
+"""Patterns to look for in a graph. They read and never edit.
 
 A pattern is written from the node whose output is replaced (the root) backwards to what feeds it:
 
@@ -84,7 +84,7 @@ class Mismatch:
 
 @dataclass
 class Bindings:
-    """What the names of a pattern stand for. ``nodes`` is ordered from the root backwards."""
+    """The nodes and tensors that the names of a pattern stand for. ``nodes`` is ordered from the root backwards."""
 
     tensors: dict[str, gs.Tensor | None] = field(default_factory=dict)
     nodes: dict[str, gs.Node] = field(default_factory=dict)

@@ -118,7 +118,7 @@ class Prepared:
 
 
 def rewrite_settings(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:
-    """What ``profile`` says about the rewriting; ``checkpoint`` are the weights given beside the model."""
+    """The settings of ``profile`` for the rewriting; ``checkpoint`` are the weights given beside the model."""
     if profile is None:
         return RewriteSettings(checkpoint=checkpoint)
     return RewriteSettings(

@@ -54,7 +54,7 @@ class Realised:
 
     @property
     def functions(self) -> list[onnx.FunctionProto]:
-        """What the nodes call."""
+        """The functions that the nodes call."""
         return [node.function for node in self.nodes if node.function is not None]
 
     def substitute(self, old: str) -> str:
@@ -116,7 +116,7 @@ class _Namer:
         return "" if left_out else self.fixed.get((id(new), index)) or self.fresh(f"{name}_output")
 
     def _remember(self, new: NewNode, outputs: tuple[str, ...]) -> None:
-        """What the new node stands for."""
+        """Note the old node and tensors that the new ones stand for."""
         if new.like is not None:
             self.result.stands_for[outputs[0]] = new.like.name
         if new.instead_of is None:

@@ -68,7 +68,7 @@ class Rewriting:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user must be told of the changes, each warning once with the nodes that it is about."""
+        """The warnings for the user, each once with the nodes that it is about."""
         nodes: dict[str, list[str]] = {}
         for change in self.changes:
             if change.warning:
@@ -90,7 +90,7 @@ class Rewriting:
 
 
 def _counted(names: Sequence[str]) -> str:
-    """``bn1``, or ``3 nodes (bn1, bn2, bn3)`` and the verb's subject stays one: each of them does it."""
+    """``bn1``, or ``each of 3 nodes (bn1, bn2, bn3)``: always singular, so that the verb fits."""
     if len(names) == 1:
         return names[0]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -225,21 +225,19 @@ def _provable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
 def _unneeded(
     cleaned: onnx.ModelProto, settings: RewriteSettings, decided: set[str], repairs: Sequence[Change]
 ) -> Iterator[str]:
-    """What the user gave and had no effect. ``decided`` are nodes that were repaired or refused."""
+    """Notes about what the user gave without effect. ``decided`` are nodes that were repaired or refused."""
     known = [norm.label for norm in normalizations(cleaned)]
     for node in settings.mismatch:
         if node in known and node not in decided:
             yield f"the build profile says how to read the parameters of {node}, but they fit"
     taken = any(f"read as {CHECKPOINT}" in change.warning for change in repairs)
     if settings.checkpoint is not None and not taken:
-        yield (
-            f"nothing was taken from {settings.checkpoint.path.name}: it serves normalizations whose parameters do not fit, "
-            "under the names that the model gives them"
-        )
+        name = settings.checkpoint.path.name
+        yield f"--weights {name} was not needed: every normalization's parameters fit, or {name} has no tensor of their names"
 
 
 def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[Surgery, driver.RewritePlan, Cleaning]:
-    """What ``rewrite`` would try, without doing it."""
+    """The plan of ``rewrite``, without doing it."""
     settings = settings or RewriteSettings()
     cleaning = clean(_provable(loaded.proto)[0], loaded.folder)
     surgery = open_model(cleaning.model, loaded.folder)

@@ -87,7 +87,7 @@ Replacement = NewNode | NewOutputs | NewTensors
 
 @dataclass(frozen=True)
 class Extent:
-    """What a match extends to beyond its pattern.
+    """The nodes that a match replaces beyond its pattern.
 
     ``nodes`` are all that is replaced, the last to run first. The replacement produces ``output``, the first output of
     ``root`` unless another one is given, and the tensors ``kept``, with the values that they had. ``plan`` is what the rule's
@@ -103,7 +103,7 @@ class Extent:
 
 @dataclass
 class Cache:
-    """What all matches of one run of the driver find out only once.
+    """Facts that all matches of one run of the driver find out only once.
 
     ``of_weights`` holds as long as the run. ``of_graph`` holds until the graph changes, and starts anew with each plan.
     """
@@ -268,7 +268,7 @@ class Unprovable(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """What the numeric check of one change found. Errors are relative to the largest output; shapes are those used."""
+    """The result of the numeric check of one change. Errors are relative to the largest output; shapes are those used."""
 
     max_abs: float
     max_rel: float
@@ -331,5 +331,5 @@ class Undone:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What keeps the rule from being tried there again."""
+        """The key that keeps the rule from being tried there again."""
         return self.rule, self.tensor

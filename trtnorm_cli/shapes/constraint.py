@@ -1,4 +1,4 @@
-"""What a node of a model demands of sizes."""
+"""A demand of a node of a model on sizes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def values_over(
 def holds_over(
     condition: Size, names: str | Sequence[str], sizes: np.ndarray, fixed: Mapping[str, int] | None = None
 ) -> np.ndarray:
-    """Where ``condition`` is not broken, for each of the ``sizes`` as in ``values_over``. Without a value it is not."""
+    """True for each of the ``sizes``, as in ``values_over``, at which ``condition`` holds or cannot be evaluated."""
     result, undefined = _values_over(condition, names, sizes, fixed or {})
     if result is None:
         return np.ones(len(sizes), dtype=bool)

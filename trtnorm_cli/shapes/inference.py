@@ -14,7 +14,7 @@ from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
 def infer_with_onnx(
     node: onnx.NodeProto, inputs: Sequence[SymbolicTensor | None], model: onnx.ModelProto
 ) -> list[SymbolicTensor]:
-    """What the operator's schema says of its outputs; nothing for operators without one, or with an input of unknown type.
+    """The types that the operator's schema states of its outputs; nothing where there is none or an input type is unknown.
 
     A size goes in as a dimension with a made-up name and is known again where it comes out.
     """

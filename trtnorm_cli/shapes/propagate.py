@@ -236,7 +236,7 @@ def _constant_node(node: onnx.NodeProto) -> SymbolicTensor:
 
 
 def _merged(a: SymbolicTensor, b: SymbolicTensor, condition: Size | None) -> SymbolicTensor:
-    """What is known of a tensor that is ``a`` where ``condition`` holds and else ``b``; without one, what both agree on."""
+    """The facts about a tensor that is ``a`` where ``condition`` holds and else ``b``; without one, those of both."""
     dtype = a.dtype if a.dtype == b.dtype else 0
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return SymbolicTensor(dtype)

@@ -25,7 +25,7 @@ _REACHES = (64, 4096, _LARGEST_WINDOW)
 
 @dataclass(frozen=True)
 class SizeRule:
-    """What legal values have in common: ``value % modulus in residues``, from ``least`` to ``most``, or one of ``extra``.
+    """The rule that legal values follow: ``value % modulus in residues``, from ``least`` to ``most``, or one of ``extra``.
 
     ``most`` is None where nothing bounds them. With ``modulus`` 1 every value from ``least`` to ``most`` is legal; without
     ``residues`` those in ``extra`` alone are.
@@ -107,7 +107,7 @@ class LegalSizes:
         return not self.mask.any()
 
     def rule(self) -> SizeRule | None:
-        """What the legal values have in common; None when no value is legal, or when they follow no simple rule."""
+        """The rule that the legal values follow; None when no value is legal, or when they follow no simple rule."""
         return _rule(self.mask, self.first)
 
     def text(self) -> str:
@@ -182,7 +182,7 @@ def _periodic_rule(
 
 
 def rule_text(legal: LegalSizes) -> str:
-    """What ``legal`` demands, in words."""
+    """The demand of ``legal``, in words."""
     name, rule = legal.symbol, legal.rule()
     if rule is None:
         none = f"no value of {name} up to {legal.first + len(legal.mask) - 1} satisfies "

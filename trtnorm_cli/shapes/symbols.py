@@ -1,13 +1,13 @@
-"""What sizes without a name are called."""
+"""Names of sizes that have none."""
 
 from __future__ import annotations
 
 
 def axis_symbol(tensor: str, axis: int) -> str:
-    """Return what a dimension without a name is called."""
+    """The name of a dimension that has none."""
     return f"{tensor}[{axis}]"
 
 
 def value_symbol(tensor: str, index: int) -> str:
-    """Return what one element of an input that holds sizes is called."""
+    """The name of one element of an input that holds sizes."""
     return f"{tensor}.values[{index}]"

@@ -1,4 +1,4 @@
-"""What is known of a tensor before any size is: element type, shape, and the elements of small ones that hold sizes."""
+"""The facts about a tensor before any size is known: element type, shape, and the elements of small ones that hold sizes."""
 
 from __future__ import annotations
 

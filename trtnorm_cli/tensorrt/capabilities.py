@@ -1,4 +1,4 @@
-"""What a TensorRT can do, by name: each capability is the names of its API that must exist, and those that rule it out.
+"""The capabilities of a TensorRT, by name. Each is the names of its API that must exist, and those that rule it out.
 
 Nothing here asks for a version number: TensorRT 10, TensorRT 11 and TensorRT for RTX differ in what they have, also from one
 release to the next, and a name that is there is what counts. Every use of a name that some release lacks stands behind one of

@@ -1,4 +1,4 @@
-"""What TensorRT's messages mean, as data: one entry for each family of messages.
+"""The meaning of TensorRT's messages, as data: one entry for each family of messages.
 
 The texts were read from TensorRT for RTX 1.4 and 1.7; TensorRT 10 and 11 use the same parser.
 """

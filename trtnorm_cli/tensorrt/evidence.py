@@ -1,4 +1,4 @@
-"""What stays of a build that failed: enough for a report, and never more than a few megabytes."""
+"""Evidence of a build that failed: enough for a report, and never more than a few megabytes."""
 
 from __future__ import annotations
 

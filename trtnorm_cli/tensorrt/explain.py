@@ -109,7 +109,7 @@ def _name(node: onnx.NodeProto) -> str:
 
 
 def _lines(group: list[TensorRTMessage], model: onnx.ModelProto, subject: Subject | None) -> list[str]:
-    """What TensorRT says of one node, or the same of several."""
+    """A message of TensorRT about one node, or the same about several."""
     name, operator = node_of(group[0], model)
     entry = explain(group[0].text, operator)
     where = " ".join(part for part in ("node", name, f"({operator})" if operator else "") if part)
@@ -127,7 +127,7 @@ def _quoted(text: str) -> str:
 
 
 def _hint(messages: list[TensorRTMessage], model: onnx.ModelProto, subject: Subject | None) -> str:
-    """What to do about each known message, and the command to run next. General advice is left out where there is other."""
+    """Advice about each known message, and the command to run next. General advice is left out where there is other."""
     found = [entry for message in messages if (entry := explain(message.text, node_of(message, model)[1])) is not None]
     entries = [entry for entry in found if not entry.general] or found
     advice = list(dict.fromkeys(entry.advice for entry in entries)) or [UNKNOWN]

@@ -38,7 +38,7 @@ def cuda_of(wheels: Mapping[str, str]) -> tuple[int, ...]:
 def incompatibilities(
     backends: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, str]], driver_cuda: tuple[int, int] | None
 ) -> list[str]:
-    """What will go wrong on this machine, and what to do about it.
+    """Problems to expect on this machine, and what to do about them.
 
     ``backends`` are the findings of ``trtnorm doctor`` with their ``wheels``; ``driver_cuda`` is the newest CUDA version that
     the driver runs.

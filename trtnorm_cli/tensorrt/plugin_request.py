@@ -52,7 +52,7 @@ def refusal_of_plugins(result: BuildResult, folder: Path) -> TensorRTRefusal:
 
 
 def _hints(result: BuildResult) -> list[str]:
-    """What can be done; TensorRT for RTX brings no plugins of its own, and takes those of a library."""
+    """The ways out; TensorRT for RTX brings no plugins of its own, and takes those of a library."""
     absent = [message for message in result.errors if message.text.startswith(ABSENT)]
     own = {message.operator for message in absent if message.code == OWN}
     hints = [f"{key}: native builds TensorRT's own layer instead" for name, key in _KEYS.items() if name in own]

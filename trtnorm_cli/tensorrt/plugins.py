@@ -72,7 +72,7 @@ def _addresses(registry: Any) -> set[Address]:
 
 
 def plugin_problems(registry: Any, parser: Any, wanted: Iterable[Wanted], backend: str) -> list[TensorRTMessage]:
-    """What stands in the way of the plugin nodes ``wanted``: one message for each absent plugin, and for each node whose
+    """Obstacles to the plugin nodes ``wanted``: one message for each absent plugin, and for each node whose
     attributes the plugin does not take.
 
     A node whose operator the parser imports by itself is none of them.

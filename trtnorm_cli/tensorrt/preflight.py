@@ -36,7 +36,7 @@ def require_settings(profile: BuildProfile | None, backend: str | None, model: o
 
 
 def setting_problems(settings: dict[str, Any], facts: BackendFacts, model: onnx.ModelProto) -> list[Problem]:
-    """What is wrong with ``settings`` for this backend and model, as problems of the profile."""
+    """Problems of the profile: ``settings`` that this backend or model does not take."""
     backend = f"{facts.name} {facts.version}"
     faults = faults_of(settings, backend, frozenset(facts.capabilities), facts.targets)
     problems = [Problem(("builder", fault.key), fault.message, fault.instead) for fault in faults]

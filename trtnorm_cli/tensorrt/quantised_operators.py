@@ -93,7 +93,7 @@ def _needed(graph: onnx.GraphProto) -> set[str]:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """What the node reads, inside of its subgraphs too."""
+    """The tensors that the node reads, inside of its subgraphs too."""
     return {name for inner in nodes_within([node]) for name in inner.input if name}
 
 

@@ -1,4 +1,4 @@
-"""What the parent asks of the build process and what it gets back. Both are plain JSON."""
+"""The request of the parent to the build process, and the result. Both are plain JSON."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TensorRTMessage:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What the child found. ``stage`` is the last stage it reached: load, parse, settings, profile, build, write or done.
+    """The child's findings. ``stage`` is the last stage it reached: load, parse, settings, profile, build, write or done.
 
     ``bindings`` are the compiled engine's inputs and outputs, ``targets`` the compute capabilities that it was compiled for
     (both as far as TensorRT tells them), and ``newer_too`` says whether it also loads on later ones. ``devices`` are the

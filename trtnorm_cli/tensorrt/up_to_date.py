@@ -28,7 +28,7 @@ _PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxscript", "onnx-ir", "onnx-grap
 
 
 def origins(prepared: Prepared) -> dict[str, Any]:
-    """What an engine is made from besides the backend: hashes of all that is read, and the versions of the programs."""
+    """All that an engine depends on besides the backend: hashes of all that is read, and the versions of the programs."""
     profile, checkpoint = prepared.profile, prepared.checkpoint
     meaning = [None if profile is None else profile.model_dump(mode="json"), prepared.fitted.to_json()]
     return {

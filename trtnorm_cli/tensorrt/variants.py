@@ -23,7 +23,7 @@ NOT_BUILT = Cost(sys.maxsize, sys.maxsize)
 
 
 def cost_of(kernels: Kernels) -> Cost:
-    """What a search compares. A variant that was not built costs more than any other."""
+    """The cost that a search compares. A variant that was not built costs more than any other."""
     return NOT_BUILT if kernels.reason else Cost(kernels.launches, kernels.engine_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What is left in a rewritten graph that TensorRT is known to refuse or to compute wrongly, and the way out of it.
+"""Find in a rewritten graph what TensorRT is known to refuse or to compute wrongly, and name the way out of it.
 
 TensorRT imports most of these without a word: a wrong engine comes out. Each entry of ``FORMS`` was seen with TensorRT for
 RTX 1.7. An entry that the rules have repaired is gone from the graph and is not found here.

@@ -53,7 +53,7 @@ class Finding:
         return tuple(axis for axis, size in enumerate(self.shape) if len(lengths) == 1 and size in lengths)
 
     def lines(self) -> list[str]:
-        """What was found, for a reader: the counts, the axis, who made it, and which axes would fit."""
+        """The finding, for a reader: the counts, the axis, who made it, and which axes would fit."""
         lengths = sorted(set(self.misfits.values()))
         roles = listed(list(self.misfits))
         hold = "holds" if len(self.misfits) == 1 else "hold"

@@ -1,4 +1,4 @@
-"""What is left of normalizations other than BatchNormalization that TensorRT refuses or computes wrongly; see ``audit``."""
+"""Find normalizations other than BatchNormalization that TensorRT refuses or computes wrongly; see ``audit``."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class UnmetRequest:
 
 
 def plugin_requests(settings: RewriteSettings) -> tuple[PluginRequest, ...]:
-    """What the build profile says of each kind of normalization that there are plugins for."""
+    """The request of the build profile for each kind of normalization that there are plugins for."""
     return (
         PluginRequest("instance_norm", "InstanceNormalization", settings.instance_norm, INSTANCE_NORM_TO_PLUGIN),
         PluginRequest("group_norm", "GroupNormalization", settings.group_norm, GROUP_NORM_TO_PLUGIN),
@@ -79,7 +79,7 @@ def _not_there(request: PluginRequest, changes: Sequence[Change]) -> Iterator[Un
 
 
 def idle_requests(settings: RewriteSettings, changes: Iterable[Change], unmet: Iterable[UnmetRequest]) -> Iterator[str]:
-    """What the build profile says of plugins by default and had no effect, as notes."""
+    """Notes about requests for plugins by default that had no effect."""
     busy = {change.rule for change in changes} | {one.request.rule for one in unmet}
     for request in plugin_requests(settings):
         if request.said.default == "plugin" and request.rule not in busy:

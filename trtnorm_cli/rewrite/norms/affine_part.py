@@ -27,7 +27,7 @@ class AffinePart:
 
 
 def affine_behind(tensor: gs.Tensor, known: Known) -> AffinePart | None:
-    """What scales and shifts ``tensor`` with constants, as long as nobody else uses what is between; None when nothing does."""
+    """The constants that scale and shift ``tensor``, as long as nobody else uses what is between; None without any."""
     if not tensor.outputs:
         return None
     evaluation = SymbolicEvaluation(known, tensor, ()).run()
@@ -66,7 +66,7 @@ def _runtime(parts: tuple[Polynomial, Polynomial], known: Known) -> tuple[str, .
 
 
 def _affine_names(parts: tuple[Polynomial, Polynomial], evaluation: SymbolicEvaluation, known: Known) -> tuple[str, ...]:
-    """Tensors of run time that scale, or that shift and are smaller than the data: what a residual connection adds is not."""
+    """Run-time tensors that act as scale or bias. A shift as large as the data is a residual connection, and is left out."""
     scales = _runtime((parts[0], Polynomial()), known)
     shifts = [name for name in _runtime((Polynomial(), parts[1]), known) if known.types[name].shape != evaluation.shape]
     return tuple(dict.fromkeys((*scales, *shifts)))

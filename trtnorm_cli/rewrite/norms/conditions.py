@@ -1,4 +1,4 @@
-"""What has to hold of a normalization in pieces before anything is put in its place."""
+"""The conditions that a normalization in pieces meets before anything is put in its place."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def cores(known: Known) -> list[Core]:
 
 
 def _keep_larger(found: dict[int, Core], core: Core) -> None:
-    """Keep ``core`` unless one that shares nodes with it has more of them: x̂ of (x − μ) alone is a part of that of x."""
+    """Of overlapping cores keep the one with more nodes: (x − μ) also looks like the start of a normalization of its own."""
     rivals = {id(found[id(node)]): found[id(node)] for node in core.nodes if id(node) in found}
     if any(len(rival.nodes) >= len(core.nodes) for rival in rivals.values()):
         return
@@ -69,7 +69,7 @@ def _keep_larger(found: dict[int, Core], core: Core) -> None:
 
 
 def _candidates(node: gs.Node, known: Known) -> Iterator[tuple[gs.Tensor, tuple[int, ...]]]:
-    """What a reduction may be a statistic of: its input, or what is squared there."""
+    """The tensors that a reduction may be a statistic of: its input, or the one that is squared there."""
     if node.domain not in DEFAULT_DOMAINS or node.op not in (*REDUCTIONS, *_POOLINGS):
         return
     axes = axes_of(node, known) if node.op in REDUCTIONS else pooled_axes(node, known)

@@ -1,4 +1,4 @@
-"""What the tensors behind some data are, as polynomials of the data and its statistics over given axes."""
+"""Evaluate the tensors behind some data as polynomials of the data and its statistics over given axes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Value:
 
 
 class Opaque(Exception):
-    """What a node computes cannot be said as a polynomial."""
+    """A node whose result cannot be written as a polynomial."""
 
 
 @dataclass

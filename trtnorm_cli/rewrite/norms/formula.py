@@ -31,7 +31,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Formula:
-    """What data are divided by, and what comes before and after.
+    """The divisor of the data, with the factors before and after.
 
     ``spread`` is "variance", "square" (E[x²]) or "magnitude" (E[|x|]), which is multiplied by ``weight``; ``epsilon`` is added
     to it, and ``floor`` is the least that the divisor may be. ``outside`` is added after the root. ``centred`` is set where the
@@ -95,7 +95,7 @@ def _with_divisor(main: dict[Atom, float], factor: float, centred: bool, shift: 
 
 
 def _divisor(atom: Atom, exponent: float) -> dict[str, object] | None:
-    """What the power of ``atom`` divides by."""
+    """The divisor that the power of ``atom`` stands for."""
     if isinstance(atom, Floor):
         return _floored(atom, exponent)
     if isinstance(atom, Base) and exponent == -1.0:

@@ -100,7 +100,7 @@ def constant_named(m: Match, composition: Composition, name: str) -> np.ndarray 
 
 
 def _core_part(composition: Composition) -> tuple[Polynomial, Polynomial]:
-    """What the core scales and shifts with. Parameters of a node are not in it."""
+    """The scale and shift of the core. Parameters of a node are not in it."""
     formula = composition.formula
     if composition.core.native:
         return Polynomial.constant(1.0), Polynomial()
@@ -140,7 +140,7 @@ def parameters_of_node(m: Match, composition: Composition) -> str | None:
 
 
 def scale_and_shift(m: Match, composition: Composition) -> tuple[np.ndarray, np.ndarray] | None:
-    """What multiplies the normalized data and what is added, in float64, as they broadcast to the data.
+    """The factor and the summand of the normalized data, in float64, as they broadcast to the data.
 
     None where it cannot be told how what is done to reshaped data comes to the data.
     """

@@ -1,4 +1,4 @@
-"""What stands next to a normalization: whether it decides how the data are laid out in memory.
+"""The neighbours of a normalization: whether one decides how the data are laid out in memory.
 
 TensorRT's convolutions leave the channels last. Where none is near, its compiler fuses a normalization with the elementwise
 operators around it as it is; docs/normalization_kernels.md has the measurements.

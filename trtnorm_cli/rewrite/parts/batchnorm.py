@@ -1,4 +1,4 @@
-"""What the BatchNormalization rules share: the parameters of the pattern, when they can be trusted, and their algebra.
+"""The common part of the BatchNormalization rules: the parameters of the pattern, when they can be trusted, and their algebra.
 
 An inference BatchNormalization is y = (x − μ) · γ/√(σ²+ε) + β per channel (Ioffe & Szegedy 2015), that is y = s·x + t with
 s = γ/√(σ²+ε) and t = β − μ·s.

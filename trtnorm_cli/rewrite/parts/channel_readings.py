@@ -58,7 +58,7 @@ def _choice(m: Match, finding: Finding) -> Choice:
 
 
 def decided(m: Match) -> tuple[Finding, Reading]:
-    """What does not fit, and the reading to take."""
+    """The misfit, and the reading to take."""
     finding = finding_of(m)
     assert finding is not None, "counts_do_not_fit holds"
     reading = _choice(m, finding).reading
@@ -67,7 +67,7 @@ def decided(m: Match) -> tuple[Finding, Reading]:
 
 
 def warning(m: Match) -> str:
-    """What was read how, and why."""
+    """A warning that says which reading was taken, and why."""
     finding, reading = decided(m)
     counts = " and ".join(map(str, sorted(set(finding.misfits.values()))))
     why = "the build profile says so" if asked_for(m) and reading.name != CHECKPOINT else reading.evidence

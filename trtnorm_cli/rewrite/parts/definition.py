@@ -18,7 +18,7 @@ from trtnorm_cli.rewrite.rule import Match, NewNode
 
 
 def definition(m: Match, parameters: Mapping[str, Operand], data: Operand | None = None, running: bool = False) -> NewNode:
-    """What the node of ``m`` means with ``parameters``: vectors, by their names in the pattern.
+    """The definition of the node of ``m`` with ``parameters``: vectors, by their names in the pattern.
 
     ``data`` stands for the data of the match; its channels are on axis 1. With ``running``, the stored statistics are used
     whatever the mode.

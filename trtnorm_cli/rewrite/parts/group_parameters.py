@@ -1,4 +1,4 @@
-"""What the rules for InstanceNormalization and GroupNormalization share: their inputs, groups and parameters.
+"""The common part of the rules for InstanceNormalization and GroupNormalization: their inputs, groups and parameters.
 
 Both standardize each group of channels of each sample over all positions, y = (x − μ)/√(σ²+ε) · γ + β; an instance
 normalization has as many groups as channels (Ulyanov et al. 2016; Wu & He 2018).
@@ -88,7 +88,7 @@ def repeated(m: Match, a: Arithmetic, name: str, channels: int) -> Operand:
 
 
 def shape_of_data(m: Match, a: Arithmetic) -> NewNode | NewConstant:
-    """What a Reshape needs to give its input, whose batch is the data's, the shape of the data."""
+    """The shape that lets a Reshape give its input, whose batch is the data's, the shape of the data."""
     sizes = [size if isinstance(size, int) else -1 for size in (m.shape("x") or ())[1:]]
     if sizes.count(-1) <= 1:
         return a.integers("shape_of_data", (0, *sizes))

@@ -1,4 +1,4 @@
-"""What the elements of a computed shape are: numbers, or sizes of axes of other tensors."""
+"""The elements of a computed shape: numbers, or sizes of axes of other tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAME_ELEMENTS = ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape")
 
 
 class Model(Protocol):
-    """What can be asked about tensors: a ``Match``, or what is known of a whole model."""
+    """A source of facts about tensors: a ``Match``, or a whole model."""
 
     @property
     def surgery(self) -> Surgery: ...

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's normalizations of a sum have in common: x + skip + bias, and which outputs they have."""
+"""The common part of ONNX Runtime's normalizations of a sum: x + skip + bias, and which outputs they have."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Prover:
     def _run(
         self, before: onnx.ModelProto, after: onnx.ModelProto, draws: list[Tensors], exact: list[Tensors], has_reference: bool
     ) -> _Run:
-        """What ONNX Runtime makes of both; without a difference where it has no kernel for what stood there before.
+        """Run both in ONNX Runtime; the result has no difference where there is no kernel for the original.
 
         A reference is written in other operators than the file's, so that a kernel may be missing for the replacement alone.
         """
@@ -210,7 +210,7 @@ def _further_draws(size: int) -> int:
 
 
 def _digest(rule: str, before: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    """What a proof is about: the rule and both cut-outs with all their values."""
+    """The identity of a proof: the rule and both cut-outs with all their values."""
     digest = hashlib.sha256(rule.encode())
     for model in (before, after):
         digest.update(model.SerializeToString(deterministic=True))

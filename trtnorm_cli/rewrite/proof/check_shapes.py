@@ -28,7 +28,7 @@ def check_types(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ..
 
 
 def _types_at(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
-    """What ONNX infers, completed by what the model states in symbols of its inputs' sizes, as ``s0//4``."""
+    """The types that ONNX infers, completed by those that the model states in symbols of its inputs' sizes, as ``s0//4``."""
     types, values = pinned_types(model, proof_shapes), _symbols(model, proof_shapes)
     for name, stated in declared_types(model).items():
         kind = types.get(name)

@@ -64,7 +64,7 @@ def _shrunk(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def fitting_domains(region: onnx.ModelProto, kinds: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Domain]:
-    """What the integer inputs of ``region`` may hold at ``shapes``, so that they fit what they index there."""
+    """The values that the integer inputs of ``region`` may hold at ``shapes``, so that they fit what they index there."""
     counted = {name for name, kind in kinds.items() if not _is_floating(kind.dtype)}
     if not counted:
         return {}

@@ -35,7 +35,7 @@ class ShapeSources:
 
 
 def shape_sources(match: Match, inputs: Iterable[gs.Tensor]) -> ShapeSources:
-    """What computes those of ``inputs`` that are integers made of shapes alone; all others are left to be fed."""
+    """The nodes behind those of ``inputs`` that are integers made of shapes alone; all others are left to be fed."""
     found = ShapeSources()
     for tensor in inputs:
         kind = match.type_of(tensor)

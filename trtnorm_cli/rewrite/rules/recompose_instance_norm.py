@@ -72,7 +72,7 @@ def a_convolution_is_near(m: Match) -> str | None:
 
 
 def extent(m: Match) -> Extent | str | None:
-    """an InstanceNorm is written in pieces, and in others than those that TensorRT compiles best."""
+    """an InstanceNorm is spelled out in operators, but not in the form that TensorRT compiles best."""
     composition = mine(m)
     blocks = None if composition is None else blocks_of(composition)
     if composition is None or blocks is None:

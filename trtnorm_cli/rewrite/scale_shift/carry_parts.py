@@ -164,7 +164,7 @@ def sum_forth(op: Operation, sides: Sides) -> dict[int, Affine]:
 
 
 def broadcast_back(op: Operation, index: int, asked: Affine, shape: Shape) -> Affine:
-    """What is asked of input ``index``, which broadcasts to the output of ``shape``.
+    """The scale and shift asked of input ``index``, which broadcasts to the output of ``shape``.
 
     An input that is one value along an axis on which the scale depends cannot be scaled without growing.
     """

@@ -27,7 +27,7 @@ def is_link(node: Node, surgery: Surgery) -> bool:
 
 
 def link_data(node: Node, surgery: Surgery) -> Tensor:
-    """What a link scales and shifts."""
+    """The tensor that a link scales and shifts."""
     return node.inputs[0] if node.op == "BatchNormalization" else data_of(node, surgery)
 
 

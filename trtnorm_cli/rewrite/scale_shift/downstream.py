@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Downstream:
-    """What becomes of each operator on the way (by the id of its node). ``kept`` tensors come out as they were."""
+    """The steps for each operator on the way, by the id of its node. ``kept`` tensors come out as they were."""
 
     match: Match
     source: gs.Tensor
@@ -123,7 +123,7 @@ class _Remaker:
         self.made: dict[int, NewNode] = {}
 
     def tensor(self, tensor: gs.Tensor) -> Any:
-        """What provides ``tensor``, which is the same as before or lacks its scale and shift."""
+        """The new producer of ``tensor``: unchanged, or without the scale and shift that moved downstream."""
         if tensor is self.result.match.output:
             return self.result.source
         step = self.steps.get(id(tensor.inputs[0])) if tensor.inputs else None

@@ -116,7 +116,7 @@ Build = Callable[[Sequence[Any]], NewNode]
 
 @dataclass(frozen=True)
 class Step:
-    """What becomes of one operator so that a scale and shift disappears.
+    """The change of one operator that makes a scale and shift disappear.
 
     ``passes`` says what its inputs (going back) or outputs (going forth) have to provide, by number. ``build`` makes the new
     operator from its new inputs; ``more`` is the number of nodes that it adds, and ``also`` names further nodes that it

@@ -40,7 +40,7 @@ class Demand:
 
 @dataclass
 class Upstream:
-    """What becomes of each operator on the way (by the id of its node), and which demands nobody took."""
+    """The steps for each operator on the way, by the id of its node, and the demands that nobody took."""
 
     match: Match
     demands: dict[int, Demand] = field(default_factory=dict)
@@ -216,7 +216,7 @@ class _Remaker:
         self.made: dict[int, NewNode] = {}
 
     def tensor(self, tensor: gs.Tensor) -> Any:
-        """What provides ``tensor`` with its demand fulfilled."""
+        """The new producer of ``tensor``, with its demand fulfilled."""
         if id(tensor) in self.rests:
             return self.rest(self.rests[id(tensor)])
         producer = tensor.inputs[0] if tensor.inputs else None

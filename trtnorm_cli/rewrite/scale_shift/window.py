@@ -20,7 +20,7 @@ class Window:
 
     @property
     def surplus(self) -> tuple[int, ...]:
-        """What padding adds beyond the kernel's extent: with the strides, this fixes the output's size for every input."""
+        """The padding beyond the kernel's extent: with the strides, this fixes the output's size for every input."""
         axes = zip(self.sizes, self.dilations, self.begins, self.ends, strict=True)
         return tuple(begin + end - dilation * (size - 1) for size, dilation, begin, end in axes)
 

@@ -256,7 +256,7 @@ class Build:
 
 
 def parser_errors(parser: Any, in_hand: tuple[str, str] = ("", "")) -> list[TensorRTMessage]:
-    """What the parser says. An error that names no node but comes from the code for the node in hand is about that one."""
+    """The messages of the parser. An error without a node, from the code for the node in hand, is about that one."""
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
     found = []
     for e in errors:

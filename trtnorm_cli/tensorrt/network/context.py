@@ -1,4 +1,4 @@
-"""What the translation of one layer sees: its inputs by ONNX name, its parameters, and a place to write nodes.
+"""The view that the translation of one layer has: its inputs by ONNX name, its parameters, and a place to write nodes.
 
 Arithmetic in a type narrower than float32 is evaluated in float32 and rounded once, to the type of the layer's output.
 TensorRT states the types of a layer's inputs and outputs but not the precision in between (accumulation of convolutions,

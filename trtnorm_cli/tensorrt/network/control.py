@@ -15,7 +15,7 @@ from trtnorm_cli.tensorrt.network.structure import ControlRegion, Structure
 
 
 class Translator(Protocol):
-    """What writes the layers of a body; loops and conditionals call back into it."""
+    """The writer of the layers of a body; loops and conditionals call back into it."""
 
     structure: Structure
 

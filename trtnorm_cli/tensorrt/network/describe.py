@@ -1,4 +1,4 @@
-"""What is in a TensorRT network: the layers that the parser made of a model, as JSON values."""
+"""Describe a TensorRT network: the layers that the parser made of a model, as JSON values."""
 
 from __future__ import annotations
 

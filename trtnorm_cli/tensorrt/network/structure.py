@@ -63,7 +63,7 @@ class Structure:
             self._fill(region)
 
     def inputs_of(self, layer: Layer) -> list[Tensor]:
-        """What a layer depends on; results of a loop or conditional also depend on what controls it."""
+        """The layers that a layer depends on; results of a loop or conditional also depend on what controls it."""
         return [tensor for tensor in layer.inputs if tensor is not None] + self._controls.get(layer, [])
 
     def _find_live(self, network: Network, regions: list[ControlRegion]) -> set[Layer]:
@@ -130,7 +130,7 @@ def _control_tensors(region: ControlRegion) -> list[Tensor]:
 
 
 def _leaving(region: ControlRegion) -> list[Tensor | None]:
-    """What is computed inside for the outside, for the next iteration, or to end the loop."""
+    """The tensors computed inside for the outside, for the next iteration, or to end the loop."""
     leaving = [tensor for layer in region.exits for tensor in (layer.inputs[:1] if region.is_loop else layer.inputs)]
     leaving += [tensor for layer in region.of("RECURRENCE") for tensor in layer.inputs[1:]]
     return leaving + [layer.inputs[0] for layer in region.of("TRIP_LIMIT") if layer.handle.kind.name == "WHILE"]

@@ -206,7 +206,7 @@ class Translator:
                 scope.bind(tensor, self._reserved[tensor])
 
     def context(self, layer: Layer, writer: GraphWriter, scope: Scope) -> LayerContext:
-        """What the translation of a layer works with."""
+        """The context that the translation of a layer works with."""
         return LayerContext(layer, writer, scope, self._trt, self.notes)
 
     def bind(self, layer: Layer, results: list[str], writer: GraphWriter, scope: Scope, mark: int) -> None:
