@@ -9,7 +9,8 @@ from onnx import helper, numpy_helper
 
 from tests.models import batchnorm, random
 from tests.oracle import evaluate
-from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
+from trtnorm_cli.onnx_model.domains import default_opset
+from trtnorm_cli.onnx_model.old_opsets import raise_old_opset
 
 
 def model(
@@ -37,7 +38,7 @@ def raised(before: onnx.ModelProto) -> onnx.ModelProto:
     after = raise_old_opset(before).model
     assert before.SerializeToString(deterministic=True) == content, "the model is not changed"
     assert after is not None
-    assert opset_of(after) == 7
+    assert default_opset(after.opset_import) == 7
     onnx.checker.check_model(after)
     return after
 
@@ -180,5 +181,5 @@ def test_other_domains_and_subgraphs_are_left_alone():
 def test_the_default_domain_may_be_spelled_out():
     spelled = model([node("Relu", "x")])
     spelled.opset_import[0].domain = "ai.onnx"
-    assert opset_of(spelled) == 6
-    assert opset_of(raised(spelled)) == 7
+    assert default_opset(spelled.opset_import) == 6
+    assert default_opset(raised(spelled).opset_import) == 7

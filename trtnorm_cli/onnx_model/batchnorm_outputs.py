@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import onnx
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.walk import nodes_within, subgraphs
 
 _ATTRIBUTE_SINCE = 14
@@ -30,10 +31,10 @@ def settle_batchnorm_outputs(model: onnx.ModelProto) -> list[str]:
 def _settle_scope(nodes: Iterable[onnx.NodeProto], outputs: set[str], imports: Iterable[onnx.OperatorSetIdProto]) -> list[str]:
     """Settle the nodes of one graph or function, those of its subgraphs included."""
     within = list(nodes_within(nodes))
-    batchnorms = [node for node in within if node.op_type == "BatchNormalization" and node.domain in ("", "ai.onnx")]
+    batchnorms = [node for node in within if node.op_type == "BatchNormalization" and node.domain in DEFAULT_DOMAINS]
     if not batchnorms:
         return []
-    opset = next((entry.version for entry in imports if entry.domain in ("", "ai.onnx")), 0)
+    opset = default_opset(imports)
     leaving = {value.name for node in within for inner in subgraphs(node) for value in inner.output}
     read = {name for node in within for name in node.input} | leaving | outputs
     taken = read | {name for node in within for name in node.output}

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, numpy_helper
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs
 
@@ -38,10 +39,10 @@ def use_one_name_for_the_domain(model: onnx.ModelProto) -> list[str]:
     for node in renamed:
         node.domain = ""
     for imports in (model.opset_import, *(function.opset_import for function in model.functions)):
-        versions = {entry.version for entry in imports if entry.domain in ("", "ai.onnx")}
-        if len(versions) == 1 and sum(entry.domain in ("", "ai.onnx") for entry in imports) > 1:
+        versions = {entry.version for entry in imports if entry.domain in DEFAULT_DOMAINS}
+        if len(versions) == 1 and sum(entry.domain in DEFAULT_DOMAINS for entry in imports) > 1:
             _replace(
-                imports, [*(e for e in imports if e.domain not in ("", "ai.onnx")), onnx.helper.make_opsetid("", *versions)]
+                imports, [*(e for e in imports if e.domain not in DEFAULT_DOMAINS), onnx.helper.make_opsetid("", *versions)]
             )
         for entry in imports:
             entry.domain = "" if entry.domain == "ai.onnx" else entry.domain

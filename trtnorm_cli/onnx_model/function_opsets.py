@@ -14,9 +14,9 @@ import onnx
 from onnx import version_converter
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.walk import all_nodes, nodes_within, subgraphs
 
-_DEFAULT = ("", "ai.onnx")
 # Operators that the same node calls in both versions and that compute something else, and since when (operator changelog).
 _NEW_MEANING_SINCE = {
     "Softmax": (13,),
@@ -31,7 +31,7 @@ _NEW_MEANING_SINCE = {
 def import_default_domain(model: onnx.ModelProto) -> list[str]:
     """Let a model whose graph only calls functions import the opset that these are written for; returns their names."""
     versions = {_version(function.opset_import) for function in model.functions} - {None}
-    used = any(node.domain in _DEFAULT for node in nodes_within(model.graph.node))
+    used = any(node.domain in DEFAULT_DOMAINS for node in nodes_within(model.graph.node))
     if _version(model.opset_import) is not None or used or len(versions) != 1:
         return []
     model.opset_import.add(domain="", version=versions.pop())
@@ -75,18 +75,18 @@ def adopt_new_meanings(model: onnx.ModelProto) -> list[str]:
         f"{function.name}/{node.op_type} of opset {own} in {wanted}"
         for function, own, wanted in _of_another_opset(model)
         for node in nodes_within(function.node)
-        if node.domain in _DEFAULT and _means_something_else(node, own, wanted)
+        if node.domain in DEFAULT_DOMAINS and _means_something_else(node, own, wanted)
     ]
 
 
 def adopt_opsets(model: onnx.ModelProto) -> list[str]:
     """Let every function import what the model imports, in place; returns the functions that did not."""
-    versions = {"" if entry.domain in _DEFAULT else entry.domain: entry.version for entry in model.opset_import}
+    versions = {"" if entry.domain in DEFAULT_DOMAINS else entry.domain: entry.version for entry in model.opset_import}
     adopted = []
     for function in model.functions:
         before = function.SerializeToString(deterministic=True)
         for entry in function.opset_import:
-            entry.domain = "" if entry.domain in _DEFAULT else entry.domain
+            entry.domain = "" if entry.domain in DEFAULT_DOMAINS else entry.domain
             entry.version = versions.get(entry.domain, entry.version)
         if function.SerializeToString(deterministic=True) != before:
             adopted.append(function.name)
@@ -103,7 +103,7 @@ def _of_another_opset(model: onnx.ModelProto) -> Iterator[tuple[onnx.FunctionPro
 
 
 def _version(imports: Iterable[onnx.OperatorSetIdProto]) -> int | None:
-    return next((entry.version for entry in imports if entry.domain in _DEFAULT), None)
+    return next((entry.version for entry in imports if entry.domain in DEFAULT_DOMAINS), None)
 
 
 def _means_something_else(node: onnx.NodeProto, own: int, wanted: int) -> bool:
@@ -121,7 +121,7 @@ def _convert_all(nodes: list[onnx.NodeProto], function: str, own: int, wanted: i
     for node in nodes:
         for inner in subgraphs(node):
             converted += _convert_all(inner.node, function, own, wanted)
-        if node.domain in _DEFAULT and not _exists(node, wanted):
+        if node.domain in DEFAULT_DOMAINS and not _exists(node, wanted):
             result += _converted(node, function, own, wanted)
             converted.append(node.op_type)
         else:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.infer import checker_objection
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.repair import mend
@@ -108,7 +109,7 @@ def _require_a_graph(path: Path, proto: onnx.ModelProto) -> None:
     for value in proto.graph.input:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.elem_type:
             raise ModelError(f"the input {value.name} has no element type", str(path), "export the model again")
-    if not any(entry.domain in ("", "ai.onnx") for entry in proto.opset_import):
+    if not any(entry.domain in DEFAULT_DOMAINS for entry in proto.opset_import):
         raise ModelError("the model does not say which ONNX opset it uses", str(path), "export the model again")
 
 
@@ -276,9 +277,9 @@ def _invalid(path: Path, reason: str) -> ModelError:
 def _without_what_runs(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A light copy without what the checker refuses and others take: unknown operators and unknown ranks."""
     copy = light_copy(proto)
-    opset = max((e.version for e in copy.opset_import if e.domain in ("", "ai.onnx")), default=1)
+    opset = max((e.version for e in copy.opset_import if e.domain in DEFAULT_DOMAINS), default=1)
     for node in all_nodes(copy):
-        if node.domain in ("", "ai.onnx") and not _has_schema(node.op_type, opset):
+        if node.domain in DEFAULT_DOMAINS and not _has_schema(node.op_type, opset):
             node.domain = _UNKNOWN_DOMAIN
     for imports in (copy.opset_import, *(function.opset_import for function in copy.functions)):
         imports.add(domain=_UNKNOWN_DOMAIN, version=1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.walk import all_graphs
 
@@ -80,7 +81,7 @@ def normalizations(model: onnx.ModelProto) -> list[Normalization]:
 def is_normalization(node: onnx.NodeProto) -> bool:
     if node.domain == _MICROSOFT:
         return node.op_type in FUSED
-    return node.op_type in PARAMETERS and node.domain in ("", "ai.onnx")
+    return node.op_type in PARAMETERS and node.domain in DEFAULT_DOMAINS
 
 
 def _read(node: onnx.NodeProto, types: dict[str, TensorType], producers: dict[str, onnx.NodeProto]) -> Normalization:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, numpy_helper
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.walk import subgraphs
@@ -38,21 +39,16 @@ class Raising:
     why_not: str = ""
 
 
-def opset_of(model: onnx.ModelProto) -> int:
-    """The version of the default domain."""
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-
-
 def raise_old_opset(model: onnx.ModelProto) -> Raising:
     """``model`` in opset 7; ``model`` is not changed, and its external tensors stay references."""
-    opset = opset_of(model)
+    opset = default_opset(model.opset_import)
     foreign = sorted({node.op_type for node in model.graph.node if not _can_be_raised(node, opset)})
     if foreign:
         return Raising(None, f"{', '.join(foreign)} changed between opset {opset} and {TARGET} in a way that is not handled")
     result = onnx.ModelProto()
     result.CopyFrom(model)
     for entry in result.opset_import:
-        if entry.domain in ("", "ai.onnx"):
+        if entry.domain in DEFAULT_DOMAINS:
             entry.version = TARGET
     raised = _Raised(result)
     raised.all_nodes()

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.walk import nodes_within, subgraphs
 
@@ -29,7 +30,7 @@ def without_refused_scans(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int,
     Returns it with the numbers of both; ``model`` itself where there is nothing to do. The lengths of the scanned axes are read
     from the types that it states.
     """
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+    opset = default_opset(model.opset_import)
     if opset < _SINCE or not any(map(_is_refused, model.graph.node)):
         return model, 0, 0
     result = onnx.ModelProto()
@@ -53,7 +54,7 @@ def without_refused_scans(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int,
 
 
 def _is_refused(node: NodeProto) -> bool:
-    if node.op_type != "Scan" or node.domain not in ("", "ai.onnx"):
+    if node.op_type != "Scan" or node.domain not in DEFAULT_DOMAINS:
         return False
     scanned = next((attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs"), 0)
     inside = nodes_within(inner for graph in subgraphs(node) for inner in graph.node)

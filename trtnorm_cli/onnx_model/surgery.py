@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, constant_to_onnx_tensor
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.walk import subgraphs
 
@@ -45,7 +46,7 @@ class Surgery:
     @property
     def opset(self) -> int:
         """The version of the default domain."""
-        return next(e.version for e in self.source.opset_import if e.domain in ("", "ai.onnx"))
+        return default_opset(self.source.opset_import)
 
     def graphs(self) -> Iterator[gs.Graph]:
         """The main graph and every subgraph, outermost first."""
@@ -75,7 +76,7 @@ class Surgery:
         if isinstance(tensor, gs.Constant):
             return self._read_values(tensor)
         producer = tensor.inputs[0] if tensor.inputs else None
-        if producer is None or producer.op != "Constant" or producer.domain not in (None, "", "ai.onnx"):
+        if producer is None or producer.op != "Constant" or producer.domain not in DEFAULT_DOMAINS:
             return None
         proto = self.protos.get(id(producer)) or OnnxExporter.export_node(producer)
         return _constant_node_value(proto, self.folder)

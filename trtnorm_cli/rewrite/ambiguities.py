@@ -19,6 +19,7 @@ from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
@@ -27,7 +28,6 @@ from trtnorm_cli.onnx_model.walk import all_graphs
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.proof.check import Prover
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

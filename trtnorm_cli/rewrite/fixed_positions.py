@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType, pinned_types
 from trtnorm_cli.onnx_model.walk import all_nodes
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 
 Shapes = Mapping[str, tuple[int, ...]]
 

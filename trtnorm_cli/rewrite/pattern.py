@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
     from trtnorm_cli.onnx_model.surgery import Surgery
-
-DEFAULT_DOMAINS = (None, "", "ai.onnx")
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import onnx
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
+from trtnorm_cli.onnx_model.domains import default_opset
 from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed
 from trtnorm_cli.onnx_model.infer import checker_objection, mend_stated_shapes
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
-from trtnorm_cli.onnx_model.old_opsets import opset_of, raise_old_opset
+from trtnorm_cli.onnx_model.old_opsets import raise_old_opset
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
@@ -212,7 +213,7 @@ def _composites(surgery: Surgery, types: Mapping[str, TensorType]) -> tuple[tupl
 
 def _provable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
     """``model``, raised to an opset in which changes can be proved where it is older; and what the user should know of that."""
-    opset = opset_of(model)
+    opset = default_opset(model.opset_import)
     if opset >= OLDEST:
         return model, []
     raising = raise_old_opset(model)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx.inliner
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.shapes.constraint import Constraint
@@ -23,7 +24,6 @@ from trtnorm_cli.shapes.operators import OPERATORS
 from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.shapes.tensor import MOST_ELEMENTS, UNKNOWN, SymbolicTensor, constant, objects, tensor_of
 
-DEFAULT_DOMAINS = ("", "ai.onnx")
 # A shape tensor that an input can be has few elements: at most as many as a tensor has axes, or a few bounds.
 _MOST_INPUT_VALUES = 64
 _INTEGER_INPUTS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)

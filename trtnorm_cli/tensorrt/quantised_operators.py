@@ -15,6 +15,7 @@ import onnx
 from onnx import parser
 
 from trtnorm_cli.errors import TensorRTRefusal
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.walk import nodes_within
 from trtnorm_cli.tensorrt.operators import ask_operators
 
@@ -69,7 +70,7 @@ def quantised_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 def _is_quantised(node: onnx.NodeProto) -> bool:
-    if node.domain in ("", "ai.onnx"):
+    if node.domain in DEFAULT_DOMAINS:
         return node.op_type in _MODELS
     return node.domain == _MICROSOFT and _CONTRIBUTED.fullmatch(node.op_type) is not None
 

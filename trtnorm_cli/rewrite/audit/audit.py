@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.rewriting import RewriteSettings
@@ -21,7 +22,6 @@ from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS, diagnose, listed
 from trtnorm_cli.rewrite.audit.readings import Choice, choose, yaml_line
 from trtnorm_cli.rewrite.audit.site import EXPORT_AGAIN, Refusal, Site
 from trtnorm_cli.rewrite.channels import DEFAULT_EPSILON, channels_where
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

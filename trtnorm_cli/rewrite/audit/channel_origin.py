@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, titled
+from trtnorm_cli.rewrite.pattern import titled
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

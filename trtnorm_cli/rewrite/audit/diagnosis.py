@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.audit.channel_origin import Origin, origin_of_axis
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
+from trtnorm_cli.rewrite.pattern import describe
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

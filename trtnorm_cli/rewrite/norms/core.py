@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
 from trtnorm_cli.rewrite.norms.evaluation import REDUCTIONS, Known, SymbolicEvaluation, axes_of, counted, pooled_axes
 from trtnorm_cli.rewrite.norms.formula import Formula, formula_of
 from trtnorm_cli.rewrite.norms.polynomial import Polynomial
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.norms.polynomial import (
     COUNT,
@@ -24,7 +25,6 @@ from trtnorm_cli.rewrite.norms.polynomial import (
     is_never_negative,
     mean,
 )
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

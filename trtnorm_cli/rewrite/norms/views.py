@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.norms.core import Core
 from trtnorm_cli.rewrite.norms.evaluation import Known, Shape
 from trtnorm_cli.rewrite.parts.shape_elements import AxisSize, Element, shape_elements
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

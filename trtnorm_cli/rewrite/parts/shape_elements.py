@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

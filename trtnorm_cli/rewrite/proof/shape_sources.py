@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, op
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.rewrite.pattern import Var, op
 from trtnorm_cli.rewrite.rule import Extent, Match, NewTensors, Rule
 from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove

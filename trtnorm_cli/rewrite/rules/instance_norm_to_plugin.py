@@ -20,9 +20,10 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.onnx_model import plugin_functions as plugin
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
 from trtnorm_cli.profile.rewriting import INSTANCE_NORM_TO_PLUGIN
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
+from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Extent, Match, NewNode, Rule
 
 if TYPE_CHECKING:

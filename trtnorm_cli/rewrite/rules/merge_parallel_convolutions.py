@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Var, describe, op
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, Rule
 from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
 from trtnorm_cli.rewrite.scale_shift.chain import is_link, links_before

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.parts import batchnorm
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, Bindings, Var, match, op
+from trtnorm_cli.rewrite.pattern import Bindings, Var, match, op
 from trtnorm_cli.rewrite.rule import Match
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, per_channel
 from trtnorm_cli.rewrite.scale_shift.operation import Operation

@@ -10,8 +10,9 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.borders import reads_shape_only
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
+from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Extent, Match, NewNode, NewOutput, NewTensors
 from trtnorm_cli.rewrite.scale_shift.absorb_input import absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove

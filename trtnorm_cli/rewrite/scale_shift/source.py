@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, affine
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 from trtnorm_cli.rewrite.scale_shift.weights import FLOATS, float_weight

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.borders import reads_shape_only
-from trtnorm_cli.rewrite.pattern import DEFAULT_DOMAINS, describe
+from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, NewOutput, NewTensors
 from trtnorm_cli.rewrite.scale_shift.absorb_output import WEIGHTED, absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
