@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from trtnorm_cli.rewrite.parts import batchnorm
+from trtnorm_cli.rewrite.parts import batchnorm, output_weights
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 
 CONV = op("Conv", Var("x"), Const("weight"), optional(Const("bias")), name="conv")
 
 
 def weight_has_kernel_axes(m: Match) -> str | None:
     """the weight of the convolution has two axes of channels and at least one of the kernel."""
-    weight = m.value("weight")
-    return None if weight.ndim >= 3 else f"the weight of {describe(m.node('conv'))} has shape {list(weight.shape)}"
+    return output_weights.lacks_kernel_axes(m, "conv")
 
 
 def parameters_match_output_channels(m: Match) -> str | None:
@@ -38,33 +37,17 @@ def bias_is_a_vector(m: Match) -> str | None:
 
 def folded_values_are_representable(m: Match) -> str | None:
     """the folded weight and bias stay finite in the type of the weight."""
-    dtype = m.value("weight").dtype
-    if not batchnorm.is_float(dtype):
-        return f"the weight of {describe(m.node('conv'))} is {dtype.name}, not a floating type"
-    weight, bias = fold(m)
-    return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
-        bias, dtype, "the folded bias"
-    )
+    return output_weights.not_floating(m, "conv") or output_weights.not_representable(m, *fold(m))
 
 
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """Folded weight (shape of W) and bias (C), float64."""
-    factor, shift = batchnorm.scale_and_shift(m)
-    weight = m.value("weight").astype(np.float64)
-    bias = m.value("bias").astype(np.float64) if m.has("bias") else 0.0
-    return weight * factor.reshape(-1, *[1] * (weight.ndim - 1)), bias * factor + shift
+    scale, _ = batchnorm.scale_and_shift(m)
+    return output_weights.folded(m, output_weights.convolution_factors(m.value("weight"), scale))
 
 
 def folded_convolution(m: Match) -> NewNode:
-    conv, dtype = m.node("conv"), m.value("weight").dtype
-    weight, bias = fold(m)
-    return NewNode(
-        "Conv",
-        (m.tensor("x"), NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))),
-        dict(conv.attrs),
-        name=conv.name,
-        role="conv",
-    )
+    return output_weights.with_weights(m, "conv", *fold(m))
 
 
 RULE = Rule(

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from trtnorm_cli.rewrite.parts import batchnorm
+from trtnorm_cli.rewrite.parts import batchnorm, output_weights
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 
 CONV = op("ConvTranspose", Var("x"), Const("weight"), optional(Const("bias")), name="conv")
 
 
 def weight_has_kernel_axes(m: Match) -> str | None:
     """the weight of the transposed convolution has two axes of channels and at least one of the kernel."""
-    weight = m.value("weight")
-    return None if weight.ndim >= 3 else f"the weight of {describe(m.node('conv'))} has shape {list(weight.shape)}"
+    return output_weights.lacks_kernel_axes(m, "conv")
 
 
 def groups_divide_input_channels(m: Match) -> str | None:
@@ -47,13 +46,7 @@ def bias_is_a_vector(m: Match) -> str | None:
 
 def folded_values_are_representable(m: Match) -> str | None:
     """the folded weight and bias stay finite in the type of the weight."""
-    dtype = m.value("weight").dtype
-    if not batchnorm.is_float(dtype):
-        return f"the weight of {describe(m.node('conv'))} is {dtype.name}, not a floating type"
-    weight, bias = fold(m)
-    return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
-        bias, dtype, "the folded bias"
-    )
+    return output_weights.not_floating(m, "conv") or output_weights.not_representable(m, *fold(m))
 
 
 def _groups(m: Match) -> int:
@@ -62,23 +55,12 @@ def _groups(m: Match) -> int:
 
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """Folded weight (shape of W) and bias (C_out), float64."""
-    factor, shift = batchnorm.scale_and_shift(m)
-    weight = m.value("weight").astype(np.float64)
-    rows = np.repeat(factor.reshape(_groups(m), -1), weight.shape[0] // _groups(m), axis=0)
-    bias = m.value("bias").astype(np.float64) if m.has("bias") else 0.0
-    return weight * rows.reshape(*rows.shape, *[1] * (weight.ndim - 2)), bias * factor + shift
+    scale, _ = batchnorm.scale_and_shift(m)
+    return output_weights.folded(m, output_weights.transposed_convolution_factors(m.value("weight"), _groups(m), scale))
 
 
 def folded_convolution(m: Match) -> NewNode:
-    conv, dtype = m.node("conv"), m.value("weight").dtype
-    weight, bias = fold(m)
-    return NewNode(
-        "ConvTranspose",
-        (m.tensor("x"), NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))),
-        dict(conv.attrs),
-        name=conv.name,
-        role="conv",
-    )
+    return output_weights.with_weights(m, "conv", *fold(m))
 
 
 RULE = Rule(

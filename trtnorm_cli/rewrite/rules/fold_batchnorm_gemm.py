@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trtnorm_cli.rewrite.parts import batchnorm
+from trtnorm_cli.rewrite.parts import batchnorm, output_weights
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
-from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
+from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 
 GEMM = op("Gemm", Var("x"), Const("weight"), optional(Const("bias")), name="gemm")
 
@@ -36,11 +36,7 @@ def parameters_match_columns(m: Match) -> str | None:
 
 def folded_values_are_representable(m: Match) -> str | None:
     """the folded weight and bias stay finite in the type of the weight."""
-    dtype = m.value("weight").dtype
-    weight, bias = fold(m)
-    return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
-        bias, dtype, "the folded bias"
-    )
+    return output_weights.not_representable(m, *fold(m))
 
 
 def _is_transposed(m: Match) -> bool:
@@ -49,23 +45,13 @@ def _is_transposed(m: Match) -> bool:
 
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """Folded B (its shape) and C ([N], or [M, N] when C had rows), float64."""
-    factor, shift = batchnorm.scale_and_shift(m)
-    weight = m.value("weight").astype(np.float64)
+    scale, _ = batchnorm.scale_and_shift(m)
     beta = float(m.node("gemm").attrs.get("beta", 1.0))
-    bias = beta * m.value("bias").astype(np.float64) if m.has("bias") else np.float64(0.0)
-    return weight * (factor[:, None] if _is_transposed(m) else factor), bias * factor + shift
+    return output_weights.folded(m, output_weights.gemm_factors(_is_transposed(m), scale), beta)
 
 
 def folded_gemm(m: Match) -> NewNode:
-    gemm, dtype = m.node("gemm"), m.value("weight").dtype
-    weight, bias = fold(m)
-    return NewNode(
-        "Gemm",
-        (m.tensor("x"), NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))),
-        {**gemm.attrs, "beta": 1.0},
-        name=gemm.name,
-        role="gemm",
-    )
+    return output_weights.with_weights(m, "gemm", *fold(m), beta=1.0)
 
 
 RULE = Rule(

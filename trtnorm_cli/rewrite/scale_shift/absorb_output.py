@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts.output_weights import convolution_factors, gemm_factors, transposed_convolution_factors
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry_parts import broadcast_back
@@ -27,7 +28,7 @@ def convolution(op: Operation, asked: Affine) -> Step:
     """Conv: the output channels are the first axis of W, with any number of groups."""
     weight = float_weight(op, 1, asked.rank)
     scale, shift = asked.vector(1, weight.shape[0], op.name)
-    return _linear(op, scale.reshape(-1, *[1] * (weight.ndim - 1)), scale, shift)
+    return _linear(op, convolution_factors(weight, scale), scale, shift)
 
 
 def transposed_convolution(op: Operation, asked: Affine) -> Step:
@@ -36,17 +37,15 @@ def transposed_convolution(op: Operation, asked: Affine) -> Step:
     if groups < 1 or weight.shape[0] % groups:
         raise CannotMove(f"{op.name} has {weight.shape[0]} input channels in {groups} groups")
     scale, shift = asked.vector(1, weight.shape[1] * groups, op.name)
-    rows = np.repeat(scale.reshape(groups, -1), weight.shape[0] // groups, axis=0)
-    factors = rows if np.any(rows != rows[:1]) else rows[:1]
-    return _linear(op, factors.reshape(*factors.shape, *[1] * (weight.ndim - 2)), scale, shift)
+    rows = transposed_convolution_factors(weight, groups, scale)
+    return _linear(op, rows if np.any(rows != rows[:1]) else rows[:1], scale, shift)
 
 
 def gemm(op: Operation, asked: Affine) -> Step:
     """Gemm: Y = α·A·B + β·C with the columns of B (its rows, when transB is set) as channels."""
     weight, transposed = float_weight(op, 1, 2), bool(op.attr("transB", 0))
     scale, shift = asked.vector(1, weight.shape[0 if transposed else 1], op.name)
-    factors = scale[:, None] if transposed else scale[None, :]
-    return _linear(op, factors, scale, shift, float(op.attr("beta", 1.0)), {"beta": 1.0})
+    return _linear(op, gemm_factors(transposed, scale), scale, shift, float(op.attr("beta", 1.0)), {"beta": 1.0})
 
 
 def _linear(

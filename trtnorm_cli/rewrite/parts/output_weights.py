@@ -1,0 +1,65 @@
+"""Weights of an operator that computes W·x + b, so that its output channels come out scaled and shifted.
+
+    s·(W·x + b) + t = (s·W)·x + (s·b + t)
+
+with one value of s and t per output channel (Jacob et al. 2018, §3.2). The rules that fold a BatchNormalization into the
+operator before it, and ``scale_shift``, which carries a scale and shift further, share the factors of W.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trtnorm_cli.rewrite.parts import batchnorm
+from trtnorm_cli.rewrite.pattern import describe
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
+
+
+def convolution_factors(weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The factors of a Conv's W: output channels are its first axis, with any number of groups."""
+    return scale.reshape(-1, *[1] * (weight.ndim - 1))
+
+
+def transposed_convolution_factors(weight: np.ndarray, groups: int, scale: np.ndarray) -> np.ndarray:
+    """The factors of a ConvTranspose's W [C_in, C_out/G, …]: the rows of group g hold its C_out/G output channels."""
+    rows = np.repeat(scale.reshape(groups, -1), weight.shape[0] // groups, axis=0)
+    return rows.reshape(*rows.shape, *[1] * (weight.ndim - 2))
+
+
+def gemm_factors(transposed: bool, scale: np.ndarray) -> np.ndarray:
+    """The factors of a Gemm's B: output channels are its columns, or its rows when transB is set."""
+    return scale[:, None] if transposed else scale[None, :]
+
+
+def folded(m: Match, factors: np.ndarray, beta: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """The weight times ``factors``, and the bias that takes the scale and shift of the BatchNormalization; float64."""
+    scale, shift = batchnorm.scale_and_shift(m)
+    bias = beta * m.value("bias").astype(np.float64) if m.has("bias") else np.float64(0.0)
+    return m.value("weight").astype(np.float64) * factors, bias * scale + shift
+
+
+def not_representable(m: Match, weight: np.ndarray, bias: np.ndarray) -> str | None:
+    """None when the folded ``weight`` and ``bias`` stay finite in the type of the weight; else the one that does not."""
+    dtype = m.value("weight").dtype
+    return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
+        bias, dtype, "the folded bias"
+    )
+
+
+def not_floating(m: Match, name: str) -> str | None:
+    """None when the weight of the node ``name`` is of a floating type."""
+    dtype = m.value("weight").dtype
+    return None if batchnorm.is_float(dtype) else f"the weight of {describe(m.node(name))} is {dtype.name}, not a floating type"
+
+
+def lacks_kernel_axes(m: Match, name: str) -> str | None:
+    """None when the weight of the convolution ``name`` has two axes of channels and at least one of the kernel."""
+    weight = m.value("weight")
+    return None if weight.ndim >= 3 else f"the weight of {describe(m.node(name))} has shape {list(weight.shape)}"
+
+
+def with_weights(m: Match, name: str, weight: np.ndarray, bias: np.ndarray, **changed: float) -> NewNode:
+    """The node ``name`` again with another weight and bias, stored in the type of the weight, and ``changed`` attributes."""
+    node, dtype = m.node(name), m.value("weight").dtype
+    constants = NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))
+    return NewNode(node.op, (m.tensor("x"), *constants), {**node.attrs, **changed}, name=node.name, role=name)
