@@ -81,7 +81,7 @@ def _input(name: str, model: onnx.ModelProto, types: Mapping[str, TensorType]) -
 
 
 def _output(name: str, model: onnx.ModelProto, types: Mapping[str, TensorType]) -> onnx.ValueInfoProto:
-    """A graph output as it stands, or with the shape that is known. Without a shape the checker objects; TensorRT does not."""
+    """A graph output as it stands, or with the shape that is known: the checker, not TensorRT, wants one."""
     given = next((value for value in model.graph.output if value.name == name), None)
     kind = types.get(name)
     if kind is None or kind.shape is None or (given is not None and given.type.tensor_type.HasField("shape")):

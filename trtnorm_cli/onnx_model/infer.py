@@ -16,7 +16,7 @@ _OPAQUE = "trtnorm.opaque"
 
 
 def add_inferred_shapes(model: onnx.ModelProto, certain: set[str]) -> list[str]:
-    """Replace the value infos of ``model``, in place, by inferred ones; returns what could not be done, in words.
+    """Replace the value infos of ``model``, in place, by inferred ones. Returns in words what could not be done.
 
     The value infos of the ``certain`` tensors are believed. Other dimensions that inference leaves open are taken from the
     old value infos, unless any of these contradicts what was inferred: then the file describes other shapes (a batch size
@@ -69,7 +69,7 @@ def _fits(said: TensorType, known: TensorType | None) -> bool:
 def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, TensorType]] | None:
     """Types that follow from the inputs and weights alone, one table a graph, outermost first; None when inference fails.
 
-    The value infos of ``model`` are believed; what it states of outputs, and of inputs and outputs of subgraphs, is not.
+    Value infos of ``model`` are believed. Its statements about outputs, and about inputs of subgraphs, are not.
     ``data_prop`` follows single dimensions through shape arithmetic.
     """
     light = light_copy(model)
@@ -90,7 +90,7 @@ def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, Tenso
 def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str | None:
     """The objection of the ONNX checker to the structure of ``model``, in one line; None when it passes.
 
-    With ``full_check`` also what strict shape inference has.
+    With ``full_check``, strict shape inference may object too.
     """
     try:
         onnx.checker.check_model(light_copy(model), full_check=full_check)

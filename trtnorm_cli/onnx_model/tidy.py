@@ -200,6 +200,7 @@ def remove_identities(model: ir.Model, keep_outputs: bool = False) -> None:
     An Identity that produces a graph output goes only when its input can take over the name, and never when
     ``keep_outputs`` is set.
     """
+    # onnx_ir's own pass lets one tensor take over the names of two outputs, and a body's output be a tensor outside of it.
     opset = model.opset_imports.get("", 0)
     for node in list(model.graph.all_nodes()):
         if _is_identity(node, opset) and not (keep_outputs and node.outputs[0].is_graph_output()):
@@ -256,6 +257,7 @@ def drop_empty_inputs(model: ir.Model, counts: Counter[str]) -> None:
 
 def remove_dead_nodes(model: ir.Model, counts: Counter[str]) -> None:
     """Remove nodes and initializers that no output of their graph depends on. Unused outputs of live nodes stay."""
+    # onnx_ir's own pass also takes outputs off live nodes, and leaves initializers of subgraphs and what dead bodies read.
     counts["dead nodes removed"] += _remove_dead(model.graph)
     used = {value for node in model.graph.all_nodes() for value in node.inputs}
     for graph in (model.graph, *model.graph.subgraphs()):

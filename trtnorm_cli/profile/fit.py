@@ -76,11 +76,11 @@ def _plain(ranges: Mapping[str, MinOptMax]) -> dict[str, dict[str, list[int]]]:
 def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Suggest | None = None) -> FittedProfiles:
     """The shapes of every input in every optimization profile.
 
-    An input's own entry gives its shapes; symbolic dimensions of the other inputs take their values from the profile's
-    ``dims``, then the file's ``dims``, then from an entry that fixes the same name; static inputs come from the model.
+    An input's own entry gives its shapes. Symbolic dimensions of other inputs take their values from the profile's ``dims``,
+    then the file's ``dims``, then from an entry that fixes the same name. Static inputs come from the model.
 
-    Where sizes are missing, ``suggest`` makes those that the message proposes; by default names and places of the
-    dimensions do.
+    Where sizes are missing, ``suggest`` makes those that the message proposes. By default they follow from the names and
+    places of the dimensions.
 
     Raises one ProfileError with every problem, in the order of the file: an input or a dimension that the model does
     not have, a wrong rank, a dimension that the model fixes, one name with two values, a dimension without values.

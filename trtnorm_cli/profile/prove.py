@@ -81,10 +81,10 @@ def prove(
     fitted: FittedProfiles,
     snap: bool = False,
 ) -> Proof:
-    """Check the sizes of ``fitted`` in every node of ``model``; with ``snap`` move those that do not fit to ones that do.
+    """Check the sizes of ``fitted`` in every node of ``model``. With ``snap``, move sizes that do not fit to ones that do.
 
-    Raises one ProfileError with every conflict: node, sizes, line, the rule that legal sizes follow, and the lines to paste;
-    for inputs whose values decide sizes and have none; and for a profile that needs more memory than is allowed.
+    Raises one ProfileError with every conflict: node, sizes, line, the rule that legal sizes follow, and the lines to paste.
+    It also raises one for inputs without values that decide sizes, and for a profile that needs more memory than is allowed.
     """
     lows = _lows(fitted, inputs)
     found = propagate(model, lows)

@@ -51,11 +51,12 @@ def is_of(node: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class RewriteSettings:
-    """``skip`` names rules; ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
+    """The settings of one rewriting.
 
+    ``skip`` names rules. ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
     ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
-    user gave beside the model. ``optimize`` says whether changes that only improve a model are made (``auto`` makes them, and a
-    build takes back what costs kernels); ``left_out`` are the tensors whose computation stays as it is even so.
+    user gave beside the model. ``optimize`` says whether changes that only improve a model are made: ``auto`` makes them, and a
+    build takes back those that cost kernels. ``left_out`` names tensors whose computation must not change even so.
     ``instance_norm`` and ``group_norm`` say what computes these.
     ``measured`` is set where builds decide which optional changes stay, so that such may be tried as are not always for the
     better. ``corners`` are input shapes, min, opt and max of every optimization profile: what is the same at all of them may

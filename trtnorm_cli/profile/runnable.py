@@ -1,8 +1,8 @@
-"""Sizes to start from at which a model has been run: what ties dimensions together is found by trying.
+"""Find sizes at which a model runs, and the dimensions that must vary together, by running it.
 
 No rule says that one input's batch is another's where operators in between are not understood, or where data decide. So sizes
-are tried: first one point is looked for at which the model runs, with every size fixed; then one dimension after the other is
-let go, alone where that runs, together with others where only that runs, and stays fixed where nothing does.
+are tried. First one point is looked for at which the model runs, with every size fixed. Then one dimension after the other is
+let go, alone where the model runs, else together with others. A dimension with which it never runs stays fixed.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ class Outcome:
     """The result of ``apply``: changes kept, changes that are needed and whose check failed (not made), and refusals.
 
     Refused are the places of the last plan, and those where a rule fits but nothing can be compared. ``undone`` are changes
-    that the model can do without: optional ones, and those in whose place another rule made one. ``sites`` has for each of
-    the changes kept the first output of the node at which its rule was tried. ``is_whole`` is false where an exception left
-    the graph half edited.
+    that the model can do without: optional ones, and those in whose place another rule made one. For each of the changes kept,
+    ``sites`` has the first output of the node at which its rule was tried. ``is_whole`` is false where an exception left the
+    graph half edited.
     """
 
     changes: list[Change] = field(default_factory=list)

@@ -225,17 +225,17 @@ class Rule:
     float32 rounding may make between before and after, relative to the largest output. ``needs_rank_of`` names tensors
     whose rank must be known. A replacement that gives ``NewOutputs`` sets ``replaces_further_outputs``.
 
-    ``warning`` is what a user must be told where the rule is applied, without the node's name. ``reference`` says in other
-    operators what the match means, where the file's own nodes cannot: they are invalid, or the user asked to read them
-    otherwise (``changes_meaning``); the replacement is compared with it. ``positive`` names tensors that no valid run
-    makes negative, such as a variance.
+    ``warning`` is the text for the user where the rule is applied, without the node's name. ``reference`` writes the meaning of
+    the match in other operators, where the file's own nodes are invalid or the user asked to read them otherwise
+    (``changes_meaning``). The replacement is then compared with it. ``positive`` names tensors that no valid run makes
+    negative, such as a variance.
 
-    ``optional`` is true of a match that TensorRT takes and computes rightly as it is: the change only makes it better, and
-    the user may do without.
+    ``optional`` is true of a match that TensorRT takes and computes rightly: the change only makes it better, and the user may
+    do without.
 
     A rule of ``last_resort`` waits until no other fits anywhere. ``concerns`` says at which of the pattern's operators the rule
-    is worth trying and its refusal worth explaining. ``extent`` finds, once the preconditions hold, what else is replaced, or
-    gives the reason for refusing; None when there is nothing to gain and nothing to explain.
+    is worth trying and its refusal worth explaining. ``extent`` finds, once the preconditions hold, the further nodes that are
+    replaced, or gives the reason for refusing. It gives None when there is nothing to gain and nothing to explain.
     """
 
     name: str
@@ -286,10 +286,10 @@ class Check:
 class Change:
     """A replacement that was made (or, with a failed check, was not).
 
-    ``changes_meaning`` is set where the user asked to read the model otherwise than it is written;
-    ``compared_with_reference`` where the file's own nodes are not what the replacement was compared with; ``optional`` where
-    TensorRT would have taken the original and computed it rightly. ``tensor`` is what the changed nodes compute. ``refused``
-    says of a last resort what the rules found that searched further than their pattern.
+    ``changes_meaning`` is set where the user asked to read the model otherwise than it is written. ``compared_with_reference``
+    is set where the replacement was compared with the rule's reference, not with the file's own nodes. ``optional`` is set
+    where TensorRT would have taken the original and computed it rightly. ``tensor`` is the result of the changed nodes.
+    ``refused`` gives, for a last resort, the reasons of the rules that searched further than their pattern.
     """
 
     rule: str

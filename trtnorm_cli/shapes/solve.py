@@ -27,8 +27,8 @@ _REACHES = (64, 4096, _LARGEST_WINDOW)
 class SizeRule:
     """The rule that legal values follow: ``value % modulus in residues``, from ``least`` to ``most``, or one of ``extra``.
 
-    ``most`` is None where nothing bounds them. With ``modulus`` 1 every value from ``least`` to ``most`` is legal; without
-    ``residues`` those in ``extra`` alone are.
+    ``most`` is None where nothing bounds them. With ``modulus`` 1 every value from ``least`` to ``most`` is legal. Without
+    ``residues`` only the values in ``extra`` are legal.
     """
 
     modulus: int

@@ -55,7 +55,7 @@ def inspect_engine(engine: Path) -> EngineDescription:
 
 
 def backend_of(engine: Path) -> str:
-    """The backend that built ``engine``: what its manifest says, or else what its first bytes are."""
+    """The backend that built ``engine``, by its manifest or else by its first bytes."""
     manifest = manifest_of(engine)
     if manifest.is_file():
         return Manifest.load(manifest).versions.backend

@@ -1,7 +1,7 @@
 """The ``builder:`` settings of a build profile: what each needs, how it is applied, and what to do where it is missing.
 
-One row of ``SETTINGS`` a key. A setting that the backend lacks is an error that names the alternative; one that has no effect
-there is said to have none; none is dropped without a word.
+One row of ``SETTINGS`` a key. A setting that the backend lacks is an error that names the alternative. One that has no
+effect there gives a note that says so.
 """
 
 from __future__ import annotations

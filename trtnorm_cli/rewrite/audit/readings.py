@@ -21,7 +21,7 @@ _AXIS = "axis-"
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read the parameters. ``evidence`` says what makes it certain; it is empty where nothing does."""
+    """One way to read the parameters. ``evidence`` says what makes it certain, if anything."""
 
     name: str
     says: str

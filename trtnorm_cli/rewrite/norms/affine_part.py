@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class AffinePart:
     """``output`` is ``scale · x + shift``; both are polynomials of constants. ``nodes`` make it, in the order of execution.
 
-    ``runtime`` names the tensors of run time that the next scale or shift behind it has.
+    ``runtime`` names the run-time tensors in the next scale or shift behind it.
     """
 
     output: gs.Tensor

@@ -18,7 +18,7 @@ _FIRST_LAYER_NORMALIZATION = 17
 
 @dataclass(frozen=True)
 class Emission:
-    """Writes a normalization of ``data`` anew. It is computed in the type in which the original was."""
+    """Writes a normalization of ``data`` anew, in the type of computation that the original had."""
 
     match: Match
     composition: Composition

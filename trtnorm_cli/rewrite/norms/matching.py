@@ -111,7 +111,7 @@ def _core_part(composition: Composition) -> tuple[Polynomial, Polynomial]:
 def inner_parameters(m: Match, composition: Composition) -> tuple[np.ndarray, np.ndarray]:
     """Scale and shift of the core, constants, in float64, as they broadcast to the core's data.
 
-    Those of a node count where they are along the channels; other parameters of nodes do not.
+    Parameters of a node count only where they are along the channels.
     """
     if composition.core.native and _parameters_are_channels(composition):
         along = (-1, *[1] * (len(_inner_shape(m, composition)) - 2))

@@ -20,7 +20,7 @@ def type_and_rank_are_known(m: Match) -> str | None:
 
 
 def channel_count(m: Match) -> int | None:
-    """The size of axis 1 of the data; 1 for a vector, whose elements ONNX takes for a batch; None when it is not known."""
+    """The size of axis 1 of the data, None when it is not known. A vector has 1: ONNX takes its elements for a batch."""
     shape = m.shape("x")
     if shape is None or len(shape) == 0:
         return None

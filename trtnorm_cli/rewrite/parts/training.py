@@ -1,8 +1,8 @@
-"""When a BatchNormalization is in training mode, and what the user wants to become of it.
+"""Tell when a BatchNormalization is in training mode, and what the user wants to become of it.
 
 In training mode the data are normalized with the mean and variance of the batch, and the running statistics given as inputs
-are only updated. Since opset 14 an attribute says so; before, the presence of further outputs did (ONNX operator
-specification, BatchNormalization-7, -9 and -14; ONNX Runtime does the same).
+are only updated. Since opset 14 an attribute says so. Before, the presence of further outputs did (ONNX operator
+specification, BatchNormalization-7, -9 and -14). ONNX Runtime reads both in the same way.
 """
 
 from __future__ import annotations

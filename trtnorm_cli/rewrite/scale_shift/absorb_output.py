@@ -176,7 +176,7 @@ def _with_constant(op: Operation, at: int, constant: np.ndarray, made: str) -> C
 
 
 def _require_no_growth(op: Operation, values: np.ndarray) -> None:
-    """Raise ``CannotMove`` when ``values`` would make the output larger than it is."""
+    """Raise ``CannotMove`` when ``values`` would give the output a larger shape."""
     shape = op.output_shape()
     lacking = len(shape) - values.ndim
     if lacking < 0 or any(size not in (1, shape[axis + lacking]) for axis, size in enumerate(values.shape)):

@@ -78,7 +78,7 @@ def _or_zero(value: np.ndarray | None) -> np.ndarray:
 
 
 def rectifier(op: Operation, given: Affine, back: bool) -> Affine:
-    """Relu, LeakyRelu, PRelu: a scale that is not negative goes through, a shift does not."""
+    """Relu, LeakyRelu, PRelu: only a scale goes through, and only one that is not negative."""
     if given.shifts:
         raise CannotMove(f"a shift does not go through {op.name}, which is {op.op}")
     _require_no_negative_scale(op, given)

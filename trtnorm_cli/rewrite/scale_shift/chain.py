@@ -33,7 +33,7 @@ def link_data(node: Node, surgery: Surgery) -> Tensor:
 
 
 def links_before(m: Match, last: Node) -> tuple[tuple[Node, ...], Tensor, Affine]:
-    """The longest chain of links that ends with ``last``, last first; the tensor before it; and what it does to that.
+    """The longest chain of links that ends with ``last`` (last first), the tensor before it, and their scale and shift.
 
     Raises ``CannotMove`` when ``last`` itself cannot be read.
     """

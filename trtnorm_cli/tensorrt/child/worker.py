@@ -218,7 +218,7 @@ class Build:
         return plan
 
     def _weight_errors(self) -> list[TensorRTMessage]:
-        """Why a weight could not be read: the parser's own error says only that it could not."""
+        """The reasons why a weight could not be read, which the parser's own error does not give."""
         return [TensorRTMessage(text) for text in unique(self.logger.errors) if text.startswith("WeightsContext.cpp")]
 
     def _logged_errors(self, otherwise: str = "TensorRT gave no reason") -> list[TensorRTMessage]:
