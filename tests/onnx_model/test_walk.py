@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from tests.models import parse, random
-from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors
+from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, tensors_read
 
 NESTED = """g (float[2] x, bool t) => (float[2] y) {
     k = Constant <value = float[2] {1, 2}>()
@@ -43,3 +43,9 @@ def test_tensors():
     names = [tensor.name for tensor in all_tensors(nested())]
     assert {name for name in names if name} == {"w", "inner", "in function", "in branch of function", "values", "indices"}
     assert len(names) == 8
+
+
+def test_a_node_reads_what_its_branches_read_and_hand_on():
+    model = nested()
+    model.graph.node[1].attribute[1].g.output[0].name = "outer"
+    assert set(tensors_read(model.graph.node[1])) >= {"t", "k", "x", "outer"}

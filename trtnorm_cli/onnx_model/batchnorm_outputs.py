@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import onnx
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
+from trtnorm_cli.onnx_model.names import free_name
 from trtnorm_cli.onnx_model.walk import nodes_within, subgraphs
 
 _ATTRIBUTE_SINCE = 14
@@ -71,13 +72,4 @@ def _completed(outputs: list[str], further: tuple[str, ...], taken: set[str]) ->
     if len(outputs) > 1 + len(further):
         return outputs
     given = outputs[1:] + [""] * (1 + len(further) - len(outputs))
-    return [outputs[0], *(name or _fresh(f"{outputs[0]}_{what}", taken) for name, what in zip(given, further, strict=True))]
-
-
-def _fresh(wanted: str, taken: set[str]) -> str:
-    name, number = wanted, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name
+    return [outputs[0], *(name or free_name(f"{outputs[0]}_{what}", taken) for name, what in zip(given, further, strict=True))]

@@ -15,7 +15,8 @@ from onnx import AttributeProto, numpy_helper
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.light_copy import light_copy
-from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs
+from trtnorm_cli.onnx_model.names import free_name
+from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs, tensors_read
 
 # The first IR version in which initializers need not be inputs, the first with functions, and the first with overloads.
 _INITIALIZERS_ARE_NO_INPUTS, _FUNCTIONS, _OVERLOADS = 4, 8, 10
@@ -105,7 +106,7 @@ def name_nodes_apart(model: onnx.ModelProto) -> list[str]:
                 continue
             if node.name in seen:
                 renamed.append(node.name)
-                node.name = _free(node.name, taken)
+                node.name = free_name(node.name, taken)
             seen.add(node.name)
     return renamed
 
@@ -134,7 +135,7 @@ def sort_nodes(model: onnx.ModelProto) -> list[str]:
 
 def _sorted(nodes: MutableSequence[onnx.NodeProto]) -> list[int] | None:
     makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    waits = [{makers[name] for name in _reads(node) if name in makers} for node in nodes]
+    waits = [{makers[name] for name in tensors_read(node) if name in makers} for node in nodes]
     if all(max(needed, default=-1) < place for place, needed in enumerate(waits)):
         return list(range(len(nodes)))
     order: list[int] = []
@@ -148,17 +149,6 @@ def _sorted(nodes: MutableSequence[onnx.NodeProto]) -> list[int] | None:
         done.add(ready)
         pending.remove(ready)
     return order
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """All that a node reads, its subgraphs' reading included."""
-    yield from node.input
-    for inner in subgraphs(node):
-        for graph in all_graphs(inner):
-            for within in graph.node:
-                yield from within.input
-            for value in graph.output:
-                yield value.name
 
 
 def type_outputs(model: onnx.ModelProto) -> list[str]:
@@ -273,14 +263,6 @@ def _replace(field: Any, messages: Iterable[Any]) -> None:
     copies = [type(message).FromString(message.SerializeToString()) for message in messages]
     del field[:]
     field.extend(copies)
-
-
-def _free(wanted: str, taken: set[str]) -> str:
-    number = 2
-    while f"{wanted}_{number}" in taken:
-        number += 1
-    taken.add(f"{wanted}_{number}")
-    return f"{wanted}_{number}"
 
 
 def _label(node: onnx.NodeProto) -> str:

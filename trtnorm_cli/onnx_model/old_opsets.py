@@ -15,6 +15,7 @@ from onnx import AttributeProto, NodeProto, numpy_helper
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.light_copy import light_copy
+from trtnorm_cli.onnx_model.names import free_name
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.walk import subgraphs
 
@@ -95,7 +96,7 @@ class _Raised:
 
     def add_constant(self, wanted: str, values: list[int] | list[float], dtype: type) -> str:
         """A new initializer; returns its name."""
-        name = self._fresh(wanted)
+        name = free_name(wanted, self._names)
         tensor = numpy_helper.from_array(np.array(values, dtype), name)
         self.model.graph.initializer.append(tensor)
         if self.model.ir_version < _INITIALIZERS_ARE_NO_INPUTS:
@@ -114,7 +115,7 @@ class _Raised:
         missing = whole - (1 if axis is None else axis.i % whole) - part
         if missing <= 0 or part == 0:
             return
-        aligned = self._fresh(f"{node.input[1]}_aligned")
+        aligned = free_name(f"{node.input[1]}_aligned", self._names)
         axes = list(range(part, part + missing))
         self.model.graph.node.append(onnx.helper.make_node("Unsqueeze", [node.input[1]], [aligned], axes=axes))
         node.input[1] = aligned
@@ -129,14 +130,6 @@ class _Raised:
             self._ranks = {**found, **stated}
         return self._ranks.get(name)
 
-    def _fresh(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._names:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._names.add(name)
-        return name
-
     def batch_normalization(self, node: NodeProto) -> None:
         is_test = _attribute(node, "is_test")
         outputs = list(node.output)
@@ -146,7 +139,7 @@ class _Raised:
                 self.problem = f"{outputs[0]} is normalized in inference mode, but the statistics of its batch are used"
             return
         given = dict(zip(_BATCHNORM_OUTPUTS, outputs, strict=False))
-        further = [given.get(name) or self._fresh(f"{outputs[0]}_{name}") for name in _BATCHNORM_OUTPUTS[1:]]
+        further = [given.get(name) or free_name(f"{outputs[0]}_{name}", self._names) for name in _BATCHNORM_OUTPUTS[1:]]
         node.output.extend(further)
 
     def cast(self, node: NodeProto) -> None:

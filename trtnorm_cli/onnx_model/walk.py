@@ -32,6 +32,14 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from nodes_within(inner.node)
 
 
+def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names of the tensors that ``node`` reads, those that its subgraphs read or hand on included."""
+    for within in nodes_within([node]):
+        yield from filter(None, within.input)
+        for inner in subgraphs(within):
+            yield from (value.name for value in inner.output)
+
+
 def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """Every node of the model: the graph's, its subgraphs', and those of its functions."""
     yield from nodes_within(model.graph.node)

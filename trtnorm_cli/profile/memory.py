@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import onnx
 
 from trtnorm_cli.onnx_model.load import tensor_bytes
-from trtnorm_cli.onnx_model.walk import all_tensors
+from trtnorm_cli.onnx_model.walk import all_tensors, tensors_read
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.problems import Problem
@@ -119,7 +119,7 @@ def _last_uses(graph: onnx.GraphProto, base: Mapping[str, str]) -> dict[int, lis
     """For the place of each node, the tensors that nobody reads after it. Inputs and outputs of the graph stay."""
     last: dict[str, int] = {}
     for index, node in enumerate(graph.node):
-        for name in (*node.output, *_read_by(node)):
+        for name in (*node.output, *tensors_read(node)):
             if name:
                 last[base.get(name, name)] = index
     stay = {base.get(v.name, v.name) for v in (*graph.input, *graph.output)}
@@ -128,16 +128,6 @@ def _last_uses(graph: onnx.GraphProto, base: Mapping[str, str]) -> dict[int, lis
         if name not in stay:
             freed.setdefault(index, []).append(name)
     return freed
-
-
-def _read_by(node: onnx.NodeProto) -> list[str]:
-    """The tensors that a node reads, its subgraphs included."""
-    names = list(node.input)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                names += _read_by(inner)
-    return names
 
 
 def memory_problem(estimate: MemoryEstimate, profile: BuildProfile, index: int) -> Problem | None:

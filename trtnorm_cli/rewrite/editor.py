@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import onnx_graphsurgeon as gs
 
+from trtnorm_cli.onnx_model.names import free_name
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
@@ -34,7 +35,7 @@ class Editor:
 
     def make(self, found: Match, prove: Prove) -> Change | Rejection:
         """Prove the replacement of ``found`` and, if it passes, put it into the graph."""
-        realised = realise(found.rule.replacement(found), found, self._fresh)
+        realised = realise(found.rule.replacement(found), found, lambda wanted: free_name(wanted, self.used))
         try:
             check = prove(found, realised)
         except Unprovable as reason:
@@ -57,15 +58,6 @@ class Editor:
             self._replace(found, realised)
             self.is_whole = True
         return change
-
-    def _fresh(self, wanted: str) -> str:
-        """``wanted``, or ``wanted_2`` … when the model uses that name already."""
-        name, number = wanted, 1
-        while name in self.used:
-            number += 1
-            name = f"{wanted}_{number}"
-        self.used.add(name)
-        return name
 
     def _replace(self, found: Match, realised: Realised) -> None:
         graph = self.graph_of[id(found.root)]

@@ -63,7 +63,7 @@ def backend_of(engine: Path) -> str:
 
 
 def _inspector(engine: Path, backend: str) -> dict[str, Any]:
-    """What TensorRT's engine inspector says, from a process of its own; the reason when it says nothing."""
+    """The words of TensorRT's engine inspector, from a process of its own; the reason when there are none."""
     ended = ask_child(INSPECTOR, {"engine": str(engine.absolute()), "backend": backend}, _INSPECTOR_TIMEOUT_S)
     if ended.result is None:
         return {"available": False, "reason": "the process that loads the engine ended without an answer"}

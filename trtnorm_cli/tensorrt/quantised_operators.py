@@ -16,7 +16,7 @@ from onnx import parser
 
 from trtnorm_cli.errors import TensorRTRefusal
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
-from trtnorm_cli.onnx_model.walk import nodes_within
+from trtnorm_cli.onnx_model.walk import tensors_read
 from trtnorm_cli.tensorrt.operators import ask_operators
 
 _MICROSOFT = "com.microsoft"
@@ -79,7 +79,7 @@ def _varying(graph: onnx.GraphProto) -> set[str]:
     """The tensors that depend on an input of the graph; the nodes stand in the order in which they run."""
     varying = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        if varying & _reads(node):
+        if not varying.isdisjoint(tensors_read(node)):
             varying |= set(filter(None, node.output))
     return varying
 
@@ -89,13 +89,8 @@ def _needed(graph: onnx.GraphProto) -> set[str]:
     needed = {value.name for value in graph.output}
     for node in reversed(graph.node):
         if needed & set(node.output):
-            needed |= _reads(node)
+            needed.update(tensors_read(node))
     return needed
-
-
-def _reads(node: onnx.NodeProto) -> set[str]:
-    """The tensors that the node reads, inside of its subgraphs too."""
-    return {name for inner in nodes_within([node]) for name in inner.input if name}
 
 
 def _probes(nodes: Iterable[onnx.NodeProto]) -> dict[str, onnx.ModelProto]:
