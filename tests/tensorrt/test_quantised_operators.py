@@ -80,7 +80,7 @@ def test_a_parser_that_has_the_operator_is_believed(monkeypatch):
 
     monkeypatch.setattr(quantised_operators, "ask_operators", ask)
     require_known_quantisation(DYNAMIC, None, "m.onnx")
-    assert asked == ["MatMulInteger"]
+    assert asked == ["DynamicQuantizeLinear", "MatMulInteger"]
 
 
 def test_without_an_answer_the_build_itself_will_tell():
