@@ -1,4 +1,4 @@
-"""What users of trtexec and polygraphy type out of habit, and how trtnorm says it. Only read after a usage error."""
+"""Habits of users of trtexec and polygraphy, and trtnorm's words for the same. Only read after a usage error."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _PROFILE = re.compile(r"\.ya?ml$", re.IGNORECASE)
 
 
 def about_command(word: str, commands: Collection[str], arguments: Sequence[str]) -> str:
-    """What to say where ``word`` stands in the place of a command and is none."""
+    """The hint where ``word`` stands in the place of a command and is none."""
     if (way := _COMMANDS.get(word.casefold())) is not None:
         return f"there is no command '{word}'; the trtnorm way: {_filled(way, arguments)}"
     if _ENGINE.search(word):

@@ -166,7 +166,7 @@ def _is_floating(data_type: int) -> bool:
 
 
 def _region(model: onnx.ModelProto, output: str, stop: set[str]) -> Region:
-    """What lies between the tensors in ``stop`` and ``output``, in order of execution."""
+    """The nodes between the tensors in ``stop`` and ``output``, in order of execution."""
     producers = {name: node for node in model.graph.node for name in node.output if name}
     wanted: set[int] = set()
     inputs: dict[str, None] = {}

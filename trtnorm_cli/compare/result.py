@@ -1,4 +1,4 @@
-"""What is compared, how, and what came of it."""
+"""The options, trials and results of a comparison."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def at_least(one: Distance, other: Distance) -> Distance:
 
 
 def without_calibration(reference_error: Distance | None, known: Distance | None, *dtypes: np.dtype) -> Bound:
-    """What passes before any noise is measured, for an output of ``dtypes`` (reference and candidate; the coarser counts).
+    """The distance allowed before noise is measured, for an output of ``dtypes`` (reference and candidate; the coarser counts).
 
     ``reference_error`` is the distance of the reference's run from float64, None when that is not known; ``known`` is the
     native bound that smaller inputs gave.
@@ -70,7 +70,7 @@ def without_calibration(reference_error: Distance | None, known: Distance | None
 
 
 def allowed(noise: Sequence[Distance]) -> Distance:
-    """What passes where a few runs with roundings of their own were so far from the truth."""
+    """The distance allowed where runs with roundings of their own have these distances from the truth."""
     return Distance(_allowed([d.relative_l2 for d in noise]), _allowed([d.relative_max for d in noise]))
 
 
@@ -79,7 +79,7 @@ def _allowed(samples: Sequence[float]) -> float:
 
 
 def allowed_each(samples: Sequence[np.ndarray]) -> np.ndarray:
-    """What passes, for each of many distances that a few runs gave."""
+    """The distances allowed, one for each of many that a few runs gave."""
     largest, smallest = np.max(samples, axis=0), np.min(samples, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         scatter = np.where(smallest > 0, largest / smallest, _MOST_SCATTER)

@@ -19,7 +19,7 @@ from trtnorm_cli.target import parse_pytorch, require_torch
 
 @dataclass(frozen=True)
 class Done:
-    """What an export wrote. ``suggested`` are changes to the build profile, ``updated`` those that were written into it."""
+    """The files of an export. ``suggested`` are changes to the build profile, ``updated`` those that were written into it."""
 
     exported: ExportedModel
     path: Path

@@ -74,7 +74,7 @@ def _judged(module: Target, found: Candidates, profile: BuildProfile | None, set
 
 
 def _recorded(module: Target, trials: Sequence[Trial], settings: Settings) -> tuple[dict[str, Recorded], tuple[str, ...]]:
-    """What the module gives on each set of inputs; sets that it refuses are left out, with a line that says so."""
+    """The module's outputs on each set of inputs; sets that it refuses are left out, with a line that says so."""
     with tempfile.TemporaryDirectory(prefix="trtnorm-module-") as name:
         folder = Path(name)
         feeds = {

@@ -1,4 +1,4 @@
-"""What an export learnt about sizes, written back: into the build profile of this run, and into the user's file if asked."""
+"""Sizes that an export worked out, written into the build profile of this run, and into the user's file if asked."""
 
 from __future__ import annotations
 

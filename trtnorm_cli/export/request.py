@@ -125,7 +125,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class LearntDimension:
-    """What an export found out about one dimension: asked for, and what the model takes.
+    """One dimension of the model: the sizes asked for, and those that the model takes.
 
     ``reasons`` are the guards that told, each with the module and the source line that it comes from. ``places`` says which
     axes it is: ``image[2]``.
@@ -157,7 +157,7 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What the child found. ``failure`` is None when it did what was asked."""
+    """The result of the export process. ``failure`` is None when it did what was asked."""
 
     failure: Failure | None = None
     exporter: str = ""

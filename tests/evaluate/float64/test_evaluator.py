@@ -12,7 +12,6 @@ from trtnorm_cli.evaluate.float64 import (
     BudgetExceeded,
     ReferenceUnavailable,
     UnsupportedOperator,
-    estimate_multiply_adds,
     evaluate_float64,
 )
 from trtnorm_cli.evaluate.float64.cost import predicted_seconds
@@ -177,17 +176,9 @@ def test_chance_is_refused(text):
         evaluate_float64(model, {"x": np.ones(2)})
 
 
-def test_costs_before_and_at_run_time_agree():
-    model = parsed(
-        """g (float[N,4,H,W] x, float[4,4,3,3] w, float[8,2,2,2] u, float[8,16] m) => (float[N,M] y) {
-           c = Conv<strides = [2, 2]>(x, w)  t = ConvTranspose<group = 2, strides = [2, 2]>(c, u)
-           p = GlobalAveragePool(t)  f = Flatten(p)  y = MatMul(f, m) }"""
-    )
-    model.graph.input[2].type.tensor_type.shape.dim[0].dim_value = 4
-    model.graph.input[3].type.tensor_type.shape.dim[0].dim_value = 4
+def test_the_cost_of_a_node_is_known_from_its_shapes():
     shapes = {"x": (2, 4, 9, 9), "w": (4, 4, 3, 3), "u": (4, 2, 2, 2), "m": (4, 16)}
     expected = 2 * 16 * 4 * 4 * 9 + 2 * 16 * 4 * 2 * 4 + 2 * 4 * 16
-    assert estimate_multiply_adds(model, shapes) == expected
     calls = [
         Call("Conv", 21, (np.zeros(shapes["x"]), np.zeros(shapes["w"])), {"strides": [2, 2]}),
         Call("ConvTranspose", 21, (np.zeros((2, 4, 4, 4)), np.zeros(shapes["u"])), {"strides": [2, 2], "group": 2}),

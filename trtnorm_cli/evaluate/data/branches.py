@@ -72,7 +72,7 @@ def _blocked(site: Site, position: int, condition: int, when: bool) -> Values:
 
 
 def _compared(node: onnx.NodeProto, facts: Facts, scope: Scope) -> tuple[_Form, Values, Values] | None:
-    """What is compared with a constant, and the sets in which the comparison holds and does not."""
+    """The tensor that is compared with a constant, and the sets in which the comparison holds and does not."""
     for position in (0, 1):
         bounds = facts.bounds(scope, node.input[1 - position])
         if bounds is not None and bounds[0] == bounds[1]:

@@ -1,4 +1,4 @@
-"""What the operators ask of the values of a tensor."""
+"""Demands of operators on the values of a tensor."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Site:
 
 
 def reach(model: onnx.ModelProto, roots: Mapping[str, int], facts: Facts) -> tuple[dict[str, Reached], list[Site]]:
-    """What each of the ``roots`` (name and element type) reaches: the nodes in order. Functions are inlined already."""
+    """The nodes, in order, that each of the ``roots`` (name and element type) reaches. Functions are inlined already."""
     walk = _Walk(facts, {entry.domain or "": entry.version for entry in model.opset_import})
     start = {name: _reached(name, frozenset({name}), kind, kind in _INTEGERS or kind == _BOOL) for name, kind in roots.items()}
     walk.active.update(start)

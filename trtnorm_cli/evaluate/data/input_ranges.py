@@ -33,7 +33,7 @@ _STEPS = 1000
 
 @dataclass(frozen=True)
 class Domain:
-    """What an input is drawn from, and why, in words.
+    """The values that an input is drawn from, and why, in words.
 
     ``values`` are drawn evenly, one set for each position of the last axis where ``components`` are given; where they are
     infinite, at a normal distance from the finite end. ``choices`` are single numbers. A mask holds 0 and 1, and ``open`` is
@@ -72,7 +72,7 @@ class InputRanges:
         }
 
     def _demands(self) -> dict[int, Demand]:
-        """What is asked of each reached tensor; uses come before what they are made from."""
+        """The demand on each reached tensor; uses come before what they are made from."""
         found: dict[int, Demand] = {}
         for site in reversed(self._sites):
             for position, reached in site.reads.items():

@@ -21,7 +21,7 @@ _NOUGHT_HIDES = (1e38, -1e38)
 
 
 def demand_of(site: Site, position: int) -> Demand:
-    """What the node asks of the operand at ``position``."""
+    """The node's demand on the operand at ``position``."""
     if site.node.domain == "com.microsoft":
         table = _MICROSOFT
     elif site.node.domain in ("", "ai.onnx"):

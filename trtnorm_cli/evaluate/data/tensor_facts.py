@@ -1,4 +1,4 @@
-"""What is known of any tensor of a model, in any of its graphs, when the inputs have given sizes: shape and bounds."""
+"""Shape and bounds of every tensor of a model, in any of its graphs, when the inputs have given sizes."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _flattened(model: onnx.ModelProto, scope: Scope) -> onnx.ModelProto:
 
 
 def _entering(scope: Scope) -> Iterator[onnx.NodeProto]:
-    """What stands for the inputs of a body: the outer tensors, without the scanned axis where there is one."""
+    """The outer tensors that stand for the inputs of a body, without the scanned axis where there is one."""
     for inner, outer in scope.bound.items():
         if inner not in scope.scanned:
             yield onnx.helper.make_node("Identity", [outer], [inner])

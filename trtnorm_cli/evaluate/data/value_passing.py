@@ -17,7 +17,7 @@ _KEEPS_LAST_AXIS = frozenset({"Identity", "Cast", "Add", "Sub", "Mul", "Where", 
 
 
 def passed_back(site: Site, position: int, wanted: Demand) -> Demand:
-    """What is asked of the operand at ``position`` where ``wanted`` is asked of the first output."""
+    """The demand on the operand at ``position`` where ``wanted`` is asked of the first output."""
     if wanted is NOTHING:
         return NOTHING
     operator = site.node.op_type
@@ -41,7 +41,7 @@ def _mapped(wanted: Demand, change: Callable[[Values], Values]) -> Demand:
 
 
 def _affine(wanted: Demand, factor: Number, low: Number, high: Number) -> Demand:
-    """What is asked of t where ``wanted`` is asked of factor·t + b, for every b from ``low`` to ``high``."""
+    """The demand on t where ``wanted`` is asked of factor·t + b, for every b from ``low`` to ``high``."""
 
     def change(values: Values) -> Values:
         moved = values.shift(-low).intersect(values.shift(-high))

@@ -1,4 +1,4 @@
-"""What a model computes in exact arithmetic, but for float64's rounding: the truth that roundings are measured against.
+"""A model in exact arithmetic, but for float64's rounding: the truth that roundings are measured against.
 
 The graph is evaluated node by node. Every operator has a kernel of its own in ``kernels``, or is evaluated by the nodes of the
 function that defines it in ONNX, or, for a few, by ``onnx.reference``; any other is refused by name, never guessed. Each was
@@ -47,7 +47,6 @@ SAME padding and a kernel smaller than its stride, pooling with VALID and ``ceil
 
 from __future__ import annotations
 
-from trtnorm_cli.evaluate.float64.cost import estimate_multiply_adds
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.evaluate.float64.evaluator import Reference, evaluate_float64
 from trtnorm_cli.evaluate.float64.raising import raise_to_float64
@@ -57,7 +56,6 @@ __all__ = [
     "Reference",
     "ReferenceUnavailable",
     "UnsupportedOperator",
-    "estimate_multiply_adds",
     "evaluate_float64",
     "raise_to_float64",
 ]

@@ -41,7 +41,7 @@ def _stacked(scans: list[list[Any]], count: int, declared: Any) -> list[np.ndarr
 
 
 def _nothing(declared: Any) -> np.ndarray:
-    """What an output is made of when there was no iteration: zero rows of the declared type and shape."""
+    """The output of a loop without an iteration: zero rows of the declared type and shape."""
     dtype = tensor_dtype_to_np_dtype(declared.elem_type) if declared.elem_type else np.float64
     return np.zeros((0, *(dimension.dim_value for dimension in declared.shape.dim)), dtype)
 

@@ -38,7 +38,7 @@ DISCONTINUOUS = (
 
 @dataclass(frozen=True)
 class Reference:
-    """What a model computes in float64, and how it was found out.
+    """The outputs of a model in float64, and how they were found.
 
     ``outputs`` are arrays by name, floating-point ones in float64 (a list for a sequence); ``evaluated_with`` names the
     implementation of each operator that was used; ``seconds`` is wall time; ``notes`` say what the reader should know.

@@ -120,7 +120,7 @@ class Perturbation:
         self._rng = np.random.default_rng(seed)
 
     def input(self, value: Any) -> Any:
-        """What is fed: it came from somewhere, rounded."""
+        """An input of the model, which came from somewhere, rounded."""
         return self._moved(value, np.abs(value)) if self.moves is Moves.ARITHMETIC and _is_floating(value) else value
 
     def constant(self, value: Any) -> Any:
@@ -155,7 +155,7 @@ class Perturbation:
 
 
 def digest(value: np.ndarray) -> bytes:
-    """What tells a constant, raised to float64, from others; its shape does not count."""
+    """A key that tells a constant, raised to float64, from others; its shape does not count."""
     return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).digest()
 
 

@@ -44,7 +44,7 @@ class Call:
         return {leaf.name: leaf.value for leaf in self.leaves if leaf.is_tensor}
 
     def constants(self) -> dict[str, Any]:
-        """What is no tensor and is baked into the export; arguments that are None are left out."""
+        """The arguments that are no tensors, and become constants of the export; arguments that are None are left out."""
         return {leaf.name: leaf.value for leaf in self.leaves if not leaf.is_tensor and leaf.value is not None}
 
     def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> Call:
@@ -89,7 +89,7 @@ def _positional_parameters(module: nn.Module) -> tuple[list[str], str]:
 
 
 def arguments_by_parameter(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What each parameter of ``forward`` gets; further keyword arguments by their own names."""
+    """The argument of each parameter of ``forward``; further keyword arguments by their own names."""
     signature = inspect.signature(module.forward)
     bound = dict(signature.bind(*args, **kwargs).arguments)
     for parameter in signature.parameters.values():

@@ -1,4 +1,4 @@
-"""What is done to the user's module before it is exported: weights loaded, accidents put right, moved to the CPU."""
+"""Prepare the user's module for the export: load weights, put accidents right, move it to the CPU."""
 
 from __future__ import annotations
 

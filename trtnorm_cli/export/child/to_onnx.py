@@ -25,7 +25,7 @@ _WRAPPED = "wrapped"
 
 @dataclass(frozen=True)
 class Written:
-    """What was written to the file: the opset, the outputs' names and the exporter's warnings."""
+    """The contents of the file: the opset, the outputs' names and the exporter's warnings."""
 
     opset: int
     outputs: tuple[str, ...]

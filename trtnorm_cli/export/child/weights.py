@@ -21,7 +21,7 @@ _NO_STRICT = "--no-strict loads what fits and leaves the rest as the callable ma
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """What was loaded, JSON-serialisable: tensors that fit, names that the file lacks, names that the model lacks."""
+    """The loaded weights, JSON-serialisable: tensors that fit, names that the file lacks, names that the model lacks."""
 
     file: str
     sha256: str
@@ -93,7 +93,7 @@ def _tied(module: nn.Module) -> dict[str, list[str]]:
 
 
 def _refused(module: nn.Module, tensors: Mapping[str, Tensor], path: Path, error: RuntimeError) -> ModelError:
-    """What PyTorch refused: shapes that differ, or whatever else it says."""
+    """PyTorch's refusal: shapes that differ, or whatever else it says."""
     own = module.state_dict(keep_vars=True)
     differ = [
         f"{name} is {list(tensors[name].shape)} in the file and {list(tensor.shape)} in the model"

@@ -144,7 +144,7 @@ def first_attribute(module: nn.Module, names: tuple[str, ...]) -> Any:
 
 
 def size_of(norm: Norm) -> tuple[int, ...] | None:
-    """What the module says that it normalizes: ``(num_features,)``, ``normalized_shape``; None where it says nothing."""
+    """The sizes that the module says it normalizes: ``(num_features,)``, ``normalized_shape``; None where it says nothing."""
     value = first_attribute(norm.module, _SIZES)
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)

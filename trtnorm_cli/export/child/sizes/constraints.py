@@ -1,4 +1,4 @@
-"""What torch.export says about sizes: guards while it traces, and the violations that it ends with.
+"""torch.export's words about sizes: guards while it traces, and the violations that it ends with.
 
 Guards are recorded where they arise, so that a message can name the user's module and line. Violations are read from the
 error's text: PyTorch has no other form of them.
@@ -22,7 +22,6 @@ from trtnorm_cli.export.child.source import is_plumbing, shown
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _GUARD = re.compile(r"eval (?!\[guard suppressed\])(?P<guard>.*) \[guard added\]")
 _SYMBOL = re.compile(r"create_symbol (?P<symbol>\S+) = \S+ for (?P<source>.+?) \[")
-_SOURCE = re.compile(r"L(?P<keys>(?:\[[^\]]*\])+)\.size\(\)\[(?P<axis>\d+)\]")
 _VIOLATED = re.compile(r"Not all values of .*? satisfy the generated guard (?P<guard>.*?)\.?$", re.MULTILINE)
 _SPECIALISED = re.compile(r"You marked (?P<dim>\w+) as dynamic but your code specialized it to be a constant \((?P<size>\d+)\)")
 _EQUAL = re.compile(r"The values of (?P<one>\w+) = .*? and (?P<other>\w+) = .*? must always be equal")
@@ -63,7 +62,7 @@ class GuardLog:
 
 @dataclass(frozen=True)
 class Violations:
-    """What a constraint violation says, by the names that the dimensions have in the trace."""
+    """The contents of a constraint violation, by the names that the dimensions have in the trace."""
 
     guards: tuple[str, ...]
     specialised: dict[str, int]
@@ -84,11 +83,6 @@ def read_violations(text: str) -> Violations | None:
         fixes={match["dim"]: match["value"] for match in _FIX.finditer(suggested.split("\n\n")[0])},
         text=told.strip(),
     )
-
-
-def replace_sources(text: str, name_of: Mapping[str, str]) -> str:
-    """``text`` with every ``L['x'].size()[2]`` replaced by the dimension that stands there."""
-    return _SOURCE.sub(lambda match: name_of.get(match[0], match[0]), text)
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class _Request:
         return "int64" if data is not None and data.distribution == "integers" else self.default_dtype
 
     def _dim(self, name: str, axis: int, dim: int | str, entries: Sequence[tuple[int, object]], said: bool) -> int | str:
-        """What stands at one axis; a dynamic one is entered among the dimensions."""
+        """The entry at one axis; a dynamic one is entered among the dimensions."""
         values = [tuple(getattr(entry, corner)[axis] for corner in CORNERS) for _, entry in entries]
         if isinstance(dim, str):
             ranges = self._ranges(dim) or values

@@ -258,7 +258,7 @@ class Solver:
         self.notes.append(f"{one} and {other} are one dimension, because the model needs them to be equal")
 
     def _take_fixes(self, fixes: Mapping[str, str]) -> None:
-        """What PyTorch suggests, where its guards could not be read: multiples only, never a constant."""
+        """The sizes that PyTorch suggests, where its guards could not be read: multiples only, never a constant."""
         for symbol, value in fixes.items():
             found, name = _FIX_MULTIPLE.fullmatch(value.strip()), self._dimension(symbol)
             if found and name in self.wanted.dimensions:

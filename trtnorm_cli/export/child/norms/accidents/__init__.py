@@ -77,7 +77,7 @@ def examine(
     keep_training: bool = False,
     accepted: Collection[str] = (),
 ) -> PutRight:
-    """What ``put_right`` does, with what it would refuse among the accidents."""
+    """Put right as ``put_right`` does, with what it would refuse among the accidents."""
     module, found = unwrap(module)
     found += initialise_lazy_modules(module, args, kwargs or {})
     found += leave_training_mode(module, keep_training)

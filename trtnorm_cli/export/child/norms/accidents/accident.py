@@ -1,4 +1,4 @@
-"""What can go wrong with a model's normalization before it is exported, and what was done about it."""
+"""Accidents: faults of a model's normalization before it is exported, and what was done about them."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ _AGAIN = "call eval() on the model before torch.export.export, and save the prog
 
 
 def check_program(program: torch.export.ExportedProgram, accepted: Collection[str] = ()) -> tuple[Accident, ...]:
-    """What is doubtful in ``program``. Raises ``RewriteError`` with every refusal that is not among the ``accepted`` kinds."""
+    """The accidents in ``program``. Raises ``RewriteError`` with every refusal that is not among the ``accepted`` kinds."""
     found = examine_program(program, accepted)
     require_none_refused(found)
     return found
 
 
 def examine_program(program: torch.export.ExportedProgram, accepted: Collection[str] = ()) -> tuple[Accident, ...]:
-    """What ``check_program`` finds, with what it would refuse among it."""
+    """The accidents that ``check_program`` finds, with those that it would refuse."""
     held = ProgramNorms(program)
     found = [*_in_training(held), *_active_dropout(program)]
     for check in CHECKS:

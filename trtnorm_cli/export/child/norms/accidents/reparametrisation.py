@@ -81,7 +81,7 @@ def _fold(
 
 
 def _value(module: nn.Module, name: str, hook: Callable[[Any, Any], Any] | None) -> Tensor:
-    """What forward() would use: a hook computes it just before, so the attribute alone may be out of date."""
+    """The value that forward() would use: a hook computes it just before, so the attribute alone may be out of date."""
     if hook is not None:
         hook(module, None)
     return getattr(module, name).detach().clone()
