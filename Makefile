@@ -9,7 +9,7 @@ DEMO ?= build/demo
 PINS := requirements/pins.txt
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest --durations=25
 PROFILE := configs/resnet18.yaml
 
 .DEFAULT_GOAL := help

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from onnx import numpy_helper
 
 from tests.models import random
+from tests.numerics import relative_error
 from tests.oracle import evaluate, feeds_for
 
 MICROSOFT = "com.microsoft"
@@ -54,13 +55,7 @@ def difference(before: onnx.ModelProto, after: onnx.ModelProto, pins: dict[str, 
     feeds = feeds_for(before, pins)
     wanted, got = evaluate(before, feeds), evaluate(after, feeds)
     assert wanted.keys() == got.keys()
-    return max(relative(wanted[name], got[name]) for name in wanted)
-
-
-def relative(wanted: np.ndarray, got: np.ndarray) -> float:
-    assert wanted.shape == got.shape
-    assert wanted.size, "nothing was compared"
-    return float(np.max(np.abs(got - wanted)) / max(float(np.max(np.abs(wanted))), 1e-30))
+    return max(relative_error(wanted[name], got[name]) for name in wanted)
 
 
 def standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float = float(np.float32(1e-5))) -> np.ndarray:

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.oracle import evaluate, feeds_for
 from tests.rewrite.norms.spellings import AFFINES, ROOTS, VARIANCES, layer_norm, model
+from tests.rewrite.rules.norms import difference
 from trtnorm_cli.rewrite.rules import (
     layer_norm_channels_first,
     normalization_in_rows,
@@ -46,19 +46,7 @@ class Case:
         result = rewrite(self.model, RULES, pins)
         assert result.outcome.failed == result.outcome.undone == []
         assert result.rules == [self.rule]
-        assert relative_error(self.model, result.model, pins) < self.bound
-
-
-def relative_error(before: onnx.ModelProto, after: onnx.ModelProto, pins: dict[str, tuple[int, ...]]) -> float:
-    """The largest difference of an output in float64, relative to its largest value."""
-    feeds = feeds_for(before, pins)
-    wanted, got = evaluate(before, feeds), evaluate(after, feeds)
-    assert wanted.keys() == got.keys()
-    differences = []
-    for name, value in wanted.items():
-        assert value.shape == got[name].shape
-        differences.append(np.abs(value - got[name]).max() / max(np.abs(value).max(), np.finfo(np.float64).tiny))
-    return float(max(differences))
+        assert difference(self.model, result.model, pins) < self.bound
 
 
 def declared(draw, shape: tuple[int, ...], but: tuple[int, ...] = ()) -> tuple[int | str, ...]:

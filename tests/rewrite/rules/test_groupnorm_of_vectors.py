@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import affine, norm, relative, standardized, unknown_rank
+from tests.rewrite.rules.norms import affine, norm, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.parts import data_channels, group_parameters
@@ -40,7 +41,7 @@ def test_every_opset(rewrite, opset, groups):
     assert operators(result.model)[-3:] == ["Reshape", "Mul", "Add"]
     weights, x = affine(groups if opset < 21 else 8), random(3, 8)
     wanted = by_definition(x, groups, weights["s"], weights["b"])
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-12
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-12
 
 
 @pytest.mark.parametrize("opset", [18, 21])
@@ -50,7 +51,7 @@ def test_parameters_of_run_time(rewrite, opset):
     result = rewrite(model, rules=(rule.RULE,))
     assert result.rules == [NAME]
     feeds = {"x": random(2, 8), **affine(count)}
-    assert relative(by_definition(feeds["x"], 4, feeds["s"], feeds["b"]), evaluate(result.model, feeds)["y"]) < 1e-12
+    assert relative_error(by_definition(feeds["x"], 4, feeds["s"], feeds["b"]), evaluate(result.model, feeds)["y"]) < 1e-12
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
@@ -74,7 +75,7 @@ def test_any_grouping(rewrite_once, batch, groups, per_group, newer, seed):
     model = gn(groups, channels, f"{batch}, {channels}", opset, weights=weights)
     x = (rng.standard_normal((batch, channels)) * 3 + 1).astype(np.float32)
     got = evaluate_float64(rewrite_once(model, rule.RULE), {"x": x}).outputs["y"]
-    assert relative(by_definition(x, groups, weights["s"], weights["b"]), got) < 1e-10
+    assert relative_error(by_definition(x, groups, weights["s"], weights["b"]), got) < 1e-10
 
 
 REFUSALS = [

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, parse, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import affine, difference, norm, relative, standardized, unknown_rank
+from tests.rewrite.rules.norms import affine, difference, norm, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.compare.session import run_session
 from trtnorm_cli.compare.settings import Settings
@@ -48,7 +49,7 @@ def test_every_opset_and_rank(rewrite, opset, shape):
     assert operators(result.model) == [*AS_IT_IS[:2], *(["Shape"] if unknown else []), *AS_IT_IS[2:]]
     x, weights = random(*sizes), affine(1 if opset < 21 else 4)
     wanted = by_definition(x, weights["s"], weights["b"])
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-12
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-12
 
 
 def test_one_unknown_size_needs_no_shape(rewrite):
@@ -67,7 +68,7 @@ def test_epsilon_is_kept(rewrite, epsilon):
     result = rewrite(gn(attributes=f", epsilon={epsilon:.12f}", shape="2, 4, 5, 6"), rules=(rule.RULE,))
     x, weights = random(2, 4, 5, 6), affine(4)
     wanted = by_definition(x, weights["s"], weights["b"], float(np.float32(epsilon)))
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-12
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-12
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("float16", np.float16), ("bfloat16", ml_dtypes.bfloat16)])
@@ -103,7 +104,7 @@ def test_parameters_of_run_time(rewrite, opset):
     assert result.rules == [NAME]
     feeds = {"x": random(2, 4, 5, 6), **affine(count)}
     wanted = by_definition(feeds["x"], feeds["s"], feeds["b"])
-    assert relative(wanted, evaluate(result.model, feeds)["y"]) < 1e-12
+    assert relative_error(wanted, evaluate(result.model, feeds)["y"]) < 1e-12
 
 
 def test_inside_a_branch_and_beside_a_residual(rewrite):
@@ -117,7 +118,7 @@ def test_inside_a_branch_and_beside_a_residual(rewrite):
     result = rewrite(model, (rule.RULE,))
     assert result.rules == [NAME]
     feeds = {"x": random(2, 4, 5, 6), "t": np.array(True)}
-    assert relative(evaluate(model, feeds)["z"], evaluate(result.model, feeds)["z"]) < 1e-6
+    assert relative_error(evaluate(model, feeds)["z"], evaluate(result.model, feeds)["z"]) < 1e-6
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -138,7 +139,7 @@ def test_any_data(rewrite_once, positions, batch, channels, offset, spread, seed
     result = rewrite_once(model, rule.RULE)
     x = (rng.standard_normal(shape) * spread + offset).astype(np.float32)
     got = evaluate_float64(result, {"x": x}).outputs["y"]
-    assert relative(by_definition(x, weights["s"], weights["b"]), got) < 1e-10
+    assert relative_error(by_definition(x, weights["s"], weights["b"]), got) < 1e-10
 
 
 @pytest.mark.rtx

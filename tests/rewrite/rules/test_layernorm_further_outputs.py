@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, parse, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import affine, norm, relative, standardized, unknown_rank
+from tests.rewrite.rules.norms import affine, norm, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.parts import data_channels
@@ -59,7 +60,7 @@ def test_outputs_that_somebody_uses(rewrite, axis, used, opset):
     x, weights = random(2, 5, 6), affine(6)
     wanted = by_definition(x, axis, weights["s"], weights["b"])
     for name, got in evaluate(result.model, {"x": x}).items():
-        assert relative(wanted[name], got) < 1e-12
+        assert relative_error(wanted[name], got) < 1e-12
 
 
 def test_without_a_bias_and_with_one_that_is_an_empty_name(rewrite):
@@ -68,7 +69,7 @@ def test_without_a_bias_and_with_one_that_is_an_empty_name(rewrite):
         assert result.rules == [NAME]
         x = random(2, 5, 6)
         wanted = by_definition(x, -1, affine(6)["s"], None)
-        assert all(relative(wanted[name], got) < 1e-12 for name, got in evaluate(result.model, {"x": x}).items())
+        assert all(relative_error(wanted[name], got) < 1e-12 for name, got in evaluate(result.model, {"x": x}).items())
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
@@ -92,7 +93,7 @@ def test_inside_a_branch(rewrite):
     result = rewrite(model)
     assert result.rules == [NAME]
     feeds = {"x": random(2, 5, 6), "t": np.array(True)}
-    assert relative(evaluate(model, feeds)["r"], evaluate(result.model, feeds)["r"]) < 1e-6
+    assert relative_error(evaluate(model, feeds)["r"], evaluate(result.model, feeds)["r"]) < 1e-6
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -105,7 +106,7 @@ def test_any_shape_and_axis(rewrite_once, shape, axis, offset, seed):
     x = (rng.standard_normal(shape) + offset).astype(np.float32)
     got = evaluate_float64(rewrite_once(model, rule.RULE), {"x": x}).outputs
     wanted = by_definition(x, axis, weights["s"], weights["b"])
-    assert all(relative(wanted[name], got[name]) < 1e-9 for name in wanted)
+    assert all(relative_error(wanted[name], got[name]) < 1e-9 for name in wanted)
 
 
 REFUSALS = [

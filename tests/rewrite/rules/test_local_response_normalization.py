@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import norm, relative, unknown_rank
+from tests.rewrite.rules.norms import norm, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.profile.rewriting import RewriteSettings
@@ -46,7 +47,7 @@ def test_every_window_and_opset(rewrite, size, opset):
     assert operators(result.model).count("Slice") == (size if size > 1 else 0)
     x = random(2, 6, 5, 3)
     wanted = by_definition(x, size, 0.02, 0.6, 1.5)
-    assert relative(wanted, evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-6
+    assert relative_error(wanted, evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-6
 
 
 @pytest.mark.parametrize("shape", ["2, 6", "2, 6, 7", "2, 6, 2, 3, 2", "N, 6, H, W", "2, C, 5, 3"])
@@ -56,7 +57,7 @@ def test_every_rank_and_dynamic_shapes(rewrite, shape):
     assert result.rules == [NAME]
     x = random(*sizes)
     got = evaluate_float64(result.model, {"x": x}).outputs["y"]
-    assert relative(by_definition(x, 4, 0.02, 0.6, 1.5), got) < 1e-6
+    assert relative_error(by_definition(x, 4, 0.02, 0.6, 1.5), got) < 1e-6
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
@@ -80,7 +81,7 @@ def test_any_attributes(rewrite_once, size, channels, alpha, beta, bias, seed):
     x = np.random.default_rng(seed).standard_normal((2, channels, 3, 2)).astype(np.float32)
     alpha, beta, bias = (float(np.float32(f"{value:.9f}")) for value in (alpha, beta, bias))
     got = evaluate_float64(rewrite_once(model, rule.RULE), {"x": x}).outputs["y"]
-    assert relative(by_definition(x, size, alpha, beta, bias), got) < 1e-6
+    assert relative_error(by_definition(x, size, alpha, beta, bias), got) < 1e-6
 
 
 REFUSALS = [

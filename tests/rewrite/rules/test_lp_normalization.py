@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import norm, relative
+from tests.rewrite.rules.norms import norm
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.rules import lp_normalization as rule
@@ -35,7 +36,7 @@ def test_every_axis_and_order(rewrite, order, axis):
     assert result.rules == [NAME]
     assert operators(result.model) == ["Cast", "LpNormalization", "Cast"]
     x = random(2, 4, 5, 6, dtype=ml_dtypes.bfloat16)
-    assert relative(by_definition(x, axis, order), evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-12
+    assert relative_error(by_definition(x, axis, order), evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-12
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -45,7 +46,7 @@ def test_any_data_with_zero_vectors(rewrite_once, order, axis, seed):
     x = rng.standard_normal((2, 4, 5, 6)).astype(ml_dtypes.bfloat16)
     np.moveaxis(x, axis, -1)[rng.random((2, 4, 5, 6)).argmax() % 2] = 0
     got = evaluate_float64(rewrite_once(lp(f"<p={order}, axis={axis}> "), rule.RULE), {"x": x}).outputs["y"]
-    assert relative(by_definition(x, axis, order), got) < 1e-12
+    assert relative_error(by_definition(x, axis, order), got) < 1e-12
 
 
 REFUSALS = [

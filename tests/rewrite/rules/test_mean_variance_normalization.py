@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import norm, relative, unknown_rank
+from tests.rewrite.rules.norms import norm, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.parts import data_channels
@@ -37,7 +38,7 @@ def test_half_precision(rewrite, opset, axes, taken):
     assert result.rules == [NAME]
     assert operators(result.model) == ["Cast", "MeanVarianceNormalization", "Cast"]
     x = random(2, 4, 5, 6, dtype=np.float16)
-    assert relative(by_definition(x, taken), evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-12
+    assert relative_error(by_definition(x, taken), evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-12
 
 
 def test_bfloat16(rewrite):
@@ -59,7 +60,7 @@ def test_any_axes(rewrite_once, axes, spread, offset, seed):
     model = mvn(f"<axes={sorted(axes)}> ")
     x = (np.random.default_rng(seed).standard_normal((2, 4, 5, 6)) * spread + offset).astype(np.float16)
     got = evaluate_float64(rewrite_once(model, rule.RULE), {"x": x}).outputs["y"]
-    assert relative(by_definition(x, tuple(sorted(axes))), got) < 1e-12
+    assert relative_error(by_definition(x, tuple(sorted(axes))), got) < 1e-12
 
 
 REFUSALS = [

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import MICROSOFT, affine, norm, relative, standardized, unknown_rank
+from tests.rewrite.rules.norms import MICROSOFT, affine, norm, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.rewrite.parts import data_channels
 from trtnorm_cli.rewrite.rules import microsoft_groupnorm as rule
@@ -40,7 +41,7 @@ def test_every_grouping(rewrite, groups, silu, opset):
     assert result.rules == [NAME]
     assert ("Sigmoid" in operators(result.model)) == silu
     x = random(2, 5, 3, 4)
-    assert relative(by_definition(x, groups, silu), evaluate(result.model, {"x": x})["y"]) < 1e-12
+    assert relative_error(by_definition(x, groups, silu), evaluate(result.model, {"x": x})["y"]) < 1e-12
 
 
 def test_channels_first(rewrite):
@@ -48,7 +49,7 @@ def test_channels_first(rewrite):
     assert result.rules == [NAME]
     assert "Transpose" not in operators(result.model)
     x = random(2, 4, 5, 3)
-    assert relative(by_definition(x, 2, False, last=False), evaluate(result.model, {"x": x})["y"]) < 1e-12
+    assert relative_error(by_definition(x, 2, False, last=False), evaluate(result.model, {"x": x})["y"]) < 1e-12
 
 
 def test_half_precision_data_with_float32_parameters(rewrite):
@@ -63,7 +64,7 @@ def test_any_size(rewrite_once, groups, silu, batch, size, seed):
     model = gn(f"groups={groups}, activation={int(silu)}", f"{batch}, {size}, 2, 4")
     x = np.random.default_rng(seed).standard_normal((batch, size, 2, 4)).astype(np.float32)
     got = evaluate(rewrite_once(model, rule.RULE), {"x": x})["y"]
-    assert relative(by_definition(x, groups, silu), got) < 1e-10
+    assert relative_error(by_definition(x, groups, silu), got) < 1e-10
 
 
 REFUSALS = [

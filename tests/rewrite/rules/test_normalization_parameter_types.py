@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import affine, difference, norm, relative, unknown_rank
+from tests.rewrite.rules.norms import affine, difference, norm, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.parts import data_channels
@@ -62,7 +63,7 @@ def test_parameters_beyond_the_range_of_the_data_are_not_lost(rewrite):
     x = (random(2, 4, 5, 6) * 1e-4).astype(np.float16)
     wanted, got = (evaluate_float64(m, {"x": x}).outputs["y"] for m in (model, result.model))
     assert np.isfinite(got).all()
-    assert relative(wanted, got) < 1e-12
+    assert relative_error(wanted, got) < 1e-12
 
 
 def test_parameters_of_run_time(rewrite):
@@ -70,7 +71,7 @@ def test_parameters_of_run_time(rewrite):
     result = rewrite(model)
     assert result.rules == [NAME]
     feeds = {"x": random(2, 4, 5, 6, dtype=np.float16), **affine(4)}
-    assert relative(evaluate(model, feeds)["y"], evaluate(result.model, feeds)["y"]) < 1e-6
+    assert relative_error(evaluate(model, feeds)["y"], evaluate(result.model, feeds)["y"]) < 1e-6
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -82,7 +83,7 @@ def test_any_scale(rewrite_once, operator, data, size, seed):
     model = mixed(operator, data, weights=weights)
     feeds = {"x": rng.standard_normal((2, 4, 5, 6)).astype(TYPES[data])}
     wanted, got = (evaluate_float64(m, feeds).outputs["y"] for m in (model, rewrite_once(model, rule.RULE)))
-    assert relative(wanted, got) < 1e-12
+    assert relative_error(wanted, got) < 1e-12
 
 
 REFUSALS = [

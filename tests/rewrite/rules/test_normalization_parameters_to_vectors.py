@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import affine, norm, relative, standardized, unknown_rank
+from tests.rewrite.rules.norms import affine, norm, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.rewrite.parts import data_channels, group_parameters
 from trtnorm_cli.rewrite.rules import normalization_parameters_to_vectors as rule
@@ -47,7 +48,7 @@ def test_any_place_of_the_values(rewrite_once, shape, length, seed):
     x = np.random.default_rng(seed).standard_normal((2, 4, 5, 6)).astype(np.float32)
     scale, bias = (np.broadcast_to(weights[n].reshape(-1), (4,)).astype(np.float64).reshape(-1, 1, 1) for n in ("s", "b"))
     got = evaluate(rewrite_once(model, rule.RULE), {"x": x})["y"]
-    assert relative(standardized(x.astype(np.float64), (2, 3)) * scale + bias, got) < 1e-10
+    assert relative_error(standardized(x.astype(np.float64), (2, 3)) * scale + bias, got) < 1e-10
 
 
 REFUSALS = [

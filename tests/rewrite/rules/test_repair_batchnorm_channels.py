@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from tests.models import batchnorm, operators, parse, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
 from tests.rewrite.rules.refusals import Refusal
@@ -70,9 +71,7 @@ def picked(name: str, weights: dict[str, np.ndarray], channels: int = 8) -> dict
 
 
 def error(model: onnx.ModelProto, x: np.ndarray, wanted: np.ndarray, name: str = "x") -> float:
-    got = evaluate(model, {name: x})["y"]
-    assert got.shape == wanted.shape
-    return float(np.max(np.abs(got - wanted)) / np.max(np.abs(wanted)))
+    return relative_error(wanted, evaluate(model, {name: x})["y"])
 
 
 @pytest.mark.parametrize(

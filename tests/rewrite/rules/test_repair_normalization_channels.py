@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import affine, norm, relative, standardized, unknown_rank
+from tests.rewrite.rules.norms import affine, norm, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.checkpoint import Checkpoint
 from trtnorm_cli.profile.rewriting import RewriteSettings
@@ -67,7 +68,7 @@ def test_a_reading_that_the_profile_names(rewrite, name, count, node, groups):
     assert change.warning.endswith("because the build profile says so")
     x = random(2, 8, 5, 6)
     wanted = by_definition(x, *picked(name, affine(count)), groups)
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
 
 
 def test_one_value_stands_for_all_channels(rewrite):
@@ -83,7 +84,7 @@ def test_one_value_per_group_since_opset_21(rewrite, groups):
     assert f"read as repeat-per-group (each value stands for {8 // groups}" in result.outcome.changes[0].warning
     x, weights = random(2, 8, 5, 6), affine(groups)
     wanted = by_definition(x, *picked("repeat-per-group", weights), groups)
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -95,7 +96,7 @@ def test_one_value_per_channel_before_opset_21(rewrite, groups, opset):
     assert "read as per-channel" in result.outcome.changes[0].warning
     x, weights = random(2, 8, 5, 6), affine(8)
     wanted = by_definition(x, weights["s"].astype(np.float64), weights["b"].astype(np.float64), groups)
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
 
 
 def test_ones_for_every_channel_before_opset_21_are_no_repetition_of_the_first_ones(rewrite):
@@ -111,7 +112,7 @@ def test_channels_last(rewrite):
     assert operators(result.model) == ["Transpose", "InstanceNormalization", "Transpose"]
     x, weights = random(2, 5, 6, 16), affine(16)
     wanted = standardized(x.astype(np.float64), (1, 2)) * weights["s"] + weights["b"]
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
 
 
 def test_a_checkpoint_has_the_right_ones(rewrite):
@@ -121,7 +122,7 @@ def test_a_checkpoint_has_the_right_ones(rewrite):
     assert result.rules == [NAME]
     x = random(2, 8, 5, 6)
     wanted = by_definition(x, right["s"].astype(np.float64), right["b"].astype(np.float64))
-    assert relative(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
+    assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -138,7 +139,7 @@ def test_any_grouping_whose_parameters_are_of_the_other_opset(rewrite, groups, p
     assert result.rules == [NAME]
     x = rng.standard_normal(shape).astype(np.float32)
     scale, bias = (np.repeat(weights[n].astype(np.float64), channels // count) for n in ("s", "b"))
-    assert relative(by_definition(x, scale, bias, groups), evaluate(result.model, {"x": x})["y"]) < 1e-5
+    assert relative_error(by_definition(x, scale, bias, groups), evaluate(result.model, {"x": x})["y"]) < 1e-5
 
 
 SPOILT = {"s": np.array([1, np.nan, 1, 1], np.float32), "b": affine(4)["b"]}

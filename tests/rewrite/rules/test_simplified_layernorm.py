@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import affine, norm, relative, unknown_rank
+from tests.rewrite.rules.norms import affine, norm, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.parts import data_channels
@@ -39,7 +40,7 @@ def test_in_elementary_operators(rewrite, axis, opset):
     assert result.rules == [NAME]
     assert operators(result.model) == ["Mul", "ReduceMean", "Add", "Sqrt", "Reciprocal", "Mul", "Mul"]
     x = random(2, 5, 6)
-    assert relative(by_definition(x, axis, affine(6)["s"])[0], evaluate(result.model, {"x": x})["y"]) < 1e-12
+    assert relative_error(by_definition(x, axis, affine(6)["s"])[0], evaluate(result.model, {"x": x})["y"]) < 1e-12
 
 
 def test_since_opset_23_there_is_an_operator(rewrite):
@@ -48,7 +49,7 @@ def test_since_opset_23_there_is_an_operator(rewrite):
     assert operators(result.model) == ["RMSNormalization"]
     x = random(2, 5, 6)
     got = evaluate_float64(result.model, {"x": x}).outputs["y"]
-    assert relative(by_definition(x, -1, affine(6)["s"])[0], got) < 1e-12
+    assert relative_error(by_definition(x, -1, affine(6)["s"])[0], got) < 1e-12
 
 
 @pytest.mark.parametrize("opset", [17, 23])
@@ -58,7 +59,7 @@ def test_the_deviation_is_used(rewrite, opset):
     x = random(2, 5, 6)
     got = evaluate(result.model, {"x": x})
     for name, wanted in zip(("y", "d"), by_definition(x, -1, affine(6)["s"]), strict=True):
-        assert relative(wanted, got[name]) < 1e-12
+        assert relative_error(wanted, got[name]) < 1e-12
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
@@ -79,7 +80,9 @@ def test_any_shape_and_axis(rewrite_once, shape, axis, seed):
     weights = affine(*shape[axis:])
     model = norm(f"y = {NODE.format(axis)}", weights, ", ".join(map(str, shape)))
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    assert relative(by_definition(x, axis, weights["s"])[0], evaluate(rewrite_once(model, rule.RULE), {"x": x})["y"]) < 1e-10
+    assert (
+        relative_error(by_definition(x, axis, weights["s"])[0], evaluate(rewrite_once(model, rule.RULE), {"x": x})["y"]) < 1e-10
+    )
 
 
 REFUSALS = [

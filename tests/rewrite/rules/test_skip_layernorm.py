@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import MICROSOFT, affine, norm, relative, standardized, unknown_rank
+from tests.rewrite.rules.norms import MICROSOFT, affine, norm, standardized, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.parts import data_channels, skip_sum
@@ -42,7 +43,7 @@ def test_every_form(rewrite, inputs, opset):
     assert ("LayerNormalization" in operators(result.model)) == (opset >= 17)
     x = random(2, 5, 6)
     wanted, _ = by_definition(x, WEIGHTS["k"], *FORMS[inputs])
-    assert relative(wanted, evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-12
+    assert relative_error(wanted, evaluate_float64(result.model, {"x": x}).outputs["y"]) < 1e-12
 
 
 def test_the_sum_is_used(rewrite):
@@ -54,7 +55,7 @@ def test_the_sum_is_used(rewrite):
     x = random(2, 5, 6)
     got = evaluate_float64(result.model, {"x": x}).outputs
     for name, wanted in zip(("y", "q"), by_definition(x, WEIGHTS["k"], True, True), strict=True):
-        assert relative(wanted, got[name]) < 1e-12
+        assert relative_error(wanted, got[name]) < 1e-12
 
 
 def test_a_skip_of_run_time_and_a_dynamic_batch(rewrite):
@@ -62,7 +63,7 @@ def test_a_skip_of_run_time_and_a_dynamic_batch(rewrite):
     result = rewrite(model, rules=(rule.RULE,), pins={"x": (2, 5, 6)})
     assert result.rules == [NAME]
     x = random(3, 5, 6)
-    assert relative(by_definition(x, x, True, False)[0], evaluate(result.model, {"x": x})["y"]) < 1e-6
+    assert relative_error(by_definition(x, x, True, False)[0], evaluate(result.model, {"x": x})["y"]) < 1e-6
 
 
 def test_half_precision(rewrite):
@@ -82,7 +83,7 @@ def test_the_shapes_behind_it_are_known(rewrite):
 def test_any_data(rewrite_once, inputs, spread, offset, seed):
     x = (np.random.default_rng(seed).standard_normal((2, 5, 6)) * spread + offset).astype(np.float32)
     got = evaluate_float64(rewrite_once(skip(inputs), rule.RULE), {"x": x}).outputs["y"]
-    assert relative(by_definition(x, WEIGHTS["k"], *FORMS[inputs])[0], got) < 1e-9
+    assert relative_error(by_definition(x, WEIGHTS["k"], *FORMS[inputs])[0], got) < 1e-9
 
 
 REFUSALS = [

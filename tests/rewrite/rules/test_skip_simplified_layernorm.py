@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models import operators, random
+from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
-from tests.rewrite.rules.norms import MICROSOFT, affine, norm, relative, unknown_rank
+from tests.rewrite.rules.norms import MICROSOFT, affine, norm, unknown_rank
 from tests.rewrite.rules.refusals import Refusal
 from trtnorm_cli.rewrite.parts import data_channels, skip_sum
 from trtnorm_cli.rewrite.rules import skip_simplified_layernorm as rule
@@ -41,7 +42,7 @@ def test_both_forms_with_the_sum(rewrite, biased, opset):
     x = random(2, 5, 6)
     got = evaluate(result.model, {"x": x})
     for name, wanted in zip(("y", "q"), by_definition(x, biased), strict=True):
-        assert relative(wanted, got[name]) < 1e-12
+        assert relative_error(wanted, got[name]) < 1e-12
 
 
 def test_half_precision(rewrite):
@@ -56,7 +57,7 @@ def test_half_precision(rewrite):
 def test_any_data(rewrite_once, biased, spread, seed):
     x = (np.random.default_rng(seed).standard_normal((2, 5, 6)) * spread).astype(np.float32)
     model = rewrite_once(skip("x, k, s, e" if biased else "x, k, s"), rule.RULE)
-    assert relative(by_definition(x, biased)[0], evaluate(model, {"x": x})["y"]) < 1e-10
+    assert relative_error(by_definition(x, biased)[0], evaluate(model, {"x": x})["y"]) < 1e-10
 
 
 REFUSALS = [

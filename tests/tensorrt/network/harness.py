@@ -86,15 +86,6 @@ class Bench:
         return self.translated()
 
 
-def relative_error(expected: np.ndarray, actual: np.ndarray) -> float:
-    """The largest difference relative to the largest expected magnitude; shapes must agree."""
-    assert expected.shape == actual.shape, (expected.shape, actual.shape)
-    wide, other = expected.astype(np.float64), actual.astype(np.float64)
-    if wide.size == 0:
-        return 0.0
-    return float(np.max(np.abs(wide - other)) / max(float(np.max(np.abs(wide))), 1e-30))
-
-
 def numpy_windows(
     x: np.ndarray, kernel: int, stride: int, before: int, after: int, count: int, reduce: Callable[[np.ndarray], float]
 ) -> np.ndarray:

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from tests.tensorrt.network.harness import Bench, relative_error, run_onnx
+from tests.numerics import relative_error
+from tests.tensorrt.network.harness import Bench, run_onnx
 from trtnorm_cli.tensorrt.network import UntranslatableLayer
 
 #: How far a result may be off, relative to its largest value.
@@ -123,7 +124,7 @@ def finite_error(expected: np.ndarray, actual: np.ndarray) -> float:
     finite = np.isfinite(expected)
     if not np.array_equal(expected[~finite], actual[~finite], equal_nan=True):
         return float("nan")
-    return relative_error(expected[finite], actual[finite])
+    return relative_error(expected[finite], actual[finite]) if finite.any() else 0.0
 
 
 def with_common_ends(model: ModelProto) -> ModelProto:

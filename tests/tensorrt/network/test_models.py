@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.tensorrt.network.harness import Bench, relative_error, run_onnx
+from tests.numerics import relative_error
+from tests.tensorrt.network.harness import Bench, run_onnx
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.rtx, pytest.mark.torch, pytest.mark.slow]

@@ -12,7 +12,8 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, inliner, numpy_helper
 
-from tests.tensorrt.network.harness import Bench, relative_error, run_onnx
+from tests.numerics import relative_error
+from tests.tensorrt.network.harness import Bench, run_onnx
 
 pytestmark = pytest.mark.rtx
 
