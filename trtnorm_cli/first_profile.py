@@ -75,16 +75,18 @@ def _run(loaded: LoadedModel, trial: Trial, unknown: Sequence[str]) -> tuple[Loa
     with OrtRunner(_RUN_S) as runner:
         runner.start()
         deadline = time.monotonic() + _ALL_RUNS_S
-        for rank in _RANKS if unknown else (None,):
+        # Every rank is tried at the likeliest sizes before one is tried at many.
+        ways = [(rank, elsewhere) for elsewhere in (False, True) for rank in _RANKS] if unknown else [(None, True)]
+        for rank, elsewhere in ways:
             proto = loaded.proto if rank is None else with_ranks(loaded.proto, dict.fromkeys(unknown, rank))
             candidate = replace(loaded, proto=proto)
             inputs = inputs_of(proto)
             attempts = _Attempts(candidate, inputs, runner, deadline)
-            found = _legal(candidate, inputs, tried(start_for(proto, inputs), inputs, attempts))
-            if found.failure is None:
+            found = _legal(candidate, inputs, tried(start_for(proto, inputs), inputs, attempts, elsewhere))
+            if found.failure is None and (rank is None or attempts.ran):
                 assumed = [f"the file does not say how many dimensions {name} has: it runs with {rank}" for name in unknown]
                 return candidate, found, [*assumed, *attempts.notes]
-            trial = trial if trial.failure else found
+            trial = trial if trial.failure else replace(found, failure=found.failure or "no run of it came to its end")
     why = f"ONNX Runtime does not run the model at these sizes, nor at others that were tried: {trial.failure}"
     return loaded, trial, [why, *(f"the file does not say how many dimensions {name} has" for name in unknown)]
 
@@ -111,6 +113,8 @@ class _Attempts:
         self._propagation = propagate(loaded.proto)
         self._ranges = InputRanges(loaded.proto, self._propagation.tensors)
         self.notes: list[str] = []
+        # True once a run came to its end: what was only stopped says nothing for a rank either.
+        self.ran = False
 
     def __call__(self, point: Point) -> str | None:
         if time.monotonic() > self._deadline:
@@ -133,6 +137,7 @@ class _Attempts:
                 self._note(f"it takes more than {_RUN_S:g} s")
                 return None
             return failure.reason
+        self.ran = True
         return None
 
     def _note(self, why: str) -> None:

@@ -39,14 +39,14 @@ class OutOfTime(Exception):
     """No more may be tried."""
 
 
-def tried(start: Start, inputs: Sequence[ModelInput], attempt: Attempt) -> Trial:
-    """``start`` where the model runs at its min and opt, or else sizes near it at which it does.
+def tried(start: Start, inputs: Sequence[ModelInput], attempt: Attempt, elsewhere: bool = True) -> Trial:
+    """``start`` where the model runs at its min and opt, or else, with ``elsewhere``, other sizes at which it does.
 
     ``attempt`` raises ``OutOfTime`` when it has had enough; what is known by then is used.
     """
     search = _Search(_corners_of(start), inputs, attempt)
     try:
-        return search.result(start)
+        return search.result(start, elsewhere)
     except OutOfTime:
         return search.known(start)
 
@@ -61,9 +61,11 @@ class _Search:
     failure: str | None = None
     tied: list[tuple[str, ...]] = field(default_factory=list)
 
-    def result(self, start: Start) -> Trial:
+    def result(self, start: Start, elsewhere: bool) -> Trial:
         if self._runs(self.wanted):
             return Trial(start)
+        if not elsewhere:
+            return self.known(start)
         base = next((point for point in self._candidates() if self._why_not(point) is None), None)
         if base is None:
             return self.known(start)
