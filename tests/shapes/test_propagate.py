@@ -93,7 +93,7 @@ CASES = [
     ("depth", "y = SpaceToDepth<blocksize=4>(x)", {}, "H must be ≡ 0 (mod 4)"),
     ("back", "d = SpaceToDepth<blocksize=2>(x) y = DepthToSpace<blocksize=4>(d)", {}, "H must be ≡ 0 (mod 2)"),
     ("position", "y = Add(x, table)", {"table": random(1, 4, 12, 1)}, "H must be 1 or 12"),
-    ("reshape", "y = Reshape(x, t)", {"t": ints(0, 4, 6, -1)}, None),
+    ("reshape", "y = Reshape(x, t)", {"t": ints(0, 4, 6, -1)}, ""),
     ("windows", "t = Transpose<perm=[0, 1, 3, 2]>(x) y = Reshape(t, s)", {"s": ints(0, 4, 0, 4, -1)}, "H must be ≡ 0 (mod 4)"),
     ("squeeze", "p = AveragePool<kernel_shape=[7, 1]>(x) y = Squeeze(p, a)", {"a": ints(2)}, "H must be 7"),
     ("split", "a, b = Split<axis=2>(x) y = Add(a, b)", {}, "H must be ≡ 0 (mod 2)"),
