@@ -22,6 +22,10 @@ FLOOR_ULPS = 8.0
 _OTHER_MEANING = 1e-2
 _SMALL_SLICE = 0.1
 _MOST_SLICES = 1 << 14
+# The noise of all slices together, in standard deviations that pass for one of them.
+_COMMON_NOISE = 5.0
+# The unluckiest of many slices is looked at: a thousand allow twice as much as one.
+_DECADES_TO_DOUBLE = 3.0
 _MOST_BYTES = 1 << 29
 Watch = Callable[[str, object], None]
 
@@ -84,15 +88,13 @@ def slice_distances(wanted: np.ndarray, got: np.ndarray, floor: float) -> dict[i
     most = float(np.max(np.abs(difference), initial=0.0))
     if not np.isfinite(most) or not np.isfinite(size) or most <= floor * _SMALL_SLICE * size:
         return {}
-    squares, weights = np.square(difference), np.square(wanted)
+    squares = np.square(difference)
     found = {}
     for axis, length in enumerate(wanted.shape):
         if 1 < length <= _MOST_SLICES:
-            others = tuple(i for i in range(wanted.ndim) if i != axis)
-            norms = np.sqrt(np.sum(weights, others))
-            usual = _SMALL_SLICE * float(np.sqrt(np.mean(np.square(norms))))
-            if usual > 0:
-                found[axis] = np.sqrt(np.sum(squares, others)) / np.maximum(norms, usual)
+            sizes = _slice_sizes(wanted, axis)
+            if sizes.min() > 0:
+                found[axis] = np.sqrt(np.sum(squares, tuple(i for i in range(wanted.ndim) if i != axis))) / sizes
     return found
 
 
@@ -123,10 +125,25 @@ def first_difference(
 
 
 def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, Mapping[int, np.ndarray]]]) -> Difference:
+    """The slice with the largest share of what is allowed.
+
+    A tensor may have thousands of slices of one element, and a few runs tell little of each: so the noise of all slices along
+    the axis together allows as much as the slice's own.
+    """
     found = []
     for axis, measured in distances.found[name].items():
-        samples = [run.get(name, {}).get(axis, np.zeros_like(measured)) for run in runs]
-        limits = np.maximum(allowed_each(samples), distances.floor)
+        samples = np.stack([run.get(name, {}).get(axis, np.zeros_like(measured)) for run in runs])
+        sizes = _slice_sizes(distances.reference.values[name], axis)
+        together = np.sqrt(np.mean(np.square(samples * sizes))) / sizes
+        caution = 1 + np.log10(measured.size) / _DECADES_TO_DOUBLE
+        limits = caution * np.maximum(allowed_each(list(samples)), _COMMON_NOISE * together)
+        limits = np.maximum(limits, distances.floor)
         index = int(np.argmax(measured / limits))
         found.append(Difference(name, axis, index, float(measured[index]), float(limits[index])))
     return max(found, key=lambda difference: difference.share)
+
+
+def _slice_sizes(wanted: np.ndarray, axis: int) -> np.ndarray:
+    """‖r‖₂ of every slice, of small ones a tenth of their root mean square."""
+    norms = np.sqrt(np.sum(np.square(wanted), tuple(i for i in range(wanted.ndim) if i != axis)))
+    return np.maximum(norms, _SMALL_SLICE * float(np.sqrt(np.mean(np.square(norms)))))
