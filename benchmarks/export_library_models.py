@@ -94,11 +94,14 @@ def inputs_of(entry: Mapping[str, Any]) -> dict[str, tuple[list[Any], Mapping[st
 
 
 def randomised(module: nn.Module) -> None:
-    """Affine parameters of normalizations as after training: none is 0 or 1 everywhere."""
+    """Parameters as after training: those of normalizations are not 0 or 1 everywhere, and no weight is 0 everywhere."""
     for child in module.modules():
         if "Norm" in type(child).__name__:
             for name, parameter in child.named_parameters(recurse=False):
                 parameter.data.uniform_(0.5, 1.2) if name == "weight" else parameter.data.normal_(0, 0.2)
+    for parameter in module.parameters():
+        if parameter.dim() > 1 and not parameter.any():
+            parameter.data.normal_(0, 0.05)
 
 
 def calibrated(module: Tensors, batches: list[tuple[torch.Tensor, ...]]) -> None:

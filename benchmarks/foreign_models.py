@@ -29,6 +29,7 @@ from typing import Any
 import onnx
 import yaml
 
+import trtnorm_cli
 from benchmarks.foreign_corpus import Source, corpus
 from benchmarks.foreign_page import page
 from trtnorm_cli.errors import BuilderDied
@@ -44,7 +45,7 @@ def tried(source: Source, seeds: int, timeout_s: float) -> dict[str, Any]:
     """Everything that is found out about one model."""
     record: dict[str, Any] = {
         "name": source.name, "package": source.package, "version": source.version, "file": source.member, "how": source.how,
-        "bytes": source.path.stat().st_size,
+        "bytes": source.path.stat().st_size, "commit": commit(),
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -58,6 +59,13 @@ def tried(source: Source, seeds: int, timeout_s: float) -> dict[str, Any]:
         record["raw"] = raw(source, graph, folder, timeout_s)
         record["trtnorm"] = [built(source, seed, folder, timeout_s) for seed in range(seeds)]
     return record
+
+
+def commit() -> str:
+    """Of trtnorm, as far as git knows it."""
+    folder = Path(trtnorm_cli.__file__).parent
+    found = subprocess.run(["git", "-C", str(folder), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return found.stdout.strip() or "unknown"
 
 
 def is_dynamic(model: onnx.ModelProto) -> bool:
@@ -99,13 +107,14 @@ def raw(source: Source, model: onnx.ModelProto, folder: Path, timeout_s: float) 
 
 
 def corners(source: Source, model: onnx.ModelProto) -> dict[str, ShapeTriple]:
-    """min, opt and max of each dynamic input, as the profile says them by input or by dimension."""
+    """min, opt and max of each dynamic input, by input or by dimension, and of the elements of inputs that decide sizes."""
     if source.profile is None:
         return {}
     described = yaml.safe_load(source.profile.read_text(encoding="utf-8")) or {}
     first = (described.get("optimization_profiles") or [{}])[0]
     by_input, dims = first.get("inputs", {}), {**described.get("dims", {}), **first.get("dims", {})}
-    found: dict[str, ShapeTriple] = {}
+    elements = {name: given for name, given in described.get("values", {}).items() if isinstance(given, dict)}
+    found: dict[str, ShapeTriple] = {name: tuple(tuple(given[c]) for c in CORNERS) for name, given in elements.items()}  # type: ignore[misc]
     for value in inputs(model):
         if value.name in by_input:
             given = by_input[value.name]

@@ -40,13 +40,25 @@ def page(known: Mapping[str, Any]) -> str:
         "Files in wheels": [record for record in records if not record["how"]],
         "Exports": [record for record in records if record["how"]],
     }
-    parts = [HEAD.format(versions=_versions(known)), _totals(groups), _not_tried(known), _refusals(records), COLUMNS]
+    parts = [
+        HEAD.format(versions=_versions(known)),
+        _commits(records),
+        _totals(groups),
+        _not_tried(known),
+        _refusals(records),
+        COLUMNS,
+    ]
     parts += [_table(title, found) for title, found in groups.items() if found]
     return "\n".join(parts)
 
 
 def _versions(known: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {number}" for name, number in known.get("versions", {}).items())
+
+
+def _commits(records: Sequence[Record]) -> str:
+    found = Counter(record["commit"] for record in records).most_common()
+    return "trtnorm is that of commit " + ", and ".join(f"{name} for {number} models" for name, number in found) + ".\n"
 
 
 def raw_builds(record: Record) -> bool:
@@ -114,7 +126,7 @@ def _table(title: str, records: Sequence[Record]) -> str:
     lines = [f"## {title}", "", f"| {head} |", "|---|---|---|---|---|---|---|---|"]
     source = ""
     for record in records:
-        origin = f"{record['package']} {record['version']}"
+        origin = f"{record['package']} {record['version']}, trtnorm of {record['commit']}"
         if origin != source:
             lines.append(f"| **{origin}** | | | | | | | |")
             source = origin
@@ -159,7 +171,8 @@ def _verdict(record: Record) -> str:
     words[0] += f" at {where}" if where else ""
     shares = [verdict["share"] for verdict in verdicts if verdict["share"] is not None]
     words += [f"{max(shares):.2g} of what is allowed"] if shares else []
-    words += [f"as run {max(verdict['as_run'] for verdict in verdicts if verdict['as_run'] is not None):.1e}"] if shares else []
+    as_run = [verdict["as_run"] for verdict in verdicts if verdict["as_run"] is not None]
+    words += [f"as run {max(as_run):.1e}"] if as_run else []
     left = _left_out(record)
     return "; ".join([*words, *([f"left out: {_cell(', '.join(dict.fromkeys(left)))[:160]}"] if left else [])])
 

@@ -31,7 +31,7 @@ def found(name: str, raw: bool, ended: int, how: str = "", passed: bool = True) 
     result = {"ok": raw, "kernels": 9 if raw else None, "stage": "parse", "error": "" if raw else "false", "seconds": 1.0}
     return {
         "name": name, "package": "p", "version": "1", "file": "m", "how": how, "opset": 17, "profile": "none", "raw": result,
-        "trtnorm": [run],
+        "trtnorm": [run], "commit": "a1b2c3",
     }  # fmt: skip
 
 
@@ -103,6 +103,7 @@ def test_the_page_counts_and_explains():
     assert "| p/less | 9 | 5: error: no \\| such |" in written
     assert "**not compared** at min" in written
     assert "equal at min; 0.12 of what is allowed; as run 2.0e-06" in written
+    assert "trtnorm is that of commit a1b2c3 for 5 models." in written
     assert "Not tried: odd (DecodeError)." in written
 
 
