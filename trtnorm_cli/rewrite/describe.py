@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.onnx_model.clean import Cleaning
+from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_ranks
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
@@ -22,6 +25,7 @@ from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rewriting import Rewriting, plan
 from trtnorm_cli.rewrite.rule import Rejection
 
+_LIKELY_RANKS = (4, 3, 5, 2)
 LEFT = "left as it is: TensorRT has a layer for it"
 # What is said of a node on which a layer of TensorRT is no worse than what stands there.
 _ABOUT_KERNELS = ("normalization-in-rows",)
@@ -102,9 +106,8 @@ def describe_model(path: Path) -> dict[str, Any]:
     The nodes are those after cleaning: functions inlined, constants folded.
     """
     loaded = load_model(path)
-    surgery, planned, cleaning = plan(loaded)
-    composites = composite_norms(surgery, declared_types(cleaning.model))
     model = loaded.proto
+    planned, cleaning, composites, assumed = _planned(loaded)
     return {
         "file": path.name,
         "sha256": loaded.sha256,
@@ -121,8 +124,29 @@ def describe_model(path: Path) -> dict[str, Any]:
         "plugins": [asdict(node) for node in plugin_nodes(model)],
         "normalizations": [{**_norm(norm), "build": _outcome(norm, planned)} for norm in normalizations(cleaning.model)],
         "composite_normalizations": composite_json(composites, planned_changes(planned), planned.rejections),
-        "warnings": [*loaded.warnings, *cleaning.notes],
+        "warnings": [*loaded.warnings, *cleaning.notes, *assumed],
     }
+
+
+def _planned(loaded: LoadedModel) -> tuple[driver.RewritePlan, Cleaning, tuple[CompositeNorm, ...], tuple[str, ...]]:
+    """What a rewriting would do, the cleaned model, its normalizations in pieces, and what was assumed to find these.
+
+    Without a rank the axes of a reduction say little. Where the file gives an input none, the likeliest one stands for it.
+    """
+    surgery, planned, cleaning = plan(loaded)
+    composites = composite_norms(surgery, declared_types(cleaning.model))
+    unknown = [value.name for value in loaded.proto.graph.input if is_of_unknown_rank(value)]
+    for rank in _LIKELY_RANKS if unknown and not composites else ():
+        ranked = replace(loaded, proto=with_ranks(loaded.proto, dict.fromkeys(unknown, rank)))
+        try:
+            surgery, other, cleaned = plan(ranked)
+        except TrtnormError:
+            continue
+        if found := composite_norms(surgery, declared_types(cleaned.model)):
+            names = ", ".join(unknown)
+            said = f"normalizations in pieces are those of {rank} dimensions: the file does not say how many {names} has"
+            return other, cleaned, found, (said,)
+    return planned, cleaning, composites, ()
 
 
 def _output(value: onnx.ValueInfoProto) -> dict[str, Any]:
