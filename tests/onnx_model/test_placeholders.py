@@ -82,3 +82,15 @@ def test_one_axis_with_two_ranges(classifier, capsys):
     Path("cfg.yaml").write_text(f"dims: {{'x[2]': 40}}\noptimization_profiles: [{{inputs: {{x: {shapes}}}}}]")
     assert run(["rewrite", str(classifier), "--dry-run", "--profile", "cfg.yaml"]) == 2
     assert 'x[2] is 48 here but 40 in dims."x[2]"' in " ".join(capsys.readouterr().err.split())
+
+
+def test_negative_sizes_are_no_sizes():
+    """Some exporters declare an output as [-1, 1, -1, -1] in numbers."""
+    model = parse("g (float[N, 3] x) => (float[N, 3] y) { y = Relu(x) }")
+    for dim in (model.graph.output[0].type.tensor_type.shape.dim[0], model.graph.input[0].type.tensor_type.shape.dim[0]):
+        dim.dim_value = -1
+    mended = without_placeholders(model)
+    for value in (*mended.graph.input, *mended.graph.output):
+        first, second = value.type.tensor_type.shape.dim
+        assert first.WhichOneof("value") is None
+        assert second.dim_value == 3

@@ -95,8 +95,8 @@ def test_counts_by_kind(tmp_path):
         "layer": {"nodes": {}, "pieces": {"LayerNorm": 1}},
         "look-alike": {"nodes": {}, "pieces": {}},
     }
-    assert counts_line(counts["groups"]) == "in pieces: 1 GroupNorm"
-    assert counts_line(counts["look-alike"]) == "none"
+    assert counts_line(**counts["groups"]) == "in pieces: 1 GroupNorm"
+    assert counts_line(**counts["look-alike"]) == "none"
 
 
 @pytest.mark.rtx

@@ -22,6 +22,7 @@ from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.progress import BuildProgress
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite.describe import has_a_layer
+from trtnorm_cli.rewrite.rule import Change, Check
 
 MODEL = parse(
     "g (float[N, 2, 9, 9] x, int64[K] ids) => (float[N, 4, 7, 7] y, float[N, 2, 9, 9] z) {"
@@ -204,8 +205,9 @@ def test_a_refusal_is_shown_with_every_rules_reason(tmp_path, monkeypatch, capsy
     assert "fold-batchnorm-conv: bn is fed by x, an input of its graph, not by Conv" in norm["build"]
 
 
-def change(rule: str, node: str, max_rel: float) -> dict:
-    return {"rule": rule, "node": node, "check": {"max_rel": max_rel, "float64_rel": max_rel / 10}}
+def change(rule: str, node: str, max_rel: float) -> Change:
+    check = Check(max_rel, max_rel, 1e-5, max_rel / 10, 1e-6, 0, {}, "ONNX Runtime and float64", True)
+    return Change(rule, node, (node,), (node,), "a test", check)
 
 
 def test_the_worst_check_of_a_build():

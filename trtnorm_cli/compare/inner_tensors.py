@@ -18,7 +18,7 @@ import numpy as np
 
 from trtnorm_cli.evaluate.tolerance import allowed_each
 
-FLOOR_ULPS = 8.0
+FLOOR_ULPS = 16.0
 _OTHER_MEANING = 1e-2
 _SMALL_SLICE = 0.1
 _MOST_SLICES = 1 << 14

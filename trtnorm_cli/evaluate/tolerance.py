@@ -22,7 +22,8 @@ import numpy as np
 
 from trtnorm_cli.evaluate.metrics import Distance
 
-FACTOR = 3.0
+# Sound rewritings of a network that works in turns, RAFT, were seen at 3.5 times the largest of four runs.
+FACTOR = 8.0
 # The more the runs scatter, the less a few of them tell of the next one; an output of one element scatters most.
 _MOST_SCATTER = 8.0
 # Attributes are float32 in ONNX and constants of functions in TensorRT, so equal functions differ by this much.

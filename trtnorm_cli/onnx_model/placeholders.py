@@ -25,13 +25,13 @@ def names_nothing(name: str) -> bool:
 
 
 def without_placeholders(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` itself, or where dimensions have such names, a copy in which they have none."""
+    """``model`` itself, or where dimensions have such names or negative sizes, a copy in which they have none."""
     if not any(True for _ in _placeholders(model)):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for dim in list(_placeholders(copy)):
-        dim.ClearField("dim_param")
+        dim.Clear()
     return copy
 
 
@@ -49,7 +49,7 @@ def _placeholders(model: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dime
     for value in _values(model):
         if value.type.HasField("tensor_type"):
             for dim in value.type.tensor_type.shape.dim:
-                if dim.HasField("dim_param") and names_nothing(dim.dim_param):
+                if (dim.HasField("dim_param") and names_nothing(dim.dim_param)) or dim.dim_value < 0:
                     yield dim
 
 
