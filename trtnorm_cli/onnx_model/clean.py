@@ -91,6 +91,7 @@ def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
 
 def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
     # onnx-ir and onnxscript take most of a second to import, which no other command should pay.
+    from trtnorm_cli.onnx_model.attribute_defaults import write_out_defaults
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
     from trtnorm_cli.onnx_model.ir_model import close_ir, open_ir
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
@@ -127,6 +128,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
             shapes |= _fold(opened.model, counts, notes)
             lift_constants(opened.model, counts)
         make_biases_vectors(opened.model, counts)
+        write_out_defaults(opened.model, counts)
         give_constants_the_type_of_the_data(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)
     remove_dead_nodes(opened.model, counts)

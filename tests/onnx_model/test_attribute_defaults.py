@@ -1,0 +1,34 @@
+"""Defaults that TensorRT's parser has otherwise are written out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.models import parse, saved
+from trtnorm_cli.cli import run
+from trtnorm_cli.onnx_model.clean import clean
+
+GRAPH = "g (float[2, 3] x) => (float[2, 3] y) {{ y = Selu{}(x) }}"
+
+
+def attributes(attribute: str) -> dict[str, float]:
+    (node,) = clean(parse(GRAPH.format(attribute))).model.graph.node
+    return {attribute.name: pytest.approx(attribute.f) for attribute in node.attribute}
+
+
+def test_selu_has_both_values_and_keeps_its_own():
+    assert attributes("") == {"alpha": 1.6732632, "gamma": 1.050701}
+    assert attributes("<alpha = 2.0>") == {"alpha": 2.0, "gamma": 1.050701}
+    model = parse(GRAPH.format(""))
+    again = clean(clean(model).model)
+    assert "attributes written out" not in again.counts
+
+
+@pytest.mark.rtx
+def test_the_parser_has_other_values_and_the_build_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    saved(parse(GRAPH.format("")), tmp_path / "m.onnx")
+    assert run(["compare", "m.onnx", "network:m.onnx", "--no-blame"]) == 1
+    assert run(["build", "m.onnx", "--require-compare"]) == 0
