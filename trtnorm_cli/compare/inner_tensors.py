@@ -22,8 +22,9 @@ FLOOR_ULPS = 16.0
 _OTHER_MEANING = 1e-2
 _SMALL_SLICE = 0.1
 _MOST_SLICES = 1 << 14
-# The noise of all slices together, in standard deviations that pass for one of them.
-_COMMON_NOISE = 5.0
+# What passes of a slice's own noise, as for an output but nearer: roundings have not added up yet; and of the noise of all
+# slices together, in standard deviations.
+_OWN_NOISE, _COMMON_NOISE = 3.0, 5.0
 # The unluckiest of many slices is looked at: a thousand allow twice as much as one.
 _DECADES_TO_DOUBLE = 3.0
 _MOST_BYTES = 1 << 29
@@ -136,7 +137,7 @@ def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, M
         sizes = _slice_sizes(distances.reference.values[name], axis)
         together = np.sqrt(np.mean(np.square(samples * sizes))) / sizes
         caution = 1 + np.log10(measured.size) / _DECADES_TO_DOUBLE
-        limits = caution * np.maximum(allowed_each(list(samples)), _COMMON_NOISE * together)
+        limits = caution * np.maximum(allowed_each(list(samples), _OWN_NOISE), _COMMON_NOISE * together)
         limits = np.maximum(limits, distances.floor)
         index = int(np.argmax(measured / limits))
         found.append(Difference(name, axis, index, float(measured[index]), float(limits[index])))

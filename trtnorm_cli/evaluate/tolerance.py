@@ -79,12 +79,12 @@ def _allowed(samples: Sequence[float]) -> float:
     return float(allowed_each([np.array([sample]) for sample in samples])[0])
 
 
-def allowed_each(samples: Sequence[np.ndarray]) -> np.ndarray:
+def allowed_each(samples: Sequence[np.ndarray], factor: float = FACTOR) -> np.ndarray:
     """The distances allowed, one for each of many that a few runs gave."""
     largest, smallest = np.max(samples, axis=0), np.min(samples, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         scatter = np.where(smallest > 0, largest / smallest, _MOST_SCATTER)
-        return np.where(np.isfinite(largest) & (largest > 0), FACTOR * np.minimum(scatter, _MOST_SCATTER) * largest, largest)
+        return np.where(np.isfinite(largest) & (largest > 0), factor * np.minimum(scatter, _MOST_SCATTER) * largest, largest)
 
 
 def share(measured: Distance, limit: Distance) -> float:
