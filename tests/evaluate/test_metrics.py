@@ -143,3 +143,8 @@ def test_distances_are_like_distances(data):
     assert -1 <= found.cosine <= 1
     assert (found.max_abs == 0) == (found.relative_l2 == 0) == np.array_equal(r, c)
     assert abs(c[found.worst] - r[found.worst]) == found.max_abs
+
+
+def test_a_tiny_peak_beside_a_huge_error_has_a_ratio():
+    found = measure(np.array([0.0, 2.3e-308]), np.array([9e15, 9e15]))
+    assert -6600 < found.psnr_db < -6400

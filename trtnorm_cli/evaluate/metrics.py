@@ -132,7 +132,8 @@ def _psnr(r: np.ndarray, difference: np.ndarray) -> float:
     rmse = _norm(difference) / math.sqrt(difference.size) if difference.size else 0.0
     if rmse == 0:
         return math.inf
-    return 20 * math.log10(peak / rmse) if peak > 0 else -math.inf
+    # The quotient of a tiny peak and a huge error is zero in float64, its logarithm is not.
+    return 20 * (math.log10(peak) - math.log10(rmse)) if peak > 0 else -math.inf
 
 
 def _ulp(reference: np.ndarray, candidate: np.ndarray) -> tuple[float, ...] | None:
