@@ -10,6 +10,8 @@ PINS := requirements/pins.txt
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable
 PYTEST := $(BIN)/python -m pytest --durations=25
+# A process for each core; one that has nothing left takes over tests of another, so a file's fixtures are seldom made twice.
+PARALLEL := -n auto --dist worksteal
 PROFILE := configs/resnet18.yaml
 
 .DEFAULT_GOAL := help
@@ -26,11 +28,11 @@ demo: $(VENV)/.installed-demo $(DEMO)/resnet18.onnx ## build a TensorRT engine f
 	$(BIN)/trtnorm inspect $(DEMO)/resnet18.engine
 	$(BIN)/trtnorm compare $(DEMO)/resnet18.onnx --profile $(PROFILE) --in-between 0 --budget 15
 
-test: $(VENV)/.installed-dev ## run the tests; what is skipped is listed with its reason
-	$(PYTEST) --extras-required
+test: $(VENV)/.installed-dev ## run the tests on every core; what is skipped is listed with its reason
+	$(PYTEST) $(PARALLEL) --extras-required
 
 test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
-	SLOW=1 $(PYTEST) --extras-required
+	SLOW=1 $(PYTEST) $(PARALLEL) --extras-required
 
 test-gpu: $(VENV)/.installed-dev ## run the tests that need an NVIDIA GPU; fails where there is none
 	$(PYTEST) --gpu-required -m gpu

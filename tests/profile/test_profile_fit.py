@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.profile.texts import printed, with_inputs
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
 from trtnorm_cli.profile.load import parse_profile
@@ -21,10 +22,6 @@ STATIC = ModelInput("anchors", "float32", (9, 4))
 IMAGE_ENTRY = "image: {min: [1, 3, 224, 224], opt: [8, 3, 224, 224], max: [32, 3, 448, 448]}"
 
 
-def with_inputs(*lines: str) -> str:
-    return "optimization_profiles:\n  - inputs:\n" + "".join(f"      {line}\n" for line in lines)
-
-
 def fitted(text: str, *inputs: ModelInput) -> FittedProfiles:
     return fit(parse_profile(text, "cfg.yaml"), inputs)
 
@@ -33,10 +30,6 @@ def refusal(text: str, *inputs: ModelInput) -> ProfileError:
     with pytest.raises(ProfileError) as caught:
         fitted(text, *inputs)
     return caught.value
-
-
-def printed(error: ProfileError) -> list[str]:
-    return f"{error.where}: {error.summary}".splitlines()
 
 
 def test_every_input_gets_shapes_and_static_ones_come_from_the_model() -> None:

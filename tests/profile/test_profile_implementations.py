@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.profile.texts import refused
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.load import load_profile, parse_profile
 from trtnorm_cli.profile.model import BuildProfile, json_schema
@@ -15,12 +16,6 @@ from trtnorm_cli.profile.plugins import library_paths
 from trtnorm_cli.profile.rewriting import Implementations
 
 EXPECTED = "expected native, plugin, or {default: native, nodes: {NODE: plugin}}"
-
-
-def refused(text: str) -> ProfileError:
-    with pytest.raises(ProfileError) as caught:
-        parse_profile(text, "cfg.yaml")
-    return caught.value
 
 
 def test_the_defaults() -> None:

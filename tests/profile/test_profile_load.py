@@ -8,28 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.profile.texts import refusal_of, refused, with_inputs
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.load import MAX_BYTES, load_profile, parse_profile
 from trtnorm_cli.profile.model import BuildProfile, DimRange, Normal, ShapeRange
 
 IMAGE = "image: {min: [1, 3, 224, 224], opt: [8, 3, 224, 224], max: [32, 3, 448, 448]}"
-
-
-def refused(text: str) -> str:
-    """What the command line prints for ``text``, without the hint."""
-    with pytest.raises(ProfileError) as caught:
-        parse_profile(text, "cfg.yaml")
-    return f"{caught.value.where}: {caught.value.summary}"
-
-
-def hint(text: str) -> str:
-    with pytest.raises(ProfileError) as caught:
-        parse_profile(text, "cfg.yaml")
-    return caught.value.hint or ""
-
-
-def with_inputs(*lines: str) -> str:
-    return "optimization_profiles:\n  - inputs:\n" + "".join(f"      {line}\n" for line in lines)
 
 
 def test_the_minimal_form_is_read() -> None:
@@ -125,7 +109,7 @@ def test_zero_is_a_legal_smallest_dimension() -> None:
 )  # fmt: skip
 def test_a_wrong_shape_is_refused_at_its_element(entry: str, message: str) -> None:
     line = 4 if entry.count("\n") else 3
-    assert refused(with_inputs(entry)) == f"cfg.yaml:{line}: optimization_profiles[0].inputs.{message}"
+    assert refusal_of(with_inputs(entry)) == f"cfg.yaml:{line}: optimization_profiles[0].inputs.{message}"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +165,7 @@ def test_a_wrong_shape_is_refused_at_its_element(entry: str, message: str) -> No
     ],
 )  # fmt: skip
 def test_a_wrong_key_or_value_is_refused_with_its_path(text: str, message: str) -> None:
-    assert refused(text) == f"cfg.yaml:1: {message}"
+    assert refusal_of(text) == f"cfg.yaml:1: {message}"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +184,7 @@ def test_a_wrong_key_or_value_is_refused_with_its_path(text: str, message: str) 
     ],
 )
 def test_the_hint_says_how_to_fix_it(text: str, fix: str) -> None:
-    assert fix in hint(text)
+    assert fix in (refused(text).hint or "")
 
 
 def test_lines_are_those_of_the_file() -> None:
@@ -217,7 +201,7 @@ optimization_profiles:
           - 224
         max: [32, 3, 448, 448]
 """
-    assert refused(text) == "cfg.yaml:10: optimization_profiles[0].inputs.image.opt[2]: 512 is above max 448"
+    assert refusal_of(text) == "cfg.yaml:10: optimization_profiles[0].inputs.image.opt[2]: 512 is above max 448"
 
 
 def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
@@ -225,7 +209,7 @@ def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
         with_inputs("image: {min: [1, 2.5], opt: [true, 3], max: [32, 3]}", "mask: {min: [9], opt: [8], max: [32]}")
         + "colour: red\ndims: {N: -1}\ndims: {}\n"
     )
-    assert refused(text).splitlines() == [
+    assert refusal_of(text).splitlines() == [
         "cfg.yaml:3: optimization_profiles[0].inputs.image.min[1]: expected an integer, got 2.5",
         "cfg.yaml:3: optimization_profiles[0].inputs.image.opt[0]: expected an integer, got true",
         "cfg.yaml:4: optimization_profiles[0].inputs.mask.opt[0]: 8 is below min 9",
@@ -236,22 +220,22 @@ def test_all_problems_are_reported_in_the_order_of_the_file() -> None:
 
 
 def test_a_value_that_cannot_be_read_is_one_problem_and_no_wrong_type_besides() -> None:
-    assert refused("dims: {N: !symbol 3, H: -1}").splitlines() == [
+    assert refusal_of("dims: {N: !symbol 3, H: -1}").splitlines() == [
         "cfg.yaml:1: dims.N: the YAML tag !symbol is not supported here",
         "cfg.yaml:1: dims.H: -1 is negative; give the number itself, a profile has no wildcard",
     ]
-    assert refused("!profile {dims: {}}") == "cfg.yaml:1: the YAML tag !profile is not supported here"
+    assert refusal_of("!profile {dims: {}}") == "cfg.yaml:1: the YAML tag !profile is not supported here"
 
 
 def test_a_flood_of_problems_is_cut_with_its_count() -> None:
-    lines = refused("".join(f"k{index}: 1\n" for index in range(50))).splitlines()
+    lines = refusal_of("".join(f"k{index}: 1\n" for index in range(50))).splitlines()
     assert len(lines) == 21
     assert lines[-1] == "… and 30 more problems"
 
 
 def test_a_profiles_own_range_keeps_the_files_multiple() -> None:
     text = "dims: {H: {min: 32, opt: 32, max: 64, multiple_of: 32}}\noptimization_profiles:\n  - dims: {H: 48}\n"
-    assert refused(text).startswith(
+    assert refusal_of(text).startswith(
         "cfg.yaml:3: optimization_profiles[0].dims.H: 48 is not a multiple of 32; nearest: 32 and 64"
     )
 
@@ -324,7 +308,7 @@ def test_a_folder_and_a_pipe_are_refused_without_reading(tmp_path: Path) -> None
         load_profile(tmp_path / "pipe")
 
 
-def test_a_path_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_opened_is_message(tmp_path: Path) -> None:
     (tmp_path / "cfg.yaml").write_text("{}")
     for path in (tmp_path / "cfg.yaml" / "inner.yaml", tmp_path / "nul\0.yaml", tmp_path / ("x" * 300)):
         with pytest.raises(ProfileError, match="the build profile cannot be read"):

@@ -6,17 +6,12 @@ from typing import get_args
 
 import pytest
 
+from tests.profile.texts import printed, refused
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import BuildProfile, json_schema
 from trtnorm_cli.profile.names import refuse_unknown_names
 from trtnorm_cli.profile.rewriting import READINGS, TrainingMode
-
-
-def refused(text: str) -> ProfileError:
-    with pytest.raises(ProfileError) as caught:
-        parse_profile(text, "cfg.yaml")
-    return caught.value
 
 
 def test_the_defaults() -> None:
@@ -69,7 +64,7 @@ def test_unknown_nodes_are_refused_with_the_nearest() -> None:
     profile = parse_profile("mismatch:\n  /layer1/bn/BatchNorm: tile\n  bn9: tile", "cfg.yaml")
     with pytest.raises(ProfileError) as caught:
         refuse_unknown_names(profile, normalizations=["/layer1/bn/BatchNormalization", "other"])
-    lines = f"{caught.value.where}: {caught.value.summary}".splitlines()
+    lines = printed(caught.value)
     assert lines == [
         "cfg.yaml:2: mismatch.\"/layer1/bn/BatchNorm\": the model has no normalization '/layer1/bn/BatchNorm'; "
         "did you mean '/layer1/bn/BatchNormalization'?",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.profile.texts import printed
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.names import refuse_unknown_names
@@ -15,7 +16,7 @@ PROFILE = parse_profile("tolerances: {default: {atol: 1}, logit: {atol: 1}}\nrul
 def test_unknown_outputs_and_rules_are_refused_together() -> None:
     with pytest.raises(ProfileError) as caught:
         refuse_unknown_names(PROFILE, outputs=["logits"], rules=["fold-batchnorm-conv"])
-    assert f"{caught.value.where}: {caught.value.summary}".splitlines() == [
+    assert printed(caught.value) == [
         "cfg.yaml:1: tolerances.logit: the model has no output 'logit'; did you mean 'logits'?",
         "cfg.yaml:2: rules.skip[0]: there is no rule 'fold-batchnorm-cnov'; did you mean 'fold-batchnorm-conv'?",
     ]
@@ -42,8 +43,7 @@ def refused_names(**known: list[str]) -> list[str]:
     try:
         refuse_unknown_names(PROFILE, **known)
     except ProfileError as error:
-        lines = f"{error.where}: {error.summary}".splitlines()
-        return [line.split(": ")[1] for line in lines]
+        return [line.split(": ")[1] for line in printed(error)]
     return []
 
 
