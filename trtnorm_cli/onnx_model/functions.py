@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import onnx
+import onnx.inliner
+
+from trtnorm_cli.onnx_model.light_copy import light_copy
 
 # A domain of functions has no versions of its own; every model that calls one imports it as this.
 DOMAIN_VERSION = 1
 _FIRST_IR_VERSION = 8
+
+
+def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without large weights in which functions of the model are inlined.
+
+    The model itself where it has no functions, or where they cannot be inlined because they are recursive.
+    """
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(light_copy(model))
+    except (RuntimeError, ValueError):
+        return model
 
 
 def add_functions(model: onnx.ModelProto, functions: Iterable[onnx.FunctionProto]) -> None:

@@ -38,16 +38,17 @@ def conflict_problems(
     problems = []
     for symbols in dict.fromkeys(constraint.symbols for constraint in broken):
         first = next(c for c in broken if c.symbols == symbols)
-        corner = next(i for i in range(3) if not first.holds(_at(sizes, i)))
+        corner = next(i for i in range(3) if not first.holds(sizes_at(sizes, i)))
         path = next((profile.origins[name][corner] for name in sorted(symbols) if name in profile.origins), ())
         text = f"{where}{_values(symbols, sizes, corner)} {_does(symbols)} not fit the model at {first.place}: {first.demand}"
-        sides = first.values(_at(sizes, corner))
+        sides = first.values(sizes_at(sizes, corner))
         rule = _rule(symbols, first, sizes, legal)
         problems.append(Problem(path, f"{text}{f', but {sides}' if sides else ''}; {rule}", hint))
     return problems
 
 
-def _at(sizes: Mapping[str, Corners], corner: int) -> dict[str, int]:
+def sizes_at(sizes: Mapping[str, Corners], corner: int) -> dict[str, int]:
+    """Each size at min, opt or max, which are the corners 0, 1 and 2."""
     return {name: corners[corner] for name, corners in sizes.items()}
 
 

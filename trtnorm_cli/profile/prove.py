@@ -12,7 +12,7 @@ from functools import lru_cache
 import onnx
 
 from trtnorm_cli.onnx_model.fixed_inputs import unread_inputs
-from trtnorm_cli.profile.conflicts import conflict_problems, notes_between
+from trtnorm_cli.profile.conflicts import conflict_problems, notes_between, sizes_at
 from trtnorm_cli.profile.edits import Corners, EntryEdit, edited, edits_for
 from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles, fit
@@ -140,7 +140,7 @@ def _conflicts(
     for index, one in enumerate(fitted.profiles):
         sizes = sizes_of(one, inputs)
         conditions = [c.condition for c in found.constraints]
-        corners = [values_at(conditions, _at(sizes, corner)) for corner in range(3)]
+        corners = [values_at(conditions, sizes_at(sizes, corner)) for corner in range(3)]
         broken = [c for c, values in zip(found.constraints, zip(*corners, strict=True), strict=True) if 0 in values]
         if not broken:
             continue
@@ -152,10 +152,6 @@ def _conflicts(
         )
         problems += conflict_problems(one, sizes, broken, legal, own_edits, profile.positions, len(fitted.profiles) > 1)
     return problems, edits
-
-
-def _at(sizes: Mapping[str, Corners], corner: int) -> dict[str, int]:
-    return {name: corners[corner] for name, corners in sizes.items()}
 
 
 def _multiples(profile: FittedProfile) -> list[Size]:

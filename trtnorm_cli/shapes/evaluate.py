@@ -36,40 +36,24 @@ def values_at(values: Iterable[Size], sizes: Mapping[str, int]) -> list[int | No
     return found
 
 
-def values_over(
-    value: Size, names: str | Sequence[str], sizes: np.ndarray, fixed: Mapping[str, int] | None = None
-) -> np.ndarray:
-    """``value`` for each of the ``sizes`` (int64) of a symbol, or of several that are equal; others have ``fixed`` values.
-
-    Raises ``Undefined`` where it has no value for one of them.
-    """
-    result, undefined = _values_over(value, names, sizes, fixed or {})
-    if result is None or undefined.any():
-        raise Undefined(f"{value} cannot be evaluated over {names}")
-    return np.broadcast_to(np.asarray(result), sizes.shape)
-
-
 def holds_over(
     condition: Size, names: str | Sequence[str], sizes: np.ndarray, fixed: Mapping[str, int] | None = None
 ) -> np.ndarray:
-    """True for each of the ``sizes``, as in ``values_over``, at which ``condition`` holds or cannot be evaluated."""
-    result, undefined = _values_over(condition, names, sizes, fixed or {})
+    """True for each of the ``sizes`` (int64) at which ``condition`` holds or cannot be evaluated.
+
+    The sizes are those of one symbol, or of several that are equal. Other symbols have ``fixed`` values.
+    """
+    moving = [names] if isinstance(names, str) else names
+    others = fixed or {}
+    undefined = np.zeros(len(sizes), dtype=bool)
+    if isinstance(condition, int):
+        return np.full(len(sizes), condition != 0)
+    largest = {**others, **dict.fromkeys(moving, int(np.max(np.abs(sizes), initial=0)))}
+    exact = sizes if _magnitude(condition, largest) < _SAFE else sizes.astype(object)
+    result = _value(condition, {**others, **dict.fromkeys(moving, exact)}, {}, undefined)
     if result is None:
         return np.ones(len(sizes), dtype=bool)
     return np.broadcast_to(np.not_equal(result, 0).astype(bool), sizes.shape) | undefined
-
-
-def _values_over(
-    value: Size, names: str | Sequence[str], sizes: np.ndarray, fixed: Mapping[str, int]
-) -> tuple[Any, np.ndarray]:
-    """The values, and where they are undefined."""
-    moving = [names] if isinstance(names, str) else names
-    undefined = np.zeros(len(sizes), dtype=bool)
-    if isinstance(value, int):
-        return value, undefined
-    largest = {**fixed, **dict.fromkeys(moving, int(np.max(np.abs(sizes), initial=0)))}
-    exact = sizes if _magnitude(value, largest) < _SAFE else sizes.astype(object)
-    return _value(value, {**fixed, **dict.fromkeys(moving, exact)}, {}, undefined), undefined
 
 
 def values_together(value: Size, sizes: Mapping[str, np.ndarray]) -> np.ndarray:

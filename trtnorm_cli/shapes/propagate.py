@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
-import onnx.inliner
 
-from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
-from trtnorm_cli.onnx_model.light_copy import light_copy
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
+from trtnorm_cli.onnx_model.functions import with_functions_inlined
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.expression import Expr, Size, apply, choice, either, negation, symbol
@@ -51,20 +50,11 @@ def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None) -> 
     Symbols are the names of the inputs' dimensions, ``x[2]`` for those without a name, and ``x.values[0]`` for the elements
     of integer inputs that could hold sizes. Each is at least 1, or what ``lows`` says. The weights are not read.
     """
-    if model.functions:
-        model = _inlined(model)
-    opset = max((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), default=1)
-    walk = _Walk(model, opset)
+    model = with_functions_inlined(model)
+    walk = _Walk(model, default_opset(model.opset_import) or 1)
     walk.enter(model.graph, lows or {})
     walk.run(model.graph)
     return Propagation(walk.tensors, list(dict.fromkeys(walk.constraints)), walk.unread, walk.decisions)
-
-
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return onnx.inliner.inline_local_functions(light_copy(model))
-    except (RuntimeError, ValueError):  # recursive functions, for one; their nodes then stay unknown
-        return model
 
 
 class _Walk:

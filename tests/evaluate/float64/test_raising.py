@@ -7,13 +7,20 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from trtnorm_cli.evaluate.float64 import evaluate_float64, raise_to_float64
-from trtnorm_cli.evaluate.float64.raising import raise_structure
+from trtnorm_cli.evaluate.float64 import evaluate_float64
+from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_tensor
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
 
 def parsed(text: str, opset: int = 21) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "my.dom" : 1]> {text}')
+
+
+def raised_whole(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The raised model with its weights."""
+    raised = raise_structure(model)
+    raised.graph.initializer.extend(raised_tensor(tensor) for tensor in model.graph.initializer)
+    return raised
 
 
 def types(model: onnx.ModelProto) -> dict[str, int]:
@@ -31,7 +38,7 @@ def test_weights_constants_casts_and_annotations_are_raised_and_integers_stay():
         weight = numpy_helper.from_array(np.array([1, 2], dtype), model.graph.initializer[i].name)
         model.graph.initializer[i].CopyFrom(weight)
     before = model.SerializeToString()
-    raised = raise_to_float64(model)
+    raised = raised_whole(model)
     assert model.SerializeToString() == before
     assert types(raised) == {"x": 11, "y": 11, "h": 11, "i": 7, "j": 7}
     assert {t.name: t.data_type for t in raised.graph.initializer} == {"w": 11, "b": 11, "k": 7}
@@ -66,7 +73,7 @@ def test_every_spelling_of_a_constant():
     assert outputs["b"] == float(np.float32(0.1))
     assert outputs["c"].tolist() == [0, 0, 0]
     assert outputs["e"].dtype == np.int64
-    raised = {n.output[0]: n for n in raise_to_float64(model).graph.node}
+    raised = {n.output[0]: n for n in raised_whole(model).graph.node}
     assert helper.get_node_attr_value(raised["c"], "value").data_type == TensorProto.DOUBLE
 
 
@@ -89,7 +96,7 @@ def test_bodies_sequences_and_sparse_weights_are_raised():
         feeds = {"c": np.array(condition), "x": np.array([small, small])}
         assert evaluate_float64(model, feeds).outputs["y"].tolist() == expected
     sequence = parsed("g (seq(float[N]) s) => (seq(float[N]) r) { r = Identity(s) }")
-    assert raise_to_float64(sequence).graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type == 11
+    assert raised_whole(sequence).graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type == 11
     sparse = parsed("g (float[2,3] x) => (float[2,3] y) { y = Add(x, w) }")
     weight = helper.make_sparse_tensor(
         helper.make_tensor("w", TensorProto.FLOAT, [2], [1.5, 2.5]),
@@ -110,7 +117,7 @@ def test_functions_are_inlined_by_domain_and_overload_and_their_casts_raised():
     outputs = evaluate_float64(model, {"x": np.array([2.0 + 1e-9])}).outputs
     assert outputs["y"] == [-2.0 - 1e-9]
     assert outputs["z"] == [2.0 + 1e-9]
-    assert not raise_to_float64(model).functions
+    assert not raised_whole(model).functions
 
 
 SHAPE = """n = Shape<start = 0, end = 1>(x)  f = Cast<to = 1>(n)  s = Constant<value = float[1] {0.7}>()
@@ -126,7 +133,7 @@ def test_arithmetic_on_shapes_keeps_its_type():
     assert float(np.float32(10) * np.float32(0.7)) == 7 and 10 * float(np.float32(0.7)) < 7  # noqa: PT018 - the premise
     assert result["y"].shape == expected == (7,)
     assert result["v"] == (10 * float(np.float32(0.7))) ** 2
-    onnx.checker.check_model(raise_to_float64(model), full_check=True)
+    onnx.checker.check_model(raised_whole(model), full_check=True)
 
 
 def test_sizes_from_data_are_not_shape_arithmetic():
@@ -139,7 +146,7 @@ def test_sizes_from_data_are_not_shape_arithmetic():
 def test_scales_stay_float32():
     model = parsed("g (float[1,1,4,4] x) => (float[N,C,H,W] y) <float[4] s = {1, 1, 1.5, 1.5}> { y = Resize(x, , s) }")
     model.graph.node[0].input[1] = ""
-    raised = raise_to_float64(model)
+    raised = raised_whole(model)
     kept = next(t for t in raised.graph.initializer if t.name == raised.graph.node[0].input[2])
     assert kept.data_type == TensorProto.FLOAT
     onnx.checker.check_model(raised, full_check=True)

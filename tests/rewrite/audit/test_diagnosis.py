@@ -10,14 +10,16 @@ from tests.models import batchnorm, parse, random
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite.ambiguities import tolerant_types
 from trtnorm_cli.rewrite.audit.channel_origin import origin_of_axis
-from trtnorm_cli.rewrite.audit.diagnosis import Finding, findings, listed
+from trtnorm_cli.rewrite.audit.diagnosis import Finding, diagnose, listed
 
 BN = "[bn] y = BatchNormalization(x, gamma, beta, mu, var)"
 
 
 def found(graph: str, weights: dict[str, np.ndarray] | None = None, opset: int = 17, pins=None) -> list[Finding]:
     model = parse(graph, weights, opset=opset)
-    return findings(open_model(model, None), tolerant_types(model, pins)[0])
+    surgery, types = open_model(model, None), tolerant_types(model, pins)[0]
+    nodes = [node for graph in surgery.graphs() for node in graph.nodes]
+    return [finding for node in nodes if (finding := diagnose(node, surgery, types)) is not None]
 
 
 def origin(graph: str, weights: dict[str, np.ndarray], tensor: str = "x", axis: int = 1) -> str:

@@ -8,9 +8,12 @@ import pytest
 
 from tests.tensorrt.network.harness import load_trt
 from trtnorm_cli.tensorrt.network import elementwise, reduce, resampling, slicing
-from trtnorm_cli.tensorrt.network.datatypes import ONNX_TYPE, WITHOUT_ONNX_TYPE
+from trtnorm_cli.tensorrt.network.datatypes import ONNX_TYPE
 from trtnorm_cli.tensorrt.network.reading import LAYER_CLASS
 from trtnorm_cli.tensorrt.network.translate import CONTROL, TRANSLATIONS, UNTRANSLATABLE
+
+#: Types that have no ONNX counterpart in the operator set that is written.
+WITHOUT_ONNX_TYPE = ("FP4", "E8M0")
 
 #: ``LayerType`` of TensorRT 10.3 to 11.4 and of TensorRT for RTX 1.4 to 1.7, together.
 LAYER_TYPES = frozenset(

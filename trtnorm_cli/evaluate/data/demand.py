@@ -46,10 +46,6 @@ class Demand:
             legal = legal.intersect(component)
         return replace(self, legal=legal, components=None)
 
-    def without_index(self) -> Demand:
-        """The same where the values are not indices themselves, but what indices are computed from."""
-        return replace(self, roles=self.roles - {"index", "distinct"})
-
 
 NOTHING = Demand()
 

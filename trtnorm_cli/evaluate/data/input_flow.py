@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import onnx
 
 from trtnorm_cli.evaluate.data.tensor_facts import Facts, Scope
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 _INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13, 21, 22})
 _BOOL = onnx.TensorProto.BOOL
-_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_DOMAINS = (*DEFAULT_DOMAINS, "com.microsoft")
 
 # Operators whose output holds the elements of these operands, as they are; None stands for all operands.
 _MOVES: Mapping[str, tuple[int, ...] | None] = {

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
-import onnx.inliner
 
 from trtnorm_cli.evaluate.data.demand import NOTHING, Demand, merged
 from trtnorm_cli.evaluate.data.input_flow import reach
@@ -16,7 +15,7 @@ from trtnorm_cli.evaluate.data.operand_demands import demand_of
 from trtnorm_cli.evaluate.data.tensor_facts import Facts
 from trtnorm_cli.evaluate.data.value_passing import passed_back
 from trtnorm_cli.evaluate.data.value_sets import NOT_NEGATIVE, Values, between
-from trtnorm_cli.onnx_model.light_copy import light_copy
+from trtnorm_cli.onnx_model.functions import with_functions_inlined
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs
 from trtnorm_cli.shapes.tensor import SymbolicTensor
 
@@ -57,7 +56,7 @@ class InputRanges:
 
     def __init__(self, model: onnx.ModelProto, tensors: Mapping[str, SymbolicTensor] | None = None) -> None:
         self.inputs = model_inputs(model)
-        model = _inlined(model)
+        model = with_functions_inlined(model)
         self._facts = Facts(model, tensors)
         self._roots, self._sites = reach(model, {name: kind.dtype for name, kind in self.inputs.items()}, self._facts)
 
@@ -81,16 +80,6 @@ class InputRanges:
                     asked = merged(asked, passed_back(site, position, found.get(id(made), NOTHING)))
                 found[id(reached)] = merged(found.get(id(reached), NOTHING), asked)
         return found
-
-
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without functions of its own, where these can be inlined."""
-    if not model.functions:
-        return model
-    try:
-        return onnx.inliner.inline_local_functions(light_copy(model))
-    except (RuntimeError, ValueError):  # recursive functions, for one; nothing is followed into them
-        return model
 
 
 def _domain(name: str, kind: TensorType, shape: tuple[int, ...], demand: Demand) -> Domain:

@@ -8,6 +8,7 @@ from functools import partial
 from trtnorm_cli.evaluate.data.demand import NOTHING, Demand, index_of
 from trtnorm_cli.evaluate.data.input_flow import Site
 from trtnorm_cli.evaluate.data.value_sets import EVERYTHING, NOT_NEGATIVE, between
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 Ask = Callable[[Site, int], Demand]
 
@@ -24,7 +25,7 @@ def demand_of(site: Site, position: int) -> Demand:
     """The node's demand on the operand at ``position``."""
     if site.node.domain == "com.microsoft":
         table = _MICROSOFT
-    elif site.node.domain in ("", "ai.onnx"):
+    elif site.node.domain in DEFAULT_DOMAINS:
         table = _ASKS
     else:
         return NOTHING

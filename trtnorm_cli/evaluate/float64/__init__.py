@@ -49,7 +49,6 @@ from __future__ import annotations
 
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.evaluate.float64.evaluator import Reference, evaluate_float64
-from trtnorm_cli.evaluate.float64.raising import raise_to_float64
 
 __all__ = [
     "BudgetExceeded",
@@ -57,5 +56,4 @@ __all__ = [
     "ReferenceUnavailable",
     "UnsupportedOperator",
     "evaluate_float64",
-    "raise_to_float64",
 ]

@@ -22,9 +22,10 @@ from trtnorm_cli.evaluate.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPL
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.evaluate.float64.kernels.casting import dense
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
-from trtnorm_cli.evaluate.float64.planning import DEFAULT_DOMAINS, Plan, Step, imported_opsets, node_name, plan
+from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, node_name, plan
 from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_array
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.repair import mend
 
 OLDEST_OPSET = 7
@@ -60,9 +61,9 @@ def evaluate_float64(
 ) -> Reference:
     """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
 
-    The model is raised with :func:`raise_to_float64`; weights are raised one by one when they are needed, and every
-    tensor is freed after its last use. A ``perturbation`` moves constants and results; ``watch`` is shown every result of
-    the main graph by name. Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
+    The model is raised with :func:`raise_structure`. Weights are raised one by one when they are needed, and every tensor is
+    freed after its last use. A ``perturbation`` moves constants and results. ``watch`` is shown every result of the main
+    graph by name. Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
     :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
     stands in the way: a missing input, shapes that do not fit, no memory.
     """

@@ -13,8 +13,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, numpy_helper
 
 from trtnorm_cli.evaluate.float64.errors import ReferenceUnavailable
-
-DEFAULT_DOMAINS = ("", "ai.onnx")
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 
 @dataclass

@@ -34,20 +34,11 @@ DEFAULT_FLOAT = {
 """Operators whose output is float32 when the attribute is absent."""
 
 
-def raise_to_float64(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` in float64; it is not changed.
-
-    The result opens in Netron and is meant for :func:`evaluate_float64`; some operators do not allow float64 in ONNX.
-    """
-    raised = raise_structure(model)
-    raised.graph.initializer.extend(raised_tensor(tensor) for tensor in model.graph.initializer)
-    return raised
-
-
 def raise_structure(model: onnx.ModelProto) -> onnx.ModelProto:
-    """:func:`raise_to_float64` without the weights of the main graph, which are raised when they are needed.
+    """A copy of ``model`` in float64, without the weights of the main graph.
 
-    Only initializers that shape arithmetic needs in their own type are there, under new names.
+    The evaluator raises those one by one when it needs them. Only initializers that shape arithmetic needs in their own type
+    are there, under new names. Some operators do not allow float64 in ONNX.
     """
     structure = _inlined(_without_weights(model))
     keep_shape_arithmetic(structure.graph, model.graph.initializer)
@@ -56,13 +47,11 @@ def raise_structure(model: onnx.ModelProto) -> onnx.ModelProto:
     return structure
 
 
-def raised_tensor(tensor: TensorProto, base_folder: str = "") -> TensorProto:
-    """A copy in float64; other types than float16, bfloat16 and float32 are copied as they are."""
+def raised_tensor(tensor: TensorProto) -> TensorProto:
+    """``tensor`` in float64 where it is float16, bfloat16 or float32, else itself."""
     if tensor.data_type not in RAISED:
-        copy = TensorProto()
-        copy.CopyFrom(tensor)
-        return copy
-    return numpy_helper.from_array(raised_array(numpy_helper.to_array(tensor, base_folder)), tensor.name)
+        return tensor
+    return numpy_helper.from_array(raised_array(numpy_helper.to_array(tensor)), tensor.name)
 
 
 def raised_array(array: Any) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+
 KEPT = "::own_type"
 """The end of the names of copies; no exporter writes it."""
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -126,7 +128,7 @@ def _detached(node: NodeProto) -> NodeProto:
 
 def _sinks(node: NodeProto) -> list[int]:
     """The inputs for which rounding matters: those of a Cast to an integer, and scales."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in DEFAULT_DOMAINS:
         return []
     if node.op_type == "Cast":
         to = next((a.i for a in node.attribute if a.name == "to"), 0)
@@ -136,7 +138,7 @@ def _sinks(node: NodeProto) -> list[int]:
 
 def _is_plain(node: NodeProto) -> bool:
     """Deterministic, without a body, of the standard's domain."""
-    if node.domain not in ("", "ai.onnx") or node.op_type.startswith(("Random", "Bernoulli", "Multinomial")):
+    if node.domain not in DEFAULT_DOMAINS or node.op_type.startswith(("Random", "Bernoulli", "Multinomial")):
         return False
     return not any(attribute.type == AttributeProto.GRAPH for attribute in node.attribute)
 

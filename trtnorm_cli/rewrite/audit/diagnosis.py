@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.profile.dims import format_shape
 from trtnorm_cli.rewrite.audit.channel_origin import Origin, origin_of_axis
 from trtnorm_cli.rewrite.pattern import describe
 
@@ -59,9 +60,9 @@ class Finding:
         roles = listed(list(self.misfits))
         hold = "holds" if len(self.misfits) == 1 else "hold"
         counts = " and ".join(str(count) for count in lengths)
-        said = f"axis {self.axis} of {self.data} {shape_text(self.shape)} has {self.wanted}"
+        said = f"axis {self.axis} of {self.data} {format_shape(self.shape)} has {self.wanted}"
         if len(self.shape) == 1:
-            said = f"{self.data} {shape_text(self.shape)} is a batch of one channel"
+            said = f"{self.data} {format_shape(self.shape)} is a batch of one channel"
         if self.operator == "GroupNormalization" and self.shape[self.axis] != self.wanted:
             said = f"the node has num_groups={self.wanted}, and this opset wants one value per group"
         found = [f"{roles} {hold} {counts} value{'s' if counts != '1' else ''}, but {said}"]
@@ -72,12 +73,6 @@ class Finding:
             which = f"axis {' and axis '.join(map(str, axes))} of {self.data} has" if axes else f"no axis of {self.data} has"
             found.append(f"{which} {counts}")
         return found
-
-
-def findings(surgery: Surgery, types: Mapping[str, TensorType]) -> list[Finding]:
-    """Every normalization whose parameter lengths contradict the channel count of its data, as far as both are known."""
-    nodes = (node for graph in surgery.graphs() for node in graph.nodes)
-    return [found for node in nodes if (found := diagnose(node, surgery, types)) is not None]
 
 
 def diagnose(node: gs.Node, surgery: Surgery, types: Mapping[str, TensorType]) -> Finding | None:
@@ -121,10 +116,6 @@ def _wanted(node: gs.Node, opset: int, shape: tuple[int | str | None, ...], axis
         return int(node.attrs.get("num_groups", 0)) or None
     size = shape[axis] if len(shape) > 1 else 1
     return size if isinstance(size, int) else None
-
-
-def shape_text(shape: Iterable[int | str | None]) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
 def listed(names: list[str]) -> str:

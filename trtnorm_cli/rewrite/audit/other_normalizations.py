@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from trtnorm_cli.rewrite.audit.diagnosis import shape_text
+from trtnorm_cli.profile.dims import format_shape
 from trtnorm_cli.rewrite.audit.site import EXPORT_AGAIN, Refusal, Site
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _groups(site: Site) -> Refusal | None:
         return site.refusal(f"it has num_groups={count}", "export the model again")
     if isinstance(channels, int) and channels % count:
         return site.refusal(
-            f"its {count} groups do not divide the {channels} channels of {shape_text(shape)}", "export it again"
+            f"its {count} groups do not divide the {channels} channels of {format_shape(shape)}", "export it again"
         )
     if count > 1 or channels == 1:
         return None
@@ -64,7 +64,7 @@ def _no_positions(site: Site) -> Refusal | None:
     if site.node.op not in (_GROUP, _INSTANCE) or site.shape is None or len(site.shape) > 2:
         return None
     reason = (
-        f"its data are {shape_text(site.shape)}; TensorRT normalizes data of three axes at least, and no rule could take it"
+        f"its data are {format_shape(site.shape)}; TensorRT normalizes data of three axes at least, and no rule could take it"
     )
     return site.refusal(reason, _STATE_THE_SHAPE)
 
@@ -85,7 +85,9 @@ def _axis_beyond(site: Site) -> Refusal | None:
     axis, rank = site.node.attrs.get("axis", -1), len(site.shape)
     if -rank <= axis < rank:
         return None
-    return site.refusal(f"its axis is {axis}, and its data {shape_text(site.shape)} have {rank} axes", "export the model again")
+    return site.refusal(
+        f"its axis is {axis}, and its data {format_shape(site.shape)} have {rank} axes", "export the model again"
+    )
 
 
 def _parameters_do_not_broadcast(site: Site) -> Refusal | None:
@@ -95,7 +97,7 @@ def _parameters_do_not_broadcast(site: Site) -> Refusal | None:
         if value.ndim > len(site.shape) or any(
             not _fits(a, b) for a, b in zip(value.shape[::-1], site.shape[::-1], strict=False)
         ):
-            reason = f"its {role} {list(value.shape)} cannot be broadcast to its data {shape_text(site.shape)}"
+            reason = f"its {role} {list(value.shape)} cannot be broadcast to its data {format_shape(site.shape)}"
             return site.refusal(reason, EXPORT_AGAIN)
     return None
 

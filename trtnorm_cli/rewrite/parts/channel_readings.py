@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trtnorm_cli.rewrite.audit.diagnosis import Finding, diagnose, shape_text
+from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.rewrite.audit.diagnosis import Finding, diagnose
 from trtnorm_cli.rewrite.audit.readings import (
     CHECKPOINT,
     PER_CHANNEL,
@@ -71,7 +72,7 @@ def warning(m: Match) -> str:
     finding, reading = decided(m)
     counts = " and ".join(map(str, sorted(set(finding.misfits.values()))))
     why = "the build profile says so" if asked_for(m) and reading.name != CHECKPOINT else reading.evidence
-    text = f"has {counts} values per parameter for {finding.wanted} channels of {shape_text(finding.shape)}; "
+    text = f"has {counts} values per parameter for {finding.wanted} channels of {format_shape(finding.shape)}; "
     text += f"read as {reading.name} ({reading.says}), because {why}"
     other = next((r for r in _choice(m, finding).readings if r.name != reading.name), None)
     if asked_for(m) or other is None:

@@ -10,8 +10,8 @@ Source: Ulyanov et al. 2016, "Instance Normalization: The Missing Ingredient for
 
 from __future__ import annotations
 
+from trtnorm_cli.profile.dims import format_shape
 from trtnorm_cli.rewrite.norms.blocks import Blocks, blocks_of, in_rows, native
-from trtnorm_cli.rewrite.norms.composition import Composition
 from trtnorm_cli.rewrite.norms.conditions import (
     about,
     formula_is_exact,
@@ -37,11 +37,7 @@ def channels_come_first(m: Match) -> str | None:
     composition = mine(m)
     if composition is None or blocks_of(composition) is not None:
         return None
-    return f"the channels of {composition.data.name} {_shape_text(composition)} are not on axis 1, or not known"
-
-
-def _shape_text(composition: Composition) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in composition.shape or ()) + "]"
+    return f"the channels of {composition.data.name} {format_shape(composition.shape or ())} are not on axis 1, or not known"
 
 
 def planes_have_several_values(m: Match) -> str | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trtnorm_cli.profile.dims import format_shape
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 
 Shape = Sequence[int | str | None]
@@ -42,7 +43,9 @@ def regroup(given: Affine, first: Shape, second: Shape, owner: str) -> Affine:
             continue
         sizes = [first[axis] for axis in block.first], [second[axis] for axis in block.second]
         if not block.proven or not all(isinstance(size, int) for part in sizes for size in part):
-            raise CannotMove(f"{owner} mixes channels with axes of unknown size: {_text(first)} to {_text(second)}")
+            raise CannotMove(
+                f"{owner} mixes channels with axes of unknown size: {format_shape(first)} to {format_shape(second)}"
+            )
         for axis in block.first:
             wide[axis] = _known(first[axis])
         for axis in block.second:
@@ -50,7 +53,7 @@ def regroup(given: Affine, first: Shape, second: Shape, owner: str) -> Affine:
     try:
         return given.moved(lambda values: np.broadcast_to(values, wide).reshape(narrow))
     except ValueError:
-        raise CannotMove(f"scale and shift of shape {list(given.shape)} do not fit {_text(first)} at {owner}") from None
+        raise CannotMove(f"scale and shift of shape {list(given.shape)} do not fit {format_shape(first)} at {owner}") from None
 
 
 def _known(size: int | str | None) -> int:
@@ -115,7 +118,3 @@ def _product(sizes: Shape) -> tuple[int, tuple[str, ...]] | None:
     if None in sizes:
         return None
     return math.prod(s for s in sizes if isinstance(s, int)), tuple(sorted(s for s in sizes if isinstance(s, str)))
-
-
-def _text(shape: Shape) -> str:
-    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"

@@ -12,6 +12,7 @@ from typing import Any
 
 from trtnorm_cli.child_process import answer_request
 from trtnorm_cli.tensorrt.backend import Backend, load_backend
+from trtnorm_cli.tensorrt.parser_errors import parser_errors
 
 
 def has_operator(backend: Backend, logger: Any, name: str, model: bytes) -> bool:
@@ -21,8 +22,8 @@ def has_operator(backend: Backend, logger: Any, name: str, model: bytes) -> bool
     parser = trt.OnnxParser(network, logger)
     if parser.parse(model):
         return True
-    errors = [parser.get_error(index) for index in range(parser.num_errors)]
-    return not any(e.node_operator() == name and (e.desc() == "false" or "Plugin not found" in e.desc()) for e in errors)
+    said = [error.text for error in parser_errors(parser) if error.operator == name]
+    return not any(text == "false" or "Plugin not found" in text for text in said)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from trtnorm_cli.tensorrt.child.plan import CompiledFor, compiled_for
 from trtnorm_cli.tensorrt.gpu import device_names
 from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
 from trtnorm_cli.tensorrt.logger import make_logger
+from trtnorm_cli.tensorrt.parser_errors import parser_errors
 from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
 from trtnorm_cli.tensorrt.settings import apply_settings, faults_of, notes_of
 
@@ -253,18 +254,6 @@ class Build:
             path.unlink(missing_ok=True)
             raise Refused("write", [TensorRTMessage(error.strerror or str(error))]) from error
         return path
-
-
-def parser_errors(parser: Any, in_hand: tuple[str, str] = ("", "")) -> list[TensorRTMessage]:
-    """The messages of the parser. An error without a node, from the code for the node in hand, is about that one."""
-    errors = [parser.get_error(index) for index in range(parser.num_errors)]
-    found = []
-    for e in errors:
-        name, operator = e.node_name(), e.node_operator()
-        if not name and not operator and in_hand[1] and e.func() == f"import{in_hand[1]}":
-            name, operator = in_hand
-        found.append(TensorRTMessage(e.desc(), name, operator, e.code().name, e.node()))
-    return found
 
 
 def unique(messages: Any) -> tuple[str, ...]:

@@ -20,9 +20,6 @@ ONNX_TYPE = {
     "INT4": TensorProto.INT4,
 }
 
-#: Types that have no ONNX counterpart in the operator set that is written.
-WITHOUT_ONNX_TYPE = ("FP4", "E8M0")
-
 #: Element type of a weights array read from memory, for the types that NumPy has no name for.
 NUMPY_TYPE = {
     "FLOAT": np.dtype(np.float32),

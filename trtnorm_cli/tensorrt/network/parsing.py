@@ -12,6 +12,7 @@ import onnx
 
 from trtnorm_cli.tensorrt.logger import make_logger
 from trtnorm_cli.tensorrt.network.translate import Translation, translate_network
+from trtnorm_cli.tensorrt.parser_errors import parser_errors
 from trtnorm_cli.tensorrt.request import TensorRTMessage
 
 #: A model file larger than this keeps its weights in a file beside it; protobuf ends at 2 GiB.
@@ -40,7 +41,7 @@ def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int =
     network = builder.create_network(flags)
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(str(model_path)):
-        raise ParserRefused(_parser_errors(parser) or [TensorRTMessage(text) for text in logger.errors] or [_SILENT])
+        raise ParserRefused(parser_errors(parser) or [TensorRTMessage(text) for text in logger.errors] or [_SILENT])
     if network.num_layers == 0 or network.num_outputs == 0:
         raise ParserRefused([_EMPTY])
     translation = translate_network(network, trt)
@@ -68,11 +69,6 @@ def save(translation: Translation, path: Path) -> bool:
     else:
         onnx.save_model(translation.model, str(path))
     return external
-
-
-def _parser_errors(parser: Any) -> list[TensorRTMessage]:
-    errors = [parser.get_error(i) for i in range(parser.num_errors)]
-    return [TensorRTMessage(e.desc(), e.node_name(), e.node_operator(), e.code().name) for e in errors]
 
 
 def _print(severity: str, message: str) -> bool:

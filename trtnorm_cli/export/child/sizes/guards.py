@@ -77,11 +77,7 @@ def legal_sizes(guards: Iterable[Guard], low: int, high: int, wanted: int) -> Si
     preferred: in a short range, others are legal by accident. None when no size of the range is legal, or the legal ones are no
     multiples of one number.
     """
-    sizes = np.arange(low, min(max(high, low + _LOOKED_BEYOND), low + _MOST_SIZES) + 1, dtype=np.int64)
-    legal = np.ones(sizes.shape, dtype=bool)
-    for guard in guards:
-        (name,) = guard.names
-        legal &= guard.holds({name: sizes})
+    sizes, legal = _tried(guards, low, max(high, low + _LOOKED_BEYOND))
     if legal[sizes <= high].all():
         return Sizes(low, high)
     if not legal[sizes <= high].any() or legal.sum() == 1:
@@ -99,6 +95,16 @@ def legal_sizes(guards: Iterable[Guard], low: int, high: int, wanted: int) -> Si
     return Sizes(first, last if high < int(sizes[-1]) else max(last, high // multiple * multiple), multiple)
 
 
+def _tried(guards: Iterable[Guard], low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+    """The sizes from ``low`` to ``high``, or to the last that is tried, and where all guards, of one dimension each, hold."""
+    sizes = np.arange(low, min(high, low + _MOST_SIZES) + 1, dtype=np.int64)
+    legal = np.ones(sizes.shape, dtype=bool)
+    for guard in guards:
+        (name,) = guard.names
+        legal &= guard.holds({name: sizes})
+    return sizes, legal
+
+
 def _inside(runs: Iterable[tuple[int, tuple[int, int]]], high: int) -> list[tuple[int, int, int]]:
     """Each multiple with the first and last of its run that are not above ``high``."""
     return [(m, run[0], min(run[1], high // m * m)) for m, run in runs]
@@ -106,8 +112,7 @@ def _inside(runs: Iterable[tuple[int, tuple[int, int]]], high: int) -> list[tupl
 
 def residues(guards: Iterable[Guard], multiple: int, low: int, high: int) -> tuple[int, ...]:
     """Which remainders modulo ``multiple`` are legal for every size of the range with that remainder."""
-    sizes = np.arange(low, min(high, low + _MOST_SIZES) + 1, dtype=np.int64)
-    legal = reduce(operator.and_, (guard.holds({guard.names[0]: sizes}) for guard in guards), np.ones(sizes.shape, dtype=bool))
+    sizes, legal = _tried(guards, low, high)
     return tuple(r for r in range(multiple) if (sizes % multiple == r).any() and legal[sizes % multiple == r].all())
 
 
@@ -158,6 +163,6 @@ def counterexample(guard: Guard, ranges: Mapping[str, Sizes], seed: int = 0, dra
 
 def only_size(guard: Guard, low: int, high: int) -> int | None:
     """The one size of a range for which ``guard`` holds; None when there are none or several."""
-    sizes = np.arange(low, min(high, low + _MOST_SIZES) + 1, dtype=np.int64)
-    legal = sizes[guard.holds({guard.names[0]: sizes})]
+    sizes, holds = _tried([guard], low, high)
+    legal = sizes[holds]
     return int(legal[0]) if legal.size == 1 else None
