@@ -66,8 +66,9 @@ def values_together(value: Size, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
         return np.full(length, value)
     largest = {name: int(np.max(np.abs(held), initial=0)) for name, held in sizes.items()}
     safe = _magnitude(value, largest) < _SAFE
-    result = _value(value, {name: held if safe else held.astype(object) for name, held in sizes.items()}, {})
-    if result is None:
+    undefined = np.zeros(length, dtype=bool)
+    result = _value(value, {name: held if safe else held.astype(object) for name, held in sizes.items()}, {}, undefined)
+    if result is None or undefined.any():
         raise Undefined(f"{value} cannot be evaluated")
     return np.broadcast_to(np.asarray(result), (length,))
 

@@ -38,6 +38,11 @@ def test_what_remains_of_a_range(guard, asked, legal):
     assert legal_sizes([read_guard(guard)], *asked, wanted=(asked[0] + asked[1]) // 2) == legal
 
 
+def test_a_guard_that_divides_by_zero_does_not_hold_there():
+    guard = read_guard("H // (H - 8) < 5")
+    assert guard.holds({"H": np.array([7, 8, 9, 30])}).tolist() == [True, False, False, True]
+
+
 def test_all_guards_have_to_hold():
     guards = [read_guard(text) for text in ("H % 8 == 0", "H // 8 != 1", "H % 12 == 0")]
     assert legal_sizes(guards, 8, 200, 96) == Sizes(24, 192, 24)
