@@ -89,9 +89,9 @@ def rewrite(
 
     ``on_proof`` is told what is known of the profile's sizes, before the rewriting begins.
     """
-    from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.rewrite.prepare import prepare
+    from trtnorm_cli.rewrite.write import rewrite_to
     from trtnorm_cli.target import parse_model
 
     with opened_model(parse_model(str(model)), _path(profile), _export_options(exporting, weights)) as opened:
@@ -101,7 +101,7 @@ def rewrite(
         if output is None:
             rewriting.require_all_checks_passed()
             return RewrittenModel(source, rewriting)
-        written = pipeline.rewrite_to(rewriting, source, Path(output), _path(profile), opened.source)
+        written = rewrite_to(rewriting, source, Path(output), _path(profile), opened.source)
         return RewrittenModel(source, rewriting, tuple(written))
 
 

@@ -18,7 +18,7 @@ from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageP
 from trtnorm_cli.files import require_free, scratch_beside, sha256_of
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
-from trtnorm_cli.onnx_model.save import data_file_of, save_model
+from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.rewriting import Optimize
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
@@ -93,25 +93,6 @@ class Stopwatch:
         start = time.perf_counter()
         yield
         self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
-
-
-def rewrite_to(
-    rewriting: Rewriting, source: LoadedModel, target: Path, profile: Path | None = None, origin: Path | None = None
-) -> list[Path]:
-    """Save a rewriting under ``target`` after the ONNX checker has passed it; returns the files written.
-
-    ``source`` is the model it was made from, ``profile`` the build profile, ``origin`` the file of a PyTorch model: none of
-    them may be overwritten.
-    """
-    sources = [source.path, *source.data_files, *(path for path in (profile, origin) if path is not None)]
-    require_free([target, data_file_of(target)], sources)
-    rewriting.require_all_checks_passed()
-    with scratch_beside(target) as folder:
-        written = save_model(rewriting.model, folder / target.name, rewriting.folder)
-        require_valid(source, folder / target.name)
-        for path in written:
-            path.replace(target.with_name(path.name))
-    return [target.with_name(path.name) for path in written]
 
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:

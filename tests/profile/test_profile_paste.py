@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from trtnorm_cli.profile.fit import ModelInput, fit
 from trtnorm_cli.profile.load import parse_profile
-from trtnorm_cli.profile.paste import paste_block, yaml_key
+from trtnorm_cli.profile.paste import paste_block
+from trtnorm_cli.profile.yaml_keys import yaml_key
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8) | st.sampled_from(["on", "0", "input.1", "N", "8*_H"])
 dims = st.integers(1, 512) | names | st.none()

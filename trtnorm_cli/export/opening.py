@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trtnorm_cli.export.options import ExportOptions
-from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.rewrite.prepare import OpenedModel
 from trtnorm_cli.target import Target
+
+if TYPE_CHECKING:
+    from trtnorm_cli.profile.model import BuildProfile
 
 EventHandler = Callable[[dict[str, Any]], None]
 
@@ -23,7 +25,7 @@ def opened_model(
 
     Raises as ``export_model`` does.
     """
-    profile = None if profile_path is None else load_profile(profile_path)
+    profile = None if profile_path is None else _profile(profile_path)
     if not model.is_pytorch:
         yield OpenedModel(model.path, profile, model.path, options.weights)
         return
@@ -35,3 +37,9 @@ def opened_model(
         exported = export_model(model, profile, options, folder)
         source = None if model.kind == "module" else model.path
         yield OpenedModel(exported.path, exported.profile, source, None, exported.manifest())
+
+
+def _profile(path: Path) -> BuildProfile:
+    from trtnorm_cli.profile.load import load_profile  # imports pydantic, which takes long
+
+    return load_profile(path)

@@ -16,6 +16,7 @@ import onnx
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.infer import add_inferred_shapes, checker_objection
+from trtnorm_cli.onnx_model.late_sympy import import_onnx_ir
 from trtnorm_cli.onnx_model.plugin_functions import is_own
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.scans import without_refused_scans
@@ -90,7 +91,8 @@ def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
 
 
 def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
-    # onnx-ir and onnxscript take most of a second to import, which no other command should pay.
+    # onnx-ir and onnxscript take long to import, which no other command should pay.
+    import_onnx_ir()
     from trtnorm_cli.onnx_model.attribute_defaults import write_out_defaults
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
     from trtnorm_cli.onnx_model.ir_model import close_ir, open_ir

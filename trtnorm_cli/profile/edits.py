@@ -9,8 +9,8 @@ from typing import Any
 from trtnorm_cli.profile.dims import MinOptMax, entry_text
 from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange, ValueRange
 from trtnorm_cli.profile.model_input import ModelInput
-from trtnorm_cli.profile.paste import yaml_key
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
+from trtnorm_cli.profile.yaml_keys import yaml_key
 from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 
 Corners = tuple[int, int, int]

@@ -8,10 +8,11 @@ from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.profile.dims import CORNERS, counted, entry_text, format_shape
 from trtnorm_cli.profile.model import BuildProfile, Normal, Uniform
 from trtnorm_cli.profile.model_input import ModelInput, dimensions_of, meant_by
-from trtnorm_cli.profile.paste import default_ranges, yaml_key
+from trtnorm_cli.profile.paste import default_ranges
 from trtnorm_cli.profile.positions import KeyPath
 from trtnorm_cli.profile.problems import Problem
 from trtnorm_cli.profile.ranges import DimRange, ShapeRange, ValueRange
+from trtnorm_cli.profile.yaml_keys import yaml_key
 from trtnorm_cli.shapes.symbols import axis_symbol
 from trtnorm_cli.suggest import did_you_mean, listing, nearest
 

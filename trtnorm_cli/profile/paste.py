@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from trtnorm_cli.profile.dims import entry_text
 from trtnorm_cli.profile.model import DimRange, ValueRange
 from trtnorm_cli.profile.model_input import ModelInput, symbols_of
+from trtnorm_cli.profile.yaml_keys import yaml_key
 from trtnorm_cli.shapes.symbols import axis_symbol
 
 _BATCH = DimRange(min=1, opt=8, max=32)
@@ -21,7 +22,6 @@ _BATCH_NAME = re.compile(r"n|b|bs|.*batch.*")
 _SPATIAL_NAME = re.compile(r"[hwd]|.*(height|width|depth).*")
 _SEQUENCE_NAME = re.compile(r"[tls]|.*(seq|len|token|time|frame).*")
 _MULTIPLE_NAME = re.compile(r"([0-9]{1,4})\s*\*\s*\w+")  # torch.export names a dimension 16*_H when it must be one
-_AMBIGUOUS_KEY = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
 _RANGES = (
     "# The engine takes every size from min to max and is tuned for opt. Sizes that must be a multiple of something say so",
     "# with multiple_of. Change the numbers to what you will feed.",
@@ -122,14 +122,6 @@ def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
         else:
             rows.append(ranges[axis_symbol(model_input.name, axis) if dim is None else dim].corners())
     return f"{yaml_key(model_input.name)}: {entry_text([tuple(row[corner] for row in rows) for corner in range(3)])}"
-
-
-def yaml_key(name: str) -> str:
-    """``name`` as a YAML key, quoted where a reader could take it for something else."""
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name) and name.lower() not in _AMBIGUOUS_KEY:
-        return name
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in escaped) + '"'
 
 
 def _default_range(model_input: ModelInput, axis: int) -> DimRange:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from trtnorm_cli.profile.memory import MemoryEstimate
-from trtnorm_cli.profile.prove import Proof
 from trtnorm_cli.report.console import bytes_text, console
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
+
+if TYPE_CHECKING:
+    from trtnorm_cli.profile.memory import MemoryEstimate
+    from trtnorm_cli.profile.prove import Proof
 
 
 def print_proof(proof: Proof | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -29,6 +29,8 @@ def print_proof_notes(proof: Proof | None, verbosity: Verbosity = Verbosity.NORM
 
 def starting_profile_json(text: str, written: Path | None, notes: Sequence[str] = ()) -> dict[str, Any]:
     """A build profile to start from: as its text with the comments, and as what the text says; and notes beside it."""
+    import yaml
+
     file = None if written is None else str(written)
     return {"written": file, "profile": yaml.safe_load(text), "text": text, "notes": list(notes)}
 

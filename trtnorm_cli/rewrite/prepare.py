@@ -6,25 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trtnorm_cli.checkpoint import Checkpoint, load_checkpoint
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.walk import all_nodes
-from trtnorm_cli.profile.dims import CORNERS
-from trtnorm_cli.profile.facts import as_profiled, fixed_inputs
-from trtnorm_cli.profile.fit import FittedProfiles, fit
-from trtnorm_cli.profile.load import load_profile
-from trtnorm_cli.profile.model import BuildProfile
-from trtnorm_cli.profile.model_input import inputs_of
-from trtnorm_cli.profile.names import refuse_unknown_names
-from trtnorm_cli.profile.plugins import library_paths
-from trtnorm_cli.profile.prove import Proof, prove
 from trtnorm_cli.profile.rewriting import RewriteSettings
-from trtnorm_cli.profile.start import start_for
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.rewrite.rules import RULES
+
+# A rewriting without a build profile needs none of what reads profiles: with pydantic it would take a tenth of a second.
+if TYPE_CHECKING:
+    from trtnorm_cli.profile.fit import FittedProfiles
+    from trtnorm_cli.profile.model import BuildProfile
+    from trtnorm_cli.profile.prove import Proof
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,8 @@ class OpenedModel:
     @staticmethod
     def of_file(path: Path, profile: Path | None = None, weights: Path | None = None) -> OpenedModel:
         """An ONNX file of the user's, with the build profile that stands in the file ``profile``."""
+        from trtnorm_cli.profile.load import load_profile
+
         return OpenedModel(path, None if profile is None else load_profile(profile), path, weights)
 
 
@@ -80,6 +78,8 @@ class Prepared:
     @property
     def plugin_libraries(self) -> tuple[str, ...]:
         """The libraries with plugins that the profile names, as absolute paths."""
+        from trtnorm_cli.profile.plugins import library_paths
+
         folder = Path() if self.profile_path is None else self.profile_path.parent
         return tuple(str(path.absolute()) for path in library_paths(self.profile, folder))
 
@@ -89,6 +89,8 @@ class Prepared:
 
     def _corners(self) -> tuple[dict[str, tuple[int, ...]], ...]:
         """The input shapes at min, opt and max of every profile, each once."""
+        from trtnorm_cli.profile.dims import CORNERS
+
         found = {
             tuple(sorted(shapes.items())): shapes
             for profile in self.fitted.profiles
@@ -108,9 +110,13 @@ class Prepared:
         settings = rewrite_settings(self.profile, self.checkpoint)
         if self.proof is None:
             return RewritingSession(self.loaded, None, settings)
+        from trtnorm_cli.profile.facts import fixed_inputs
+
         settings = replace(settings, corners=self._corners(), fixed=fixed_inputs(self.fitted))
         session = RewritingSession(self.loaded, self.proof_shapes(), settings)
         if self.profile is not None:
+            from trtnorm_cli.profile.names import refuse_unknown_names
+
             operators = {norm.label: norm.operator for norm in normalizations(session.cleaning.model)}
             others = {node.name: node.op_type for node in all_nodes(session.cleaning.model) if node.name}
             refuse_unknown_names(self.profile, normalizations=list(operators), operators={**others, **operators})
@@ -146,11 +152,15 @@ def prepare(
     """
     original, profile = load_model(opened.path), opened.profile
     on_loaded(original)
+    loaded = original
     if profile is not None:
+        from trtnorm_cli.profile.facts import as_profiled
+        from trtnorm_cli.profile.names import refuse_unknown_names
+
         outputs = [value.name for value in original.proto.graph.output]
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
+        loaded = replace(original, proto=as_profiled(original.proto, profile))
     checkpoint = None if opened.weights is None else load_checkpoint(opened.weights)
-    loaded = replace(original, proto=as_profiled(original.proto, profile))
     proof = _proof(loaded, profile, snap) if needs_sizes or profile is not None else None
     return Prepared(
         original=original,
@@ -165,5 +175,10 @@ def prepare(
 
 
 def _proof(loaded: LoadedModel, profile: BuildProfile | None, snap: bool) -> Proof:
+    from trtnorm_cli.profile.fit import fit
+    from trtnorm_cli.profile.model_input import inputs_of
+    from trtnorm_cli.profile.prove import prove
+    from trtnorm_cli.profile.start import start_for
+
     inputs = inputs_of(loaded.proto)
     return prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -13,7 +14,9 @@ from trtnorm_cli.evaluate.data.input_ranges import Domain, InputRanges
 from trtnorm_cli.evaluate.data.shape_points import ShapePoint
 from trtnorm_cli.evaluate.data.value_sets import Values
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.profile.model import Constant, InputData, Integers, Normal, Ones, Uniform
+
+if TYPE_CHECKING:
+    from trtnorm_cli.profile.model import InputData
 
 _INTEGERS_BELOW = 4
 _MOST_SHUFFLED = 1 << 24
@@ -155,6 +158,8 @@ def _different(values: Values, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def _values(data: InputData, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    from trtnorm_cli.profile.model import Constant, Integers, Normal, Ones, Uniform
+
     if isinstance(data, Normal):
         return rng.normal(data.mean, data.std, shape)
     if isinstance(data, Uniform):

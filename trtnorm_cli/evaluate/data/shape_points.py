@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.profile.dims import CORNERS
-from trtnorm_cli.profile.fit import FittedProfile
-from trtnorm_cli.profile.prove import Proof
+
+# Who draws data without a build profile needs nothing of pydantic, which takes long to import.
+if TYPE_CHECKING:
+    from trtnorm_cli.profile.fit import FittedProfile
+    from trtnorm_cli.profile.prove import Proof
 
 _MOST_TRIES = 32
 Shapes = Mapping[str, tuple[int, ...]]
@@ -39,6 +42,8 @@ def shape_points(proof: Proof, inputs: Mapping[str, TensorType], in_between: int
 
     A size of zero is raised to one: without elements there is nothing to compare.
     """
+    from trtnorm_cli.profile.dims import CORNERS
+
     found: dict[tuple[tuple[str, tuple[int, ...]], ...], ShapePoint] = {}
     for profile in proof.fitted.profiles:
         points = [

@@ -7,7 +7,6 @@ from typing import Any
 
 import onnx
 from onnx import NodeProto
-from onnx.reference import ReferenceEvaluator
 
 from trtnorm_cli.evaluate.float64.raising import raised_array
 
@@ -25,6 +24,8 @@ DESCRIPTION = f"onnx.reference {onnx.__version__}"
 def evaluate(node: NodeProto, inputs: Sequence[Any], opsets: Mapping[str, int], cache: dict[str, Any]) -> Sequence[Any]:
     """The outputs of one node; ``cache`` keeps its evaluator between iterations."""
     if "onnx.reference" not in cache:
+        from onnx.reference import ReferenceEvaluator  # imports every operator's kernel
+
         cache["onnx.reference"] = ReferenceEvaluator(node, opsets=dict(opsets))
     named = {name: value for name, value in zip(node.input, inputs, strict=True) if name}
     return [raised_array(value) for value in cache["onnx.reference"].run(None, named)]

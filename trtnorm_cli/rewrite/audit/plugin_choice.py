@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.surgery import Surgery
-from trtnorm_cli.profile.paste import yaml_key
 from trtnorm_cli.profile.rewriting import GROUP_NORM_TO_PLUGIN, INSTANCE_NORM_TO_PLUGIN, Implementations, RewriteSettings, is_of
+from trtnorm_cli.profile.yaml_keys import yaml_key
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Change, Rejection
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trtnorm_cli.profile.paste import yaml_key
 from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.profile.yaml_keys import yaml_key
 from trtnorm_cli.rewrite.audit.diagnosis import Finding
 
 CHECKPOINT, PER_CHANNEL = "checkpoint", "per-channel"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from trtnorm_cli.export.child.sizes.guards import Sizes
 from trtnorm_cli.profile.dims import CORNERS, format_shape
 from trtnorm_cli.profile.model import BuildProfile, DimRange
-from trtnorm_cli.profile.paste import yaml_key
 from trtnorm_cli.profile.positions import KeyPath
 from trtnorm_cli.profile.problems import Problem, refusal
+from trtnorm_cli.profile.yaml_keys import yaml_key
 from trtnorm_cli.suggest import did_you_mean, listing
 
 # Where a dimension stands when the build profile only names it: the layouts of PyTorch's own layers.

@@ -1,0 +1,61 @@
+"""What a command imports before it begins to work: imports take longer than the rewriting of a small model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.models import batchnorm, parse, random, saved
+
+GRAPH = """g (float[N, 3, 16, 16] x) => (float[N, 4, 16, 16] z) {
+  y = Conv<pads = [1, 1, 1, 1]>(x, w)
+  z = BatchNormalization(y, gamma, beta, mu, var)
+}"""
+
+
+def loaded_by(arguments: list[str]) -> set[str]:
+    """The modules that one command line loads."""
+    code = (
+        "import json, sys\nfrom trtnorm_cli.cli import run\n"
+        f"assert run({arguments!r}) == 0\nprint(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.fixture
+def model(tmp_path):
+    return saved(parse(GRAPH, {"w": random(4, 3, 3, 3), **batchnorm(4)}), tmp_path / "m.onnx")
+
+
+def test_a_rewriting_imports_only_what_it_works_with(model, tmp_path):
+    loaded = loaded_by(["rewrite", str(model), "-o", str(tmp_path / "out.onnx")])
+    # sympy itself is there in name, and its first part that would be run is not.
+    assert not loaded & {"sympy.core", "pydantic", "yaml", "onnxruntime", "polygraphy", "torch", "trtnorm_cli.pipeline"}
+    assert not [name for name in loaded if name.startswith(("trtnorm_cli.compare.", "trtnorm_cli.tensorrt.child"))]
+
+
+def test_a_profile_is_read_with_pydantic(model, tmp_path):
+    """The other side of the test above: it would not notice a name that no module has."""
+    (tmp_path / "cfg.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}}\n")
+    loaded = loaded_by(["rewrite", str(model), "-o", str(tmp_path / "out.onnx"), "-p", str(tmp_path / "cfg.yaml")])
+    assert {"pydantic", "yaml"} <= loaded
+    assert "sympy.core" not in loaded
+
+
+@pytest.mark.parametrize("first", ["", "import sympy\n"], ids=["late", "there already"])
+def test_symbolic_dimensions_are_computed_as_ever(first):
+    code = (
+        f"{first}import sys\nfrom trtnorm_cli.onnx_model.late_sympy import import_onnx_ir\nimport_onnx_ir()\n"
+        f"assert ('sympy.core' in sys.modules) is {bool(first)}\n"
+        "import onnx_ir\nn = onnx_ir.SymbolicDim('n')\n"
+        "assert (n * 2 + 1).value == '2*n + 1', (n * 2 + 1).value\n"
+        "assert onnx_ir.SymbolicDim('max(n, 3)').evaluate({'n': 2}) == 3\n"
+        "import sympy\nassert sympy.sqrt(4) == 2\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
