@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from trtnorm_cli.profile.dims import MAX_DIM, format_shape, nearest_multiples, order_problems, read_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
+from trtnorm_cli.profile.dims import MAX_DIM, nearest_multiples, order_problems, read_shape
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import BuildProfile
 

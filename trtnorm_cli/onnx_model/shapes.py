@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -26,6 +26,11 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         return self.shape is not None and all(isinstance(size, int) for size in self.shape)
+
+
+def format_shape(shape: Sequence[int | str | None]) -> str:
+    """``[N, 3, ?, 224]``: a symbol by its name, an unknown dimension as ``?``."""
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
 
 
 def tensor_type(value: onnx.ValueInfoProto) -> TensorType | None:

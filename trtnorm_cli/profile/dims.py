@@ -29,11 +29,6 @@ class MinOptMax(NamedTuple):
     max: Shape
 
 
-def format_shape(shape: Sequence[int | str | None]) -> str:
-    """``[N, 3, ?, 224]``: a symbol by its name, an unknown dimension as ``?``."""
-    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
-
-
 def counted(rank: int) -> str:
     """``1 dimension`` or ``4 dimensions``."""
     return f"{rank} dimension" + ("s" if rank != 1 else "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trtnorm_cli.onnx_model.placeholders import names_nothing
-from trtnorm_cli.profile.dims import CORNERS, counted, entry_text, format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
+from trtnorm_cli.profile.dims import CORNERS, counted, entry_text
 from trtnorm_cli.profile.model import BuildProfile, Normal, Uniform
 from trtnorm_cli.profile.model_input import ModelInput, dimensions_of, meant_by
 from trtnorm_cli.profile.paste import default_ranges

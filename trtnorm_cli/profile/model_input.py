@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from trtnorm_cli.onnx_model.placeholders import names_nothing, placeholders_of_inputs
-from trtnorm_cli.onnx_model.shapes import model_inputs
-from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape, model_inputs
 from trtnorm_cli.shapes.symbols import axis_symbol
 
 

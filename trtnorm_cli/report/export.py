@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from trtnorm_cli.compare.result import NOT_COMPARED
-from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.report.accidents import accident_lines, print_accidents, print_weights, weight_warnings
 from trtnorm_cli.report.console import console, print_warnings, table
 from trtnorm_cli.report.notes import print_notes, print_results_alone

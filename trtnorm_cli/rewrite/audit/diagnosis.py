@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
-from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.onnx_model.shapes import TensorType, format_shape
 from trtnorm_cli.rewrite.audit.channel_origin import Origin, origin_of_axis
 from trtnorm_cli.rewrite.pattern import describe
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.rewrite.audit.site import EXPORT_AGAIN, Refusal, Site
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.rewrite.audit.diagnosis import Finding, diagnose
 from trtnorm_cli.rewrite.audit.readings import (
     CHECKPOINT,

@@ -10,7 +10,7 @@ Source: Ulyanov et al. 2016, "Instance Normalization: The Missing Ingredient for
 
 from __future__ import annotations
 
-from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.rewrite.norms.blocks import Blocks, blocks_of, in_rows, native
 from trtnorm_cli.rewrite.norms.conditions import (
     about,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trtnorm_cli.profile.dims import format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 
 Shape = Sequence[int | str | None]

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trtnorm_cli.export.child.sizes.guards import Sizes
-from trtnorm_cli.profile.dims import CORNERS, format_shape
+from trtnorm_cli.onnx_model.shapes import format_shape
+from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.model import BuildProfile, DimRange
 from trtnorm_cli.profile.positions import KeyPath
 from trtnorm_cli.profile.problems import Problem, refusal
