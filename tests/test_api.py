@@ -111,7 +111,7 @@ def test_a_comparison_says_what_is_different(work):
 
 def test_inspecting_gives_what_the_command_prints(work, capsys):
     assert run(["inspect", "model.onnx", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(inspect("model.onnx")))
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(inspect("model.onnx").to_json()))
 
 
 @pytest.mark.parametrize(("call", "code"), [

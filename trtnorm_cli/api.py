@@ -10,18 +10,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from trtnorm_cli.compare.result import Comparison
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.export.command import Done
+    from trtnorm_cli.export.inspecting import ModuleDescription
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.onnx_model.load import LoadedModel
     from trtnorm_cli.pipeline import BuildOptions
     from trtnorm_cli.profile.prove import Proof
+    from trtnorm_cli.rewrite.describe import ModelDescription
     from trtnorm_cli.rewrite.rewriting import Rewriting
+    from trtnorm_cli.tensorrt.engine_file import EngineDescription
     from trtnorm_cli.tensorrt.manifest import Manifest
+    from trtnorm_cli.tensorrt.network.describe import NetworkDescription
+
+    Description: TypeAlias = ModelDescription | NetworkDescription | EngineDescription | ModuleDescription
 
 File = str | PathLike[str]
 
@@ -138,8 +144,8 @@ def compare(reference: File, *candidates: File, profile: File | None = None, set
 
 def inspect(
     target: File, *, output: File | None = None, weights: File | None = None, backend: str | None = None
-) -> dict[str, Any]:
-    """What is in a model, in TensorRT's network of one, or in an engine: the values that ``trtnorm inspect --json`` prints.
+) -> Description:
+    """What is in a model, in TensorRT's network of one, or in an engine; ``to_json`` is what ``trtnorm inspect --json`` prints.
 
     ``output`` is where the network of ``network:MODEL.onnx`` is saved as ONNX.
     """
@@ -156,7 +162,7 @@ def inspect(
     if spec.kind == "engine":
         from trtnorm_cli.tensorrt.engine_file import inspect_engine
 
-        return inspect_engine(spec.path).to_json()
+        return inspect_engine(spec.path)
     if spec.kind == "network":
         from trtnorm_cli.tensorrt.network.describe import describe_network
 

@@ -346,9 +346,9 @@ def described(
         rewritten=Digest(sha256_of(built.files)),
         engine=EngineFile.of(job.engine, job.built, result),
         profile=None if profile is None else profile.model_dump(mode="json"),
-        optimization_profiles=tuple(prepared.fitted.to_json()),
+        optimization_profiles=prepared.fitted.records(),
         cleaning=dict(sorted(rewriting.cleaning.counts.items())),
-        normalizations=Normalizations(**counts, composite=tuple(of_rewriting(rewriting))),
+        normalizations=Normalizations(**counts, composite=of_rewriting(rewriting)),
         changes=rewriting.changes,
         undone=rewriting.undone,
         refused=rewriting.rejections,
@@ -359,7 +359,7 @@ def described(
         comparison=None if comparison is None else comparison_json(comparison, job.options.seed),
         made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices)),
         reproducible=job.options.check_reproducible or None,
-        proof=None if proof is None else proof.to_json(),
+        proof=None if proof is None else proof.record(),
         seconds=job.clock.seconds,
     )
 

@@ -13,6 +13,7 @@ from tests.models import saved
 from tests.pipeline.runs import PROFILE, build, left_in_temp, manifest_of, model, sha256
 from trtnorm_cli.cli import run
 from trtnorm_cli.rewrite.rules import RULES
+from trtnorm_cli.tensorrt.engine_file import Inspection
 from trtnorm_cli.tensorrt.manifest import Manifest
 
 pytestmark = pytest.mark.rtx
@@ -182,7 +183,7 @@ def test_an_engine_that_is_not_the_manifests(engine, work, capsys):
 
 def test_a_manifest_that_lacks_something_is_no_defect(engine, work, capsys, monkeypatch):
     """It was written by another version: shown as far as it goes, or refused."""
-    monkeypatch.setattr("trtnorm_cli.tensorrt.engine_file._inspector", lambda *_: {"available": False, "reason": "not asked"})
+    monkeypatch.setattr("trtnorm_cli.tensorrt.engine_file._inspector", lambda *_: Inspection(False, reason="not asked"))
     (work / "old.engine").write_bytes(engine[0].read_bytes())
     whole = manifest_of(engine[0])
     codes = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +11,7 @@ from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.profile.fit import FittedProfiles, ModelInput, fit
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import BuildProfile, OptimizationProfile, ShapeRange
+from trtnorm_cli.record import json_of
 
 IMAGE = ModelInput("image", "float32", ("N", 3, "H", "W"))
 MASK = ModelInput("mask", "float32", ("N", 1, "H", "W"))
@@ -100,7 +100,7 @@ def test_what_exporters_write_for_an_unknown_dimension_is_dynamic(shape: tuple[i
 
 def test_the_json_form_is_plain() -> None:
     result = fitted(with_inputs(IMAGE_ENTRY), IMAGE)
-    assert json.loads(json.dumps(result.to_json())) == [
+    assert json_of(result.records()) == [
         {
             "name": "default",
             "inputs": {"image": {"min": [1, 3, 224, 224], "opt": [8, 3, 224, 224], "max": [32, 3, 448, 448]}},

@@ -67,15 +67,15 @@ def test_inspect_as_json(tmp_path):
 def test_every_one_has_an_outcome(tmp_path, source, outcome):
     rewriting = rewrite(loaded(source, tmp_path))
     (norm,) = of_rewriting(rewriting)
-    assert norm["outcome"][0].startswith(outcome)
+    assert norm.outcome[0].startswith(outcome)
 
 
 def test_one_that_is_left_out_says_why(tmp_path):
     rewriting = rewrite(loaded(CHANNELS_FIRST, tmp_path), settings=RewriteSettings(optimize="never"))
     (norm,) = of_rewriting(rewriting)
-    assert norm["outcome"] == [
-        "layer-norm-channels-first: TensorRT takes it as it is, and the build profile says optimize: never"
-    ]
+    assert norm.outcome == (
+        "layer-norm-channels-first: TensorRT takes it as it is, and the build profile says optimize: never",
+    )
 
 
 def test_explain(tmp_path):

@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
+from trtnorm_cli.profile.fit import ProfileRecord, RangeRecord
 from trtnorm_cli.report import progress
 from trtnorm_cli.report.build import _check_text, _profile_text
 from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
@@ -217,8 +218,8 @@ def test_the_worst_check_of_a_build():
 
 
 def test_the_shapes_of_a_profile():
-    shapes = {"min": [1, 3], "opt": [2, 3], "max": [4, 3]}
-    assert _profile_text({"name": "small", "inputs": {"x": shapes, "z": shapes}}) == "x 1x3 / 2x3 / 4x3; z 1x3 / 2x3 / 4x3"
+    shapes = RangeRecord((1, 3), (2, 3), (4, 3))
+    assert _profile_text(ProfileRecord("small", {"x": shapes, "z": shapes})) == "x 1x3 / 2x3 / 4x3; z 1x3 / 2x3 / 4x3"
 
 
 @pytest.mark.parametrize(("shape", "text"), [

@@ -62,8 +62,8 @@ def test_the_inspector_may_die(tmp_path, monkeypatch, script, available, reason)
     monkeypatch.setattr(engine, "_INSPECTOR_TIMEOUT_S", 1.0)
     monkeypatch.setattr(engine, "INSPECTOR", (sys.executable, "-c", script))
     found = inspect_engine(tmp_path / "a.engine")
-    assert found.inspector.get("available") is available
-    assert found.inspector.get("reason") == reason
+    assert found.inspector.available is available
+    assert found.inspector.reason == reason
     assert found.matches_manifest is False
 
 
@@ -71,8 +71,8 @@ def test_the_inspector_may_die(tmp_path, monkeypatch, script, available, reason)
 def test_garbage_is_not_an_engine(tmp_path):
     manifest(tmp_path)
     inspector = inspect_engine(tmp_path / "a.engine").inspector
-    assert inspector["available"] is False
-    assert inspector["reason"]
+    assert inspector.available is False
+    assert inspector.reason
 
 
 @pytest.mark.parametrize("missing", ["versions", "source", "engine", "network", "changes", "warnings"])

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.tensorrt.engine_parts import NetworkLayer
 from trtnorm_cli.tensorrt.launch import WORKER, launch, repeat_command
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
@@ -245,9 +246,8 @@ def test_a_request_and_a_result_survive_json(tmp_path):
         REQUEST.settings,
     )
     result = BuildResult(
-        ok=True, stage="done", layers=({"name": "conv", "outputs": []},), warnings=("w",), seconds={"parse": 0.1}
+        ok=True, stage="done", layers=(NetworkLayer("conv", "CONVOLUTION"),), warnings=("w",), seconds={"parse": 0.1}
     )
     result.save(tmp_path)
-    assert BuildResult.load(tmp_path) == result
+    assert BuildResult.load(json.loads((tmp_path / "result.json").read_text())) == result
     assert not list(tmp_path.glob("*.partial"))
-    assert BuildResult.load(tmp_path / "elsewhere") is None

@@ -21,6 +21,10 @@ def line(name: str, kind: str, inputs: str, outputs: str, constants: str = "", r
     )
 
 
+def as_json(message: str) -> list[dict]:
+    return [layer.to_json() for layer in read_layer_table(message)]
+
+
 def table(*lines: str) -> str:
     return (
         "Layers:\n"
@@ -42,7 +46,7 @@ def test_the_message_is_recognised():
 
 
 def test_a_layer():
-    (layer,) = read_layer_table(table(CONV))
+    (layer,) = as_json(table(CONV))
     assert layer == {
         "name": "conv1_myl0_1",
         "type": "correlation",
@@ -56,7 +60,7 @@ def test_a_layer():
 def test_layers_without_inputs_scalars_and_dynamic_sizes():
     signal = line("sig", "signal", "", "", rest=", EventId: 3, Metadata: ")
     several = line("many", "kgen", f"{tensor('a', '')}, {tensor('b', '-1,3')}", tensor("c", "0"), rest="")
-    found = read_layer_table(table(signal, several))
+    found = as_json(table(signal, several))
     assert (found[0]["inputs"], found[0]["outputs"], found[0]["onnx_nodes"]) == ([], [], [])
     assert [t["shape"] for t in found[1]["inputs"]] == [[], [-1, 3]]
     assert found[1]["outputs"][0]["shape"] == [0]
@@ -64,25 +68,25 @@ def test_layers_without_inputs_scalars_and_dynamic_sizes():
 
 @pytest.mark.parametrize("name", ["/layer1/layer1.0/Add_output_0", "getitem[3]", "a, b", "onnx::Conv_12", "名前", "x: {1}"])
 def test_names_as_exporters_write_them(name):
-    (layer,) = read_layer_table(table(line(name, "kgen", tensor(name, "1"), tensor(name, "1"))))
+    (layer,) = as_json(table(line(name, "kgen", tensor(name, "1"), tensor(name, "1"))))
     assert layer["name"] == name
     assert [t["name"] for t in layer["inputs"] + layer["outputs"]] == [name, name]
 
 
 def test_a_line_of_another_form_is_kept():
     odd = "Name: something, in another release"
-    assert read_layer_table(table(CONV, odd))[1] == {"unread": odd}
+    assert as_json(table(CONV, odd))[1] == {"unread": odd}
 
 
 def test_what_launches_nothing_is_not_counted():
     kinds = ["signal", "wait", "shape_call", "kgen", "correlation", "runtime_fusion"]
     layers = read_layer_table(table(*(line(f"l{i}", kind, "", "") for i, kind in enumerate(kinds)), "Name: odd"))
-    assert [layer.get("type") for layer in launched(layers)] == ["kgen", "correlation", "runtime_fusion", None]
+    assert [layer.type for layer in launched(layers)] == ["kgen", "correlation", "runtime_fusion", "unread"]
 
 
 def test_the_form_of_older_releases():
     """Before 1.7, type and layout are one entry, and constants are not listed."""
-    (layer,) = read_layer_table(
+    (layer,) = as_json(
         "Layers:\nName: c_U0, LayerType: correlation, Inputs: [ { Name: x, Dimensions: [-1,2], Format/Datatype: Float }, { "
         "Name: z, Dimensions: [2], Format/Datatype: Half }], Outputs: [ { Name: y, Dimensions: [], Format/Datatype: Float }], "
         "TacticName: t, StreamId: 0, Metadata: [ONNX Layer: c]\x1f[ONNX Layer: d]"

@@ -67,7 +67,7 @@ def test_settings(tmp_path, release, settings):
     assert result.version == release
     assert set(result.targets) == set(settings.get("targets", ["sm_80"]))
     assert not any("unread" in kernel for kernel in result.kernels)
-    assert {"c", "b"} <= {node for kernel in result.kernels for node in kernel["onnx_nodes"]}
+    assert {"c", "b"} <= {node for kernel in result.kernels for node in kernel.onnx_nodes}
 
 
 @pytest.mark.parametrize(("dtype", "numpy_type"), [("float", np.float32), ("float16", np.float16), ("double", np.float64)])
@@ -75,7 +75,7 @@ def test_types_follow_the_model(tmp_path, release, dtype, numpy_type):
     made = model(dtype, numpy_type)
     result = built(made, tmp_path, PROFILES)
     assert len(require_types(made, result)) == (dtype == "double")
-    assert result.inputs[0]["dtype"] == ("HALF" if dtype == "float16" else "FLOAT")
+    assert result.inputs[0].dtype == ("HALF" if dtype == "float16" else "FLOAT")
 
 
 def test_a_setting_that_it_lacks(tmp_path, release):

@@ -11,6 +11,7 @@ import pytest
 from tests.models import batchnorm, parse, random
 from tests.tensorrt.builds import built
 from trtnorm_cli.errors import TensorRTRefusal
+from trtnorm_cli.tensorrt.engine_parts import NetworkTensor
 from trtnorm_cli.tensorrt.typed import require_types
 
 GRAPH = (
@@ -37,7 +38,7 @@ def test_tensorrt_follows_the_file(tmp_path, dtype, numpy_type):
     result = built(made, tmp_path)
     assert require_types(made, result) == []
     name = "FLOAT" if dtype == "float" else "HALF"
-    held = {layer["name"]: layer["weights"] for layer in result.layers if "weights" in layer}
+    held = {layer.name: layer.weights for layer in result.layers if layer.weights is not None}
     assert held == {
         "conv": name,
         "up": name,
@@ -52,7 +53,7 @@ def test_bfloat16_weights_are_read(tmp_path):
     weight = random(4, 2, 3, 3).astype(ml_dtypes.bfloat16)
     made = parse("g (bfloat16[2, 2, 7, 7] x) => (bfloat16[] y) { [conv] y = Conv(x, w) }", {"w": weight})
     result = built(made, tmp_path)
-    assert [layer["weights"] for layer in result.layers if layer["name"] == "conv"] == ["BF16"]
+    assert [layer.weights for layer in result.layers if layer.name == "conv"] == ["BF16"]
     assert require_types(made, result) == []
 
 
@@ -78,17 +79,17 @@ def test_float64_is_said_to_become_float32(tmp_path):
 
 
 def changed(result, name, **values):
-    return tuple({**layer, **values} if layer["name"] == name else layer for layer in result.layers)
+    return tuple(replace(layer, **values) if layer.name == name else layer for layer in result.layers)
 
 
 @pytest.mark.rtx
 @pytest.mark.parametrize(("change", "fault"), [
-    (lambda r: {"inputs": ({**r.inputs[0], "dtype": "FLOAT"},)}, "input x: HALF in the model, FLOAT in the network"),
-    (lambda r: {"outputs": ({**r.outputs[0], "dtype": "FLOAT"},)}, "output y: HALF in the model, FLOAT in the network"),
-    (lambda r: {"bindings": tuple({**b, "dtype": "FLOAT"} for b in r.bindings if b["mode"] == "output")},
+    (lambda r: {"inputs": (replace(r.inputs[0], dtype="FLOAT"),)}, "input x: HALF in the model, FLOAT in the network"),
+    (lambda r: {"outputs": (replace(r.outputs[0], dtype="FLOAT"),)}, "output y: HALF in the model, FLOAT in the network"),
+    (lambda r: {"bindings": tuple(replace(b, dtype="FLOAT") for b in r.bindings if b.mode == "output")},
      "output y: HALF in the model, FLOAT in the engine"),
     (lambda r: {"layers": changed(r, "up", weights="FLOAT")}, "weights of up: HALF in the model, FLOAT in the network"),
-    (lambda r: {"layers": changed(r, "k", outputs=[{"name": "k_output", "dtype": "FLOAT"}])},
+    (lambda r: {"layers": changed(r, "k", outputs=(NetworkTensor("k_output", "FLOAT", None),))},
      "weight k: HALF in the model, FLOAT in the network"),
 ])  # fmt: skip
 def test_a_difference_is_an_error(half, change, fault):

@@ -56,7 +56,7 @@ def command(
         from trtnorm_cli.report.norm_modules import print_module
 
         found = inspect_module(spec, weights)
-        click.echo(json.dumps(found, indent=2)) if as_json else print_module(console(), spec.text, found, verbosity)
+        click.echo(json.dumps(found.to_json(), indent=2)) if as_json else print_module(console(), spec.text, found, verbosity)
     elif spec.kind == "engine":
         from trtnorm_cli.report.engine import print_engine
         from trtnorm_cli.tensorrt.engine_file import inspect_engine
@@ -68,10 +68,15 @@ def command(
         from trtnorm_cli.tensorrt.network.describe import describe_network
 
         described = describe_network(spec.path, output, backend)
-        click.echo(json.dumps(described, indent=2)) if as_json else print_network(console(), described, output, verbosity)
+        click.echo(json.dumps(described.to_json(), indent=2)) if as_json else print_network(
+            console(), described, output, verbosity
+        )
     else:
         from trtnorm_cli.report.model import print_model
         from trtnorm_cli.rewrite.describe import describe_model
 
-        described = describe_model(spec.path)
-        click.echo(json.dumps(described, indent=2)) if as_json else print_model(console(), spec.path, described, verbosity)
+        model = describe_model(spec.path)
+        if as_json:
+            click.echo(json.dumps(model.to_json(), indent=2))
+        else:
+            print_model(console(), spec.path, model, verbosity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from trtnorm_cli.export.export_model import work_folder
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.request import InspectRequest
+from trtnorm_cli.record import Record
 from trtnorm_cli.target import Target, require_torch
 
 _REMARKS = {
@@ -17,18 +19,34 @@ _REMARKS = {
 }
 
 
-def inspect_module(spec: Target, weights: Path | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ModuleDescription(Record):
+    """What is in a PyTorch model: the values that ``trtnorm inspect`` prints with ``--json``.
+
+    The normalizations are as the callable left them. The accidents are what an export would put right, doubt or refuse.
+    ``not_seen`` says what kind of normalization is not listed.
+    """
+
+    model: str
+    normalizations: tuple[dict[str, Any], ...]
+    accidents: tuple[dict[str, Any], ...]
+    weights: dict[str, Any] | None
+    notes: tuple[str, ...]
+    not_seen: str
+
+
+def inspect_module(spec: Target, weights: Path | None) -> ModuleDescription:
     """The normalization modules of the model ``spec`` with shapes, types and statistics, as the callable left them,
     and what an export would put right, doubt or refuse."""
     require_torch()
     request = InspectRequest(spec, ExportOptions(weights=weights))
     with work_folder("trtnorm-inspect-") as work:
         result = launch(request, work)
-    return {
-        "model": spec.text,
-        "normalizations": list(result.normalizations),
-        "accidents": list(result.accidents),
-        "weights": result.weights,
-        "notes": list(result.notes),
-        "not_seen": _REMARKS.get(spec.kind, _REMARKS["module"]),
-    }
+    return ModuleDescription(
+        model=spec.text,
+        normalizations=result.normalizations,
+        accidents=result.accidents,
+        weights=result.weights,
+        notes=result.notes,
+        not_seen=_REMARKS.get(spec.kind, _REMARKS["module"]),
+    )

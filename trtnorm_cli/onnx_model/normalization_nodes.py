@@ -9,6 +9,7 @@ import onnx
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.walk import all_graphs
+from trtnorm_cli.record import Record
 
 DEFAULT_EPSILON = 1e-5
 # Operator -> names of its parameter inputs, in order, after the data. The domain is the default one.
@@ -36,7 +37,7 @@ _HAS_EPSILON = frozenset(PARAMETERS) - {"MeanVarianceNormalization", "LpNormaliz
 
 
 @dataclass(frozen=True)
-class Parameter:
+class Parameter(Record):
     """A parameter input: its role, tensor, length (None when not known) and element type."""
 
     role: str
@@ -46,7 +47,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Normalization:
+class Normalization(Record):
     """One normalization node. ``channels`` is the size of axis 1, or of the last axis for Layer- and RMSNormalization."""
 
     operator: str

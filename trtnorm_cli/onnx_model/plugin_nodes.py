@@ -14,6 +14,7 @@ import onnx
 import onnx.inliner
 
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
+from trtnorm_cli.record import Record
 
 DOMAIN = "trtnorm.plugins"
 DEFAULT_VERSION, DEFAULT_NAMESPACE = "1", ""
@@ -24,7 +25,7 @@ PLUGIN_INPUTS = {"InstanceNormalization_TRT": 1, "GroupNormalizationPlugin": 3}
 
 
 @dataclass(frozen=True)
-class PluginNode:
+class PluginNode(Record):
     """A node that asks TensorRT for a plugin. ``attributes`` maps the plugin's own to their ONNX types (``FLOATS``, …).
 
     ``is_own`` is true of one that trtnorm has written, instead of an operator of ONNX. ``domain`` is that of others: the parser

@@ -10,6 +10,7 @@ import onnx
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.onnx_model.walk import all_graphs
+from trtnorm_cli.record import Record
 
 # The sizes that symbolic and unknown dimensions take when nothing else says.
 _BATCH_PIN = 2
@@ -31,6 +32,21 @@ class TensorType:
 def format_shape(shape: Sequence[int | str | None]) -> str:
     """``[N, 3, ?, 224]``: a symbol by its name, an unknown dimension as ``?``."""
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
+
+
+@dataclass(frozen=True)
+class NamedType(Record):
+    """A tensor as users are told of it; ``dtype`` is a word."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+    @staticmethod
+    def of(name: str, kind: TensorType | None) -> NamedType:
+        if kind is None:
+            return NamedType(name, "?", None)
+        return NamedType(name, onnx.TensorProto.DataType.Name(kind.dtype).lower(), kind.shape)
 
 
 def tensor_type(value: onnx.ValueInfoProto) -> TensorType | None:

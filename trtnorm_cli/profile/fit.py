@@ -17,6 +17,7 @@ from trtnorm_cli.profile.model_input import ModelInput, meant_by, symbols_of
 from trtnorm_cli.profile.paste import Start, default_ranges, dim_line, input_line, paste_block
 from trtnorm_cli.profile.positions import KeyPath, Positions, format_path
 from trtnorm_cli.profile.problems import Problem, refusal
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.suggest import listing
 
@@ -51,26 +52,37 @@ class FittedProfile:
 
 
 @dataclass(frozen=True)
+class RangeRecord(Record):
+    """Min, opt and max of an input: its shape or its elements."""
+
+    min: Shape
+    opt: Shape
+    max: Shape
+
+
+@dataclass(frozen=True)
+class ProfileRecord(Record):
+    """One optimization profile: the shapes of every input, and the elements of those that hold sizes."""
+
+    name: str
+    inputs: dict[str, RangeRecord]
+    values: dict[str, RangeRecord] = field(default_factory=dict, metadata=LEFT_OUT_BY_DEFAULT)
+
+
+@dataclass(frozen=True)
 class FittedProfiles:
     """Every optimization profile of a build, at least one, and the inputs that TensorRT needs a profile for."""
 
     profiles: tuple[FittedProfile, ...]
     dynamic_inputs: tuple[str, ...]
 
-    def to_json(self) -> list[dict[str, object]]:
-        """Name and shapes of each profile, and elements where it gives any, as plain lists and dictionaries."""
-        return [
-            {
-                "name": profile.name,
-                "inputs": _plain(profile.shapes),
-                **({"values": _plain(profile.values)} if profile.values else {}),
-            }
-            for profile in self.profiles
-        ]
+    def records(self) -> tuple[ProfileRecord, ...]:
+        """Each profile as the manifest has it."""
+        return tuple(ProfileRecord(one.name, _records(one.shapes), _records(one.values)) for one in self.profiles)
 
 
-def _plain(ranges: Mapping[str, MinOptMax]) -> dict[str, dict[str, list[int]]]:
-    return {name: {corner: list(getattr(range_, corner)) for corner in CORNERS} for name, range_ in ranges.items()}
+def _records(ranges: Mapping[str, MinOptMax]) -> dict[str, RangeRecord]:
+    return {name: RangeRecord(*corners) for name, corners in ranges.items()}
 
 
 def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Suggest | None = None) -> FittedProfiles:

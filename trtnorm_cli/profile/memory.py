@@ -16,6 +16,7 @@ from trtnorm_cli.onnx_model.walk import all_tensors, tensors_read
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.problems import Problem
+from trtnorm_cli.record import Record
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size
 from trtnorm_cli.shapes.propagate import Propagation
@@ -24,6 +25,25 @@ MOST_BYTES = 80 << 30
 _SHARES_MEMORY = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 _HALF_BYTE = 4
 _DEFAULT_BITS = 32
+
+
+@dataclass(frozen=True)
+class LargestTensor(Record):
+    """The tensor with the most elements."""
+
+    name: str
+    elements: int
+
+
+@dataclass(frozen=True)
+class MemoryRecord(Record):
+    """A ``MemoryEstimate`` as the manifest has it."""
+
+    weights_bytes: int
+    activations_bytes: int
+    at_node: str
+    largest_tensor: LargestTensor
+    tensors_of_unknown_size: int
 
 
 @dataclass(frozen=True)
@@ -45,15 +65,9 @@ class MemoryEstimate:
     def total(self) -> int:
         return self.weights + self.activations
 
-    def to_json(self) -> dict[str, object]:
-        """Plain values for the manifest."""
-        return {
-            "weights_bytes": self.weights,
-            "activations_bytes": self.activations,
-            "at_node": self.node,
-            "largest_tensor": {"name": self.largest, "elements": self.largest_elements},
-            "tensors_of_unknown_size": self.unknown,
-        }
+    def record(self) -> MemoryRecord:
+        largest = LargestTensor(self.largest, self.largest_elements)
+        return MemoryRecord(self.weights, self.activations, self.node, largest, self.unknown)
 
 
 def estimate_memory(model: onnx.ModelProto, found: Propagation, profile: str, sizes: Mapping[str, Corners]) -> MemoryEstimate:

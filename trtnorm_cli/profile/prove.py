@@ -16,11 +16,12 @@ from trtnorm_cli.profile.conflicts import conflict_problems, notes_between, size
 from trtnorm_cli.profile.edits import Corners, EntryEdit, edited, edits_for
 from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles, fit
-from trtnorm_cli.profile.memory import MemoryEstimate, estimate_memory, memory_problem
+from trtnorm_cli.profile.memory import MemoryEstimate, MemoryRecord, estimate_memory, memory_problem
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.model_input import ModelInput
 from trtnorm_cli.profile.problems import Problem, refusal
 from trtnorm_cli.profile.shape_inputs import missing_values
+from trtnorm_cli.record import Record
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
@@ -29,6 +30,14 @@ from trtnorm_cli.shapes.repair import repaired, solve_each
 from trtnorm_cli.shapes.solve import LegalSizes, solve
 from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.shapes.tensor import SymbolicTensor
+
+
+@dataclass(frozen=True)
+class ProofRecord(Record):
+    """A ``Proof`` as the manifest has it: its notes, and the memory that each optimization profile implies."""
+
+    notes: tuple[str, ...]
+    memory: dict[str, MemoryRecord]
 
 
 @dataclass(frozen=True)
@@ -48,9 +57,8 @@ class Proof:
     inputs: tuple[ModelInput, ...] = field(default=(), repr=False)
     tensors: Mapping[str, SymbolicTensor] | None = field(default=None, repr=False)
 
-    def to_json(self) -> dict[str, object]:
-        """Notes, and the memory that each optimization profile implies, for the manifest."""
-        return {"notes": list(self.notes), "memory": {estimate.profile: estimate.to_json() for estimate in self.memory}}
+    def record(self) -> ProofRecord:
+        return ProofRecord(self.notes, {estimate.profile: estimate.record() for estimate in self.memory})
 
     def nearest_legal(self, name: str, size: int, least: int, most: int) -> int:
         """A size of the symbol ``name`` from ``least`` to ``most`` that fits by itself; ``size`` where there is none."""

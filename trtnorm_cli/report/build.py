@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.profile.fit import ProfileRecord
 from trtnorm_cli.report.compare import state_text
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
@@ -68,7 +69,7 @@ def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("kernels", f"{network.launches}: {counts_text(network.kernels_by_type)}"),
     ]
     rows += _optimize_rows(manifest.optimize)
-    rows += [(f"profile {p['name']}", _profile_text(p)) for p in manifest.optimization_profiles]
+    rows += [(f"profile {p.name}", _profile_text(p)) for p in manifest.optimization_profiles]
     rows += [
         ("engine size", bytes_text(manifest.engine.bytes)),
         *_target_rows(manifest.engine),
@@ -128,8 +129,7 @@ def _worst(outputs: list[dict[str, Any]]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _profile_text(profile: dict[str, Any]) -> str:
-    return "; ".join(
-        f"{name} {shape_text(s['min'])} / {shape_text(s['opt'])} / {shape_text(s['max'])}"
-        for name, s in profile["inputs"].items()
-    ) + "".join(f"; elements of {name} {v['min']} / {v['opt']} / {v['max']}" for name, v in profile.get("values", {}).items())
+def _profile_text(profile: ProfileRecord) -> str:
+    shapes = (f"{name} {shape_text(s.min)} / {shape_text(s.opt)} / {shape_text(s.max)}" for name, s in profile.inputs.items())
+    elements = (f"; elements of {name} {list(v.min)} / {list(v.opt)} / {list(v.max)}" for name, v in profile.values.items())
+    return "; ".join(shapes) + "".join(elements)

@@ -17,12 +17,12 @@ def print_engine(out: Console, path: Path, found: EngineDescription) -> None:
     out.print(f"{path}: built from {manifest.source.file} by trtnorm {manifest.versions.trtnorm}")
     if not found.matches_manifest:
         out.print("warning: the engine's bytes are not those that the manifest describes")
-    rows = [("input", t["name"], t["dtype"], shape_text(t["shape"])) for t in manifest.network.inputs]
-    rows += [("output", t["name"], t["dtype"], shape_text(t["shape"])) for t in manifest.network.outputs]
+    rows = [("input", t.name, t.dtype, shape_text(t.shape)) for t in manifest.network.inputs]
+    rows += [("output", t.name, t.dtype, shape_text(t.shape)) for t in manifest.network.outputs]
     out.print(table("", ("", "name", "type", "shape"), rows))
     out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
     inspector = found.inspector
-    if inspector["available"]:
-        out.print(f"inspector: {len(inspector['engine'].get('Layers', []))} layers")
+    if inspector.engine is not None:
+        out.print(f"inspector: {len(inspector.engine.get('Layers', []))} layers")
     else:
-        out.print(f"inspector: {inspector['reason']}")
+        out.print(f"inspector: {inspector.reason}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from trtnorm_cli.export.inspecting import ModuleDescription
 from trtnorm_cli.report.accidents import print_accidents, print_weights
 from trtnorm_cli.report.console import shape_text, table
 from trtnorm_cli.report.notes import print_notes
@@ -48,10 +49,10 @@ def statistics_text(row: Mapping[str, Any]) -> str:
     return f"{row['statistics']}, mean {mean}, var {variance}"
 
 
-def print_module(out: Console, text: str, found: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
+def print_module(out: Console, text: str, found: ModuleDescription, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """The table of normalization modules, then what an export puts right, doubts or refuses."""
     out.print(text)
-    print_norm_modules(out, found["normalizations"], found["not_seen"])
-    print_weights(out, found["weights"])
-    print_accidents(out, found["accidents"])
-    print_notes(out, found["notes"], verbosity)
+    print_norm_modules(out, found.normalizations, found.not_seen)
+    print_weights(out, found.weights)
+    print_accidents(out, found.accidents)
+    print_notes(out, found.notes, verbosity)

@@ -30,7 +30,7 @@ def rewriting_json(loaded: LoadedModel, rewriting: Rewriting, written: Iterable[
             {"node": norm.name or norm.output, "operator": norm.operator, "outcome": outcome}
             for norm, outcome in outcomes(rewriting)
         ],
-        "composite_normalizations": of_rewriting(rewriting),
+        "composite_normalizations": [norm.to_json() for norm in of_rewriting(rewriting)],
         "rewrite_warnings": list(rewriting.warnings),
         "warnings": [*loaded.warnings, *rewriting.cleaning.notes],
     }

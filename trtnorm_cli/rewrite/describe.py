@@ -1,11 +1,11 @@
-"""Describe an ONNX model, and the effect of a rewriting on its normalizations, as JSON values."""
+"""Describe an ONNX model, and the effect of a rewriting on its normalizations."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from trtnorm_cli.onnx_model.clean import Cleaning
 from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_ranks
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
-from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
-from trtnorm_cli.onnx_model.shapes import declared_types, model_inputs, tensor_type
+from trtnorm_cli.onnx_model.plugin_nodes import PluginNode, plugin_nodes
+from trtnorm_cli.onnx_model.shapes import NamedType, declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
+from trtnorm_cli.record import Record
 from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.norms.record import CompositeNorm, Made, composite_norms, count_by_kind, outcome_of
+from trtnorm_cli.rewrite.norms.record import CompositeNorm, CompositeOutcome, Made, composite_norms, count_by_kind, outcome_of
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rewriting import Rewriting, plan
 from trtnorm_cli.rewrite.rule import Rejection
@@ -31,6 +32,39 @@ LEFT = "left as it is: TensorRT has a layer for it"
 _ABOUT_KERNELS = ("normalization-in-rows",)
 _OVER_ONE_LAYER = ("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
 _NEED_A_PLANE = ("InstanceNormalization", "GroupNormalization")
+
+
+@dataclass(frozen=True)
+class NodeOutcome(Normalization):
+    """A normalization node, and in ``build`` the rule that takes it, or why none does."""
+
+    build: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The node as JSON values. What JSON does not know is written as text."""
+        return {key: _plain(value) if key in ("attributes", "epsilon") else value for key, value in super().to_json().items()}
+
+
+@dataclass(frozen=True)
+class ModelDescription(Record):
+    """What is in an ONNX model: the values that ``trtnorm inspect MODEL.onnx --json`` prints.
+
+    ``nodes`` counts those of the file. The normalizations are those after cleaning: functions inlined, constants folded.
+    """
+
+    file: str
+    sha256: str
+    producer: str
+    ir_version: int
+    opset: dict[str, int]
+    inputs: tuple[NamedType, ...]
+    outputs: tuple[NamedType, ...]
+    nodes: dict[str, int]
+    cleaning: dict[str, int]
+    plugins: tuple[PluginNode, ...]
+    normalizations: tuple[NodeOutcome, ...]
+    composite_normalizations: tuple[CompositeOutcome, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -47,12 +81,12 @@ def planned_changes(planned: driver.RewritePlan) -> list[Planned]:
     return [Planned(m.rule.name, m.output.name, tuple(describe(node) for node in m.nodes)) for m in planned.matches]
 
 
-def composite_json(
+def composite_outcomes(
     norms: Iterable[CompositeNorm], changes: Iterable[Made], rejections: Iterable[Rejection]
-) -> list[dict[str, Any]]:
+) -> tuple[CompositeOutcome, ...]:
     """Each normalization with what became of it, or what would."""
     changes, rejections = tuple(changes), tuple(rejections)
-    return [{**asdict(norm), "outcome": outcome_of(norm, changes, rejections)} for norm in norms]
+    return tuple(CompositeOutcome(**vars(norm), outcome=outcome_of(norm, changes, rejections)) for norm in norms)
 
 
 def norm_counts(cleaned: onnx.ModelProto, composites: Iterable[CompositeNorm]) -> dict[str, dict[str, int]]:
@@ -67,11 +101,11 @@ def norm_counts(cleaned: onnx.ModelProto, composites: Iterable[CompositeNorm]) -
     return {"nodes": dict((+nodes).most_common()), "pieces": count_by_kind(composites)}
 
 
-def of_rewriting(rewriting: Rewriting) -> list[dict[str, Any]]:
+def of_rewriting(rewriting: Rewriting) -> tuple[CompositeOutcome, ...]:
     """The normalizations in pieces of a model and what the rewriting did with each."""
     failed = [Rejection(change.rule, change.node, change.check.reason) for change in rewriting.failed]
     failed += [Rejection(undone.rule, undone.node, f"undone, {undone.reason}") for undone in rewriting.undone]
-    return composite_json(rewriting.composites, rewriting.changes, (*failed, *rewriting.rejections))
+    return composite_outcomes(rewriting.composites, rewriting.changes, (*failed, *rewriting.rejections))
 
 
 def why_kept(norm: Normalization, rejections: Iterable[Rejection]) -> list[str]:
@@ -100,32 +134,26 @@ def has_a_layer(norm: Normalization) -> bool:
     return fits and norm.input_shape is not None and len(norm.input_shape) > 2
 
 
-def describe_model(path: Path) -> dict[str, Any]:
-    """Inputs, outputs, opset, and every normalization node with what ``build`` would do with it.
-
-    The nodes are those after cleaning: functions inlined, constants folded.
-    """
+def describe_model(path: Path) -> ModelDescription:
+    """Inputs, outputs, opset, and every normalization with what ``build`` would do with it."""
     loaded = load_model(path)
     model = loaded.proto
     planned, cleaning, composites, assumed = _planned(loaded)
-    return {
-        "file": path.name,
-        "sha256": loaded.sha256,
-        "producer": f"{model.producer_name} {model.producer_version}".strip(),
-        "ir_version": model.ir_version,
-        "opset": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
-        "inputs": [
-            {"name": name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
-            for name, kind in model_inputs(model).items()
-        ],
-        "outputs": [_output(value) for value in model.graph.output],
-        "nodes": dict(Counter(node.op_type for node in all_nodes(model)).most_common()),
-        "cleaning": dict(sorted(cleaning.counts.items())),
-        "plugins": [asdict(node) for node in plugin_nodes(model)],
-        "normalizations": [{**_norm(norm), "build": _outcome(norm, planned)} for norm in normalizations(cleaning.model)],
-        "composite_normalizations": composite_json(composites, planned_changes(planned), planned.rejections),
-        "warnings": [*loaded.warnings, *cleaning.notes, *assumed],
-    }
+    return ModelDescription(
+        file=path.name,
+        sha256=loaded.sha256,
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        ir_version=model.ir_version,
+        opset={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        inputs=tuple(NamedType.of(name, kind) for name, kind in model_inputs(model).items()),
+        outputs=tuple(_output(value) for value in model.graph.output),
+        nodes=dict(Counter(node.op_type for node in all_nodes(model)).most_common()),
+        cleaning=dict(sorted(cleaning.counts.items())),
+        plugins=tuple(plugin_nodes(model)),
+        normalizations=tuple(_outcome(norm, planned) for norm in normalizations(cleaning.model)),
+        composite_normalizations=composite_outcomes(composites, planned_changes(planned), planned.rejections),
+        warnings=(*loaded.warnings, *cleaning.notes, *assumed),
+    )
 
 
 def _planned(loaded: LoadedModel) -> tuple[driver.RewritePlan, Cleaning, tuple[CompositeNorm, ...], tuple[str, ...]]:
@@ -149,18 +177,9 @@ def _planned(loaded: LoadedModel) -> tuple[driver.RewritePlan, Cleaning, tuple[C
     return planned, cleaning, composites, ()
 
 
-def _output(value: onnx.ValueInfoProto) -> dict[str, Any]:
+def _output(value: onnx.ValueInfoProto) -> NamedType:
     kind = tensor_type(value)
-    if kind is None:
-        return {"name": value.name, "dtype": "not a tensor", "shape": None}
-    return {"name": value.name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
-
-
-def _norm(norm: Normalization) -> dict[str, Any]:
-    entry = asdict(norm)
-    entry["attributes"] = {key: _plain(value) for key, value in norm.attributes.items()}
-    entry["epsilon"] = _plain(norm.epsilon)
-    return entry
+    return NamedType(value.name, "not a tensor", None) if kind is None else NamedType.of(value.name, kind)
 
 
 def _plain(value: object) -> object:
@@ -169,12 +188,14 @@ def _plain(value: object) -> object:
         return value.decode("utf-8", "replace")
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, int | float | str | None) else type(value).__name__
 
 
-def _outcome(norm: Normalization, planned: driver.RewritePlan) -> list[str]:
-    """The rule that takes the node, or why none does."""
+def _outcome(norm: Normalization, planned: driver.RewritePlan) -> NodeOutcome:
+    """The node with the rule that takes it, or why none does."""
     taken = [m.rule.name for m in planned.matches if any(describe(n) == norm.label for n in m.bindings.nodes.values())]
-    return taken or why_kept(norm, planned.rejections)
+    return NodeOutcome(**vars(norm), build=tuple(taken or why_kept(norm, planned.rejections)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.child_process import ask_child, module_command
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.target import _first_bytes
 from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
 
@@ -17,21 +18,27 @@ _INSPECTOR_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
-class EngineDescription:
-    """What is known of an engine. ``matches_manifest`` is False where its bytes are not those that the manifest describes.
+class Inspection(Record):
+    """What TensorRT's inspector says of an ``engine``, in its own JSON, or the ``reason`` why it says nothing."""
 
-    ``inspector`` is what TensorRT says of it, or why it says nothing.
-    """
+    available: bool
+    engine: dict[str, Any] | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    reason: str | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+
+
+@dataclass(frozen=True)
+class EngineDescription:
+    """What is known of an engine. ``matches_manifest`` is False where its bytes are not those that the manifest describes."""
 
     manifest: Manifest
     matches_manifest: bool
-    inspector: dict[str, Any]
+    inspector: Inspection
 
     def to_json(self) -> dict[str, Any]:
         return {
             "manifest": self.manifest.to_json(),
             "engine_matches_manifest": self.matches_manifest,
-            "inspector": self.inspector,
+            "inspector": self.inspector.to_json(),
         }
 
 
@@ -62,9 +69,9 @@ def backend_of(engine: Path) -> str:
     return "tensorrt-rtx" if _first_bytes(engine)[:1] == b"v" else "tensorrt"
 
 
-def _inspector(engine: Path, backend: str) -> dict[str, Any]:
+def _inspector(engine: Path, backend: str) -> Inspection:
     """The words of TensorRT's engine inspector, from a process of its own; the reason when there are none."""
     ended = ask_child(INSPECTOR, {"engine": str(engine.absolute()), "backend": backend}, _INSPECTOR_TIMEOUT_S)
     if ended.result is None:
-        return {"available": False, "reason": "the process that loads the engine ended without an answer"}
-    return ended.result
+        return Inspection(False, reason="the process that loads the engine ended without an answer")
+    return Inspection.load(ended.result)

@@ -52,17 +52,17 @@ def repeat_command(folder: Path) -> str:
 
 def _decode(ended: Ended, folder: Path) -> BuildResult:
     """The result, where it and the exit code say the same."""
-    result = _result(folder)
+    result = _result(ended)
     if result is not None and ended.excess is None and (ended.code == 0 if result.ok else ended.code > 0):
         return result
     raise BuilderDied(_death(ended), _evidence(ended, folder), _advice(ended, folder))
 
 
-def _result(folder: Path) -> BuildResult | None:
+def _result(ended: Ended) -> BuildResult | None:
     """What the child wrote; None when that is nothing, or not a result."""
     try:
-        return BuildResult.load(folder)
-    except (ValueError, KeyError, TypeError):
+        return None if ended.result is None else BuildResult.load(ended.result)
+    except ValueError:
         return None
 
 

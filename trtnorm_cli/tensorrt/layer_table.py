@@ -7,7 +7,8 @@ of the compiled engine, also on a machine where the engine cannot be loaded.
 from __future__ import annotations
 
 import re
-from typing import Any
+
+from trtnorm_cli.tensorrt.engine_parts import CompiledLayer, Kernel, KernelTensor, UnreadKernel
 
 # These launch nothing on the device: stream synchronisation and the computation of shapes.
 NOT_LAUNCHED = frozenset({"signal", "wait", "shape_call"})
@@ -33,43 +34,40 @@ def is_layer_table(message: str) -> bool:
     return message.startswith("Layers:\n")
 
 
-def read_layer_table(message: str) -> tuple[dict[str, Any], ...]:
-    """The compiled layers: name, type, tactic, inputs and outputs (shape, type, format) and the ONNX nodes they came from.
-
-    A line that does not have the known form is kept as ``{"unread": line}`` rather than dropped.
-    """
+def read_layer_table(message: str) -> tuple[CompiledLayer, ...]:
+    """The compiled layers. A line that does not have the known form is kept as it is rather than dropped."""
     body = message.split("Layers:\n", 1)[1].split("\n\n", 1)[0]
     return tuple(_read_layer(line) for line in body.splitlines() if line.startswith("Name: "))
 
 
-def launched(kernels: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+def launched(kernels: tuple[CompiledLayer, ...]) -> tuple[CompiledLayer, ...]:
     """The compiled layers that launch work on the device."""
-    return tuple(kernel for kernel in kernels if kernel.get("type") not in NOT_LAUNCHED)
+    return tuple(kernel for kernel in kernels if kernel.type not in NOT_LAUNCHED)
 
 
-def _read_layer(line: str) -> dict[str, Any]:
+def _read_layer(line: str) -> CompiledLayer:
     found = _LAYER.match(line)
     if found is None:
-        return {"unread": line}
-    return {
-        "name": found["name"],
-        "type": found["type"],
-        "tactic": found["tactic"],
-        "inputs": _read_tensors(found["inputs"]),
-        "outputs": _read_tensors(found["outputs"]),
-        "onnx_nodes": _ONNX_LAYER.findall(found["metadata"] or ""),
-    }
+        return UnreadKernel(line)
+    return Kernel(
+        name=found["name"],
+        type=found["type"],
+        tactic=found["tactic"],
+        inputs=_read_tensors(found["inputs"]),
+        outputs=_read_tensors(found["outputs"]),
+        onnx_nodes=tuple(_ONNX_LAYER.findall(found["metadata"] or "")),
+    )
 
 
-def _read_tensors(text: str) -> list[dict[str, Any]]:
-    return [_read_tensor(found) for found in _TENSOR.finditer(text)]
+def _read_tensors(text: str) -> tuple[KernelTensor, ...]:
+    return tuple(_read_tensor(found) for found in _TENSOR.finditer(text))
 
 
-def _read_tensor(found: re.Match[str]) -> dict[str, Any]:
+def _read_tensor(found: re.Match[str]) -> KernelTensor:
     layout = _FORMAT.match(found["format"] or "")
-    return {
-        "name": found["name"],
-        "shape": [int(size) for size in found["shape"].split(",") if size],
-        "dtype": found["dtype"] or found["both"],
-        "format": layout[1] if layout else found["format"] or "",
-    }
+    return KernelTensor(
+        name=found["name"],
+        shape=tuple(int(size) for size in found["shape"].split(",") if size),
+        dtype=found["dtype"] or found["both"],
+        format=layout[1] if layout else found["format"] or "",
+    )

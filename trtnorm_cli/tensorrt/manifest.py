@@ -6,25 +6,31 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import onnx
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.profile.fit import ProfileRecord
+from trtnorm_cli.profile.prove import ProofRecord
+from trtnorm_cli.record import Record, json_of, read
 from trtnorm_cli.rewrite.kernels import Cost
+from trtnorm_cli.rewrite.norms.record import CompositeOutcome
 from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
+from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildResult
 
 # The format of the manifest; it changes when a reader of the old one would misread the new one.
 FORMAT = 1
+# Keys of the manifest that are not the name of their field.
+_SPOKEN = {"every_change": "every change", "no_change": "no change"}
 _AGAIN = "build the engine again"
 
 
@@ -80,7 +86,7 @@ class EngineFile:
     bytes: int
     targets: tuple[str, ...] = ()
     newer_too: bool = False
-    bindings: tuple[dict[str, Any], ...] = ()
+    bindings: tuple[Binding, ...] = ()
 
     @staticmethod
     def of(engine: Path, built: Path, result: BuildResult) -> EngineFile:
@@ -95,18 +101,18 @@ class Normalizations:
 
     nodes: dict[str, int]
     pieces: dict[str, int] = field(default_factory=dict)
-    composite: tuple[dict[str, Any], ...] = ()
+    composite: tuple[CompositeOutcome, ...] = ()
 
 
 @dataclass(frozen=True)
 class Network:
     """What TensorRT's parser made of the model, and the kernels of the compiled engine."""
 
-    inputs: tuple[dict[str, Any], ...]
-    outputs: tuple[dict[str, Any], ...]
-    layers: tuple[dict[str, Any], ...]
+    inputs: tuple[NetworkTensor, ...]
+    outputs: tuple[NetworkTensor, ...]
+    layers: tuple[NetworkLayer, ...]
     layers_by_type: dict[str, int]
-    kernels: tuple[dict[str, Any], ...]
+    kernels: tuple[CompiledLayer, ...]
     kernels_by_type: dict[str, int]
 
     @staticmethod
@@ -115,7 +121,7 @@ class Network:
             inputs=result.inputs,
             outputs=result.outputs,
             layers=result.layers,
-            layers_by_type=count(layer["type"] for layer in result.layers),
+            layers_by_type=count(layer.type for layer in result.layers),
             kernels=result.kernels,
             kernels_by_type=kernels_by_type(result),
         )
@@ -140,14 +146,18 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Record):
     """What a search for the fewest kernels found. ``left_out`` are the tensors whose computation stays as it is."""
 
-    every_change: Annotated[Cost, Field(alias="every change")]
-    no_change: Annotated[Cost, Field(alias="no change")]
+    every_change: Annotated[Cost, Field(alias=_SPOKEN["every_change"])]
+    no_change: Annotated[Cost, Field(alias=_SPOKEN["no_change"])]
     chosen: Cost
     left_out: tuple[str, ...]
     builds: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The choice as JSON values."""
+        return {_SPOKEN.get(key, key): value for key, value in super().to_json().items()}
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,29 @@ class Optimization:
     chosen: Choice | None
     before: Kernels | None
     more: str | None = None
+
+
+@dataclass(frozen=True)
+class BackendUsed:
+    """The backend of a build, and the GPUs of the machine: kernels are chosen by measuring them there."""
+
+    name: str
+    version: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MadeFrom:
+    """All that an engine depends on: digests of all that is read, the versions of the programs, and the backend."""
+
+    file: str
+    model: str
+    weights: str | None
+    plugins: tuple[str, ...]
+    profile: str
+    trtnorm: str
+    packages: dict[str, str]
+    backend: BackendUsed | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +212,7 @@ class Manifest:
     rewritten: Digest | None = None
     engine: EngineFile
     profile: dict[str, Any] | None = None
-    optimization_profiles: tuple[dict[str, Any], ...]
+    optimization_profiles: tuple[ProfileRecord, ...]
     cleaning: dict[str, int]
     normalizations: Normalizations
     changes: tuple[Change, ...]
@@ -190,15 +223,14 @@ class Manifest:
     warnings: tuple[str, ...]
     optimize: Optimization
     comparison: dict[str, Any] | None = None
-    made_from: dict[str, Any] | None = None
+    made_from: MadeFrom | None = None
     reproducible: bool | None = None
-    proof: dict[str, Any] | None = None
+    proof: ProofRecord | None = None
     seconds: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """The manifest as JSON values."""
-        values: dict[str, Any] = _adapter().dump_python(self, by_alias=True, warnings="none")
-        return values
+        return {one.name: json_of(getattr(self, one.name)) for one in fields(self)}
 
     @staticmethod
     def load(path: Path) -> Manifest:
@@ -211,14 +243,9 @@ class Manifest:
             what = f"this is no manifest of format {FORMAT}, the one that this trtnorm writes"
             raise ModelError(what, str(path), _AGAIN)
         try:
-            return _adapter().validate_python(values)
+            return read(Manifest, values)
         except ValidationError as error:
             raise ModelError(_what_is_wrong(error), str(path), _AGAIN) from error
-
-
-@cache
-def _adapter() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)
 
 
 def _what_is_wrong(error: ValidationError) -> str:
@@ -240,7 +267,7 @@ def manifest_of(engine: Path) -> Path:
 
 def kernels_by_type(result: BuildResult) -> dict[str, int]:
     """How many kernels of each type an engine launches."""
-    return count(kernel.get("type", "unread") for kernel in launched(result.kernels))
+    return count(kernel.type for kernel in launched(result.kernels))
 
 
 def count(names: Iterable[str]) -> dict[str, int]:

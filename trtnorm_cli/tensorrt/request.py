@@ -1,4 +1,4 @@
-"""The request of the parent to the build process, and the result. Both are plain JSON."""
+"""The request of the parent to the build process, and the result. Both are written as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from trtnorm_cli.child_process import REQUEST_FILE, RESULT_FILE
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.record import Record
+from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor
 
 LOG_FILE = "build.log"
 # The exit code of a build process that could not write its own files.
@@ -62,7 +64,7 @@ class TensorRTMessage:
 
 
 @dataclass(frozen=True)
-class BuildResult:
+class BuildResult(Record):
     """The child's findings. ``stage`` is the last stage it reached: load, parse, settings, profile, build, write or done.
 
     ``bindings`` are the compiled engine's inputs and outputs, ``targets`` the compute capabilities that it was compiled for
@@ -76,11 +78,11 @@ class BuildResult:
     version: str = ""
     errors: tuple[TensorRTMessage, ...] = ()
     warnings: tuple[str, ...] = ()
-    inputs: tuple[dict[str, Any], ...] = ()
-    outputs: tuple[dict[str, Any], ...] = ()
-    layers: tuple[dict[str, Any], ...] = ()
-    kernels: tuple[dict[str, Any], ...] = ()
-    bindings: tuple[dict[str, Any], ...] = ()
+    inputs: tuple[NetworkTensor, ...] = ()
+    outputs: tuple[NetworkTensor, ...] = ()
+    layers: tuple[NetworkLayer, ...] = ()
+    kernels: tuple[CompiledLayer, ...] = ()
+    bindings: tuple[Binding, ...] = ()
     targets: tuple[str, ...] = ()
     newer_too: bool = False
     devices: tuple[str, ...] = ()
@@ -89,16 +91,4 @@ class BuildResult:
 
     def save(self, folder: Path) -> None:
         """Write the result under its final name in one step, so that a reader never sees half of it."""
-        save_in_one_step(asdict(self), folder / RESULT_FILE)
-
-    @staticmethod
-    def load(folder: Path) -> BuildResult | None:
-        """The result in ``folder``, or None when the child never wrote one."""
-        path = folder / RESULT_FILE
-        if not path.exists():
-            return None
-        data = json.loads(path.read_text(encoding="utf-8"))
-        data["errors"] = tuple(TensorRTMessage(**error) for error in data["errors"])
-        for key in ("warnings", "inputs", "outputs", "layers", "kernels", "bindings", "targets", "devices"):
-            data[key] = tuple(data[key])
-        return BuildResult(**data)
+        save_in_one_step(self.to_json(), folder / RESULT_FILE)

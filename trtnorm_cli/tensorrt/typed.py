@@ -49,13 +49,13 @@ def require_types(model: onnx.ModelProto, result: BuildResult) -> list[str]:
 
 def _interface_faults(model: onnx.ModelProto, result: BuildResult) -> Iterator[str]:
     """Inputs and outputs of the parsed network, and of the compiled engine as far as the builder's log tells them."""
-    compiled = {side: [entry for entry in result.bindings if entry["mode"] == side] for side in ("input", "output")}
+    compiled = {side: [entry for entry in result.bindings if entry.mode == side] for side in ("input", "output")}
     for side, values, parsed in (
         ("input", model.graph.input, result.inputs),
         ("output", model.graph.output, result.outputs),
     ):
         for what, entries in (("the network", parsed), ("the engine", compiled[side])):
-            yield from _different(side, values, {entry["name"]: entry["dtype"] for entry in entries}, what)
+            yield from _different(side, values, {entry.name: entry.dtype for entry in entries}, what)
 
 
 def _different(side: str, values: Sequence[onnx.ValueInfoProto], found: Mapping[str, str], what: str) -> Iterator[str]:
@@ -74,12 +74,13 @@ def _weight_faults(model: onnx.ModelProto, result: BuildResult) -> Iterator[str]
         if node.op_type in _WITH_KERNEL and len(node.input) > 1 and node.input[1] in types
     )
     for layer in result.layers:
-        if layer["type"] == "CONSTANT" and layer["outputs"]:
-            wanted, found, what = types.get(layer["name"]), layer["outputs"][0]["dtype"], "weight"
+        if layer.type == "CONSTANT" and layer.outputs:
+            wanted, what = types.get(layer.name), "weight"
+            found: str | None = layer.outputs[0].dtype
         else:
-            wanted, found, what = kernels.get(layer["name"]), layer.get("weights"), "weights of"
+            wanted, found, what = kernels.get(layer.name), layer.weights, "weights of"
         if wanted is not None and found is not None and wanted != found:
-            yield f"{what} {layer['name']}: {wanted} in the model, {found} in the network"
+            yield f"{what} {layer.name}: {wanted} in the model, {found} in the network"
 
 
 def _unambiguous(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:

@@ -12,40 +12,40 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import trtnorm_cli
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.record import json_of
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.tensorrt.facts import BackendFacts, ask_facts
-from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
+from trtnorm_cli.tensorrt.manifest import BackendUsed, MadeFrom, Manifest, manifest_of
 
 NO_COMPARISON, ANY_COMPARISON, COMPLETE_COMPARISON = "none", "any", "complete"
 _PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxscript", "onnx-ir", "onnx-graphsurgeon")
 
 
-def origins(prepared: Prepared) -> dict[str, Any]:
-    """All that an engine depends on besides the backend: hashes of all that is read, and the versions of the programs."""
+def origins(prepared: Prepared) -> MadeFrom:
+    """All that an engine depends on besides the backend."""
     profile, checkpoint = prepared.profile, prepared.checkpoint
-    meaning = [None if profile is None else profile.model_dump(mode="json"), prepared.fitted.to_json()]
-    return {
-        "file": prepared.loaded.path.name,
-        "model": prepared.sha256,
-        "weights": None if checkpoint is None else sha256_of(checkpoint.files),
-        "plugins": [sha256_of([Path(library)]) for library in prepared.plugin_libraries],
-        "profile": hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest(),
-        "trtnorm": _own_code(),
-        "packages": {"python": platform.python_version(), **_versions(_PACKAGES)},
-    }
+    meaning = [None if profile is None else profile.model_dump(mode="json"), json_of(prepared.fitted.records())]
+    return MadeFrom(
+        file=prepared.loaded.path.name,
+        model=prepared.sha256,
+        weights=None if checkpoint is None else sha256_of(checkpoint.files),
+        plugins=tuple(sha256_of([Path(library)]) for library in prepared.plugin_libraries),
+        profile=hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest(),
+        trtnorm=_own_code(),
+        packages={"python": platform.python_version(), **_versions(_PACKAGES)},
+    )
 
 
-def made_from(prepared: Prepared, backend: BackendFacts) -> dict[str, Any]:
-    """``origins`` with the backend, and with the GPUs of the machine: kernels are chosen by measuring them there."""
-    own = {"name": backend.name, "version": backend.version, "devices": list(backend.devices)}
-    return {**origins(prepared), "backend": own}
+def made_from(prepared: Prepared, backend: BackendFacts) -> MadeFrom:
+    """``origins`` with the backend."""
+    return replace(origins(prepared), backend=BackendUsed(backend.name, backend.version, tuple(backend.devices)))
 
 
 def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, wanted: str, seed: int) -> Manifest | None:
@@ -58,15 +58,14 @@ def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, want
         if not engine.is_file() or not manifest_of(engine).is_file():
             return None
         manifest = Manifest.load(manifest_of(engine))
-        compared, known = manifest.comparison, dict(manifest.made_from or {})
-        made_by = known.pop("backend", None)
-        if not known or (wanted != NO_COMPARISON and (compared is None or compared["seed"] != seed)):
+        compared, known = manifest.comparison, manifest.made_from
+        if known is None or (wanted != NO_COMPARISON and (compared is None or compared["seed"] != seed)):
             return None
         if wanted == COMPLETE_COMPARISON and compared is not None and compared["not_compared"]:
             return None
-        if known != origins(prepared) or sha256_of([engine]) != manifest.engine.sha256:
+        if replace(known, backend=None) != origins(prepared) or sha256_of([engine]) != manifest.engine.sha256:
             return None
-        same = made_from(prepared, ask_facts(backend))["backend"] == made_by
+        same = made_from(prepared, ask_facts(backend)) == known
     except (ModelError, OSError, KeyError, TypeError, AttributeError):
         return None
     return manifest if same else None

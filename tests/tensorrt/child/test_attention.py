@@ -23,4 +23,4 @@ def test_attention_without_a_kernel_of_its_own_is_decomposed(tmp_path: Path, kin
     shapes = tuple((batch, heads, 7, width) for batch in (1, 2, 3))
     result = built(model, tmp_path, (dict.fromkeys("qkv", shapes),))
     assert [error.text for error in result.errors] == []
-    assert [layer["type"] for layer in result.layers].count("ATTENTION_INPUT") == 1
+    assert [layer.type for layer in result.layers].count("ATTENTION_INPUT") == 1

@@ -23,7 +23,7 @@ Engine Metadata:
 
 
 def test_the_table():
-    x, s = read_io_table(MESSAGE)
+    x, s = (binding.to_json() for binding in read_io_table(MESSAGE))
     assert x == {
         "name": "x, y: 1", "mode": "input", "dtype": "BF16", "shape": [-1, 2], "location": "device",
         "profiles": [
@@ -44,7 +44,7 @@ def test_a_message_without_it():
 def test_the_types_of_the_real_one(tmp_path, dtype, expected):
     model = parse(f"g ({dtype}[2, 3] x) => ({dtype}[] y) {{ y = Transpose(x) }}")
     result = built(model, tmp_path)
-    assert [(b["name"], b["mode"], b["dtype"], b["shape"]) for b in result.bindings] == [
+    assert [(b.name, b.mode, b.dtype, list(b.shape)) for b in result.bindings] == [
         ("x", "input", expected, [2, 3]), ("y", "output", expected, [3, 2])
     ]  # fmt: skip
-    assert [entry["dtype"] for entry in (*result.inputs, *result.outputs)] == [expected] * 2
+    assert [entry.dtype for entry in (*result.inputs, *result.outputs)] == [expected] * 2

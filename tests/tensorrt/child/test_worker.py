@@ -11,6 +11,7 @@ import pytest
 from tests.models import batchnorm, parse, random
 from tests.tensorrt.builds import built
 from trtnorm_cli.tensorrt.child.describe import describe_tensor
+from trtnorm_cli.tensorrt.engine_parts import NetworkTensor, UnreadKernel
 
 pytestmark = pytest.mark.rtx
 BN = "y = BatchNormalization(c, gamma, beta, mu, var)"
@@ -28,12 +29,12 @@ def test_a_build_from_request_to_result(tmp_path):
     assert (result.stage, result.backend) == ("done", "tensorrt-rtx")
     assert result.version.count(".") >= 2
     assert result.errors == ()
-    assert result.inputs == ({"name": "x", "dtype": "FLOAT", "shape": [2, 2, 7, 7]},)
-    assert result.outputs == ({"name": "y", "dtype": "FLOAT", "shape": [2, 4, 5, 5]},)
-    assert [(layer["name"], layer["type"]) for layer in result.layers] == [("conv", "CONVOLUTION"), ("bn", "SCALE")]
-    assert result.layers[0]["outputs"][0]["shape"] == [2, 4, 5, 5]
-    assert {"conv", "bn"} == {node for kernel in result.kernels for node in kernel["onnx_nodes"]}
-    assert not any("unread" in kernel for kernel in result.kernels)
+    assert result.inputs == (NetworkTensor("x", "FLOAT", (2, 2, 7, 7)),)
+    assert result.outputs == (NetworkTensor("y", "FLOAT", (2, 4, 5, 5)),)
+    assert [(layer.name, layer.type) for layer in result.layers] == [("conv", "CONVOLUTION"), ("bn", "SCALE")]
+    assert result.layers[0].outputs[0].shape == (2, 4, 5, 5)
+    assert {"conv", "bn"} == {node for kernel in result.kernels for node in kernel.onnx_nodes}
+    assert not any(isinstance(kernel, UnreadKernel) for kernel in result.kernels)
     engine = (tmp_path / "out.engine").read_bytes()
     assert len(engine) == result.engine_bytes > 1000
     assert engine[1:4] == b"trt"
@@ -64,7 +65,7 @@ def test_dynamic_shapes_and_two_profiles(tmp_path):
     shapes = [((n, 2, 7, 7), (n, 2, 9, 9), (2 * n, 2, 16, 16)) for n in (1, 4)]
     result = built(conv_bn("N, 2, H, W", "N, 4, ?, ?"), tmp_path, tuple({"x": s} for s in shapes))
     assert result.ok
-    assert result.inputs[0]["shape"] == [-1, 2, -1, -1]
+    assert result.inputs[0].shape == (-1, 2, -1, -1)
     log = (tmp_path / "build.log").read_text()
     assert "MinShape: [4,2,7,7], OptShape: [4,2,9,9], MaxShape: [8,2,16,16]" in log
 
@@ -104,7 +105,7 @@ def test_warnings_of_tensorrt_are_kept_once(tmp_path):
     assert result.ok
     assert result.warnings
     assert len(set(result.warnings)) == len(result.warnings)
-    assert result.inputs[0]["dtype"] == "FLOAT"
+    assert result.inputs[0].dtype == "FLOAT"
 
 
 def test_a_shape_that_tensorrt_cannot_tell_is_unknown():
@@ -117,7 +118,7 @@ def test_a_shape_that_tensorrt_cannot_tell_is_unknown():
         def shape(self):
             raise ValueError("__len__() should return >= 0")
 
-    assert describe_tensor(Tensor()) == {"name": "t", "dtype": "FLOAT", "shape": None}
+    assert describe_tensor(Tensor()) == NetworkTensor("t", "FLOAT", None)
 
 
 @pytest.mark.parametrize("name", ["getitem[3]", "a, b", "x: {1}", "名前"])
@@ -127,9 +128,9 @@ def test_odd_names_reach_the_list_of_kernels(tmp_path, name):
     model.graph.input[0].name = model.graph.node[0].input[0] = name
     result = built(model, tmp_path)
     assert result.ok
-    assert not any("unread" in kernel for kernel in result.kernels)
-    assert name in {node for kernel in result.kernels for node in kernel["onnx_nodes"]}
-    assert name in {t["name"] for kernel in result.kernels for t in kernel["inputs"]}
+    assert not any(isinstance(kernel, UnreadKernel) for kernel in result.kernels)
+    assert name in {node for kernel in result.kernels for node in kernel.onnx_nodes}
+    assert name in {t.name for kernel in result.kernels for t in kernel.inputs}
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import onnx
 
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.record import Record
 from trtnorm_cli.rewrite.norms.composition import Composition, compositions
 from trtnorm_cli.rewrite.norms.kinds import GROUP, INSTANCE, LAYER, RMS
 from trtnorm_cli.rewrite.pattern import describe
@@ -23,7 +24,7 @@ RULES_ABOUT = ("layer-norm-channels-first", "recompose-instance-norm", "recompos
 
 
 @dataclass(frozen=True)
-class CompositeNorm:
+class CompositeNorm(Record):
     """One normalization in pieces: ``node`` makes its ``output`` from ``data`` of ``shape`` and ``dtype``.
 
     ``axes`` are those that it goes over, or ``groups`` the blocks that each sample is divided into. ``adaptive`` names tensors
@@ -44,6 +45,13 @@ class CompositeNorm:
     computed_in: str
     spelled: str
     misgiving: str
+
+
+@dataclass(frozen=True)
+class CompositeOutcome(CompositeNorm):
+    """A normalization in pieces with what became of it, or what would: the rule that took it, or why it stays."""
+
+    outcome: tuple[str, ...]
 
 
 def composite_norms(surgery: Surgery, types: Mapping[str, TensorType]) -> tuple[CompositeNorm, ...]:
@@ -91,13 +99,13 @@ class Made(Protocol):
     def removed(self) -> tuple[str, ...]: ...
 
 
-def outcome_of(norm: CompositeNorm, changes: Iterable[Made], rejections: Iterable[Rejection]) -> list[str]:
+def outcome_of(norm: CompositeNorm, changes: Iterable[Made], rejections: Iterable[Rejection]) -> tuple[str, ...]:
     """The rule that took the normalization, else why it stays as it is."""
-    taken = [change.rule for change in changes if norm.output == change.tensor or norm.node in change.removed]
+    taken = tuple(change.rule for change in changes if norm.output == change.tensor or norm.node in change.removed)
     if any(rule in RULES_ABOUT for rule in taken):
         return taken
     reasons = [f"{r.rule}: {r.reason}" for r in rejections if r.node == norm.node and r.rule in RULES_ABOUT]
-    return [*taken, *(reasons or [f"left as it is: {why_left(norm)}"])]
+    return (*taken, *(reasons or [f"left as it is: {why_left(norm)}"]))
 
 
 def why_left(norm: CompositeNorm) -> str:

@@ -1,29 +1,28 @@
-"""Inputs, outputs and layers of a parsed network as JSON values."""
+"""Inputs, outputs and layers of a parsed network as records."""
 
 from __future__ import annotations
 
 from typing import Any
 
-
-def describe_network(network: Any, trt: Any) -> dict[str, Any]:
-    """Inputs, outputs and layers of a parsed network as JSON values. Unknown shapes are None."""
-    layers = [network.get_layer(index) for index in range(network.num_layers)]
-    return {
-        "inputs": tuple(describe_tensor(network.get_input(i)) for i in range(network.num_inputs)),
-        "outputs": tuple(describe_tensor(network.get_output(i)) for i in range(network.num_outputs)),
-        "layers": tuple(describe_layer(layer, trt) for layer in layers),
-    }
+from trtnorm_cli.tensorrt.engine_parts import NetworkLayer, NetworkTensor
 
 
-def describe_layer(layer: Any, trt: Any) -> dict[str, Any]:
+def inputs_of(network: Any) -> tuple[NetworkTensor, ...]:
+    return tuple(describe_tensor(network.get_input(index)) for index in range(network.num_inputs))
+
+
+def outputs_of(network: Any) -> tuple[NetworkTensor, ...]:
+    return tuple(describe_tensor(network.get_output(index)) for index in range(network.num_outputs))
+
+
+def layers_of(network: Any, trt: Any) -> tuple[NetworkLayer, ...]:
+    return tuple(_layer(network.get_layer(index), trt) for index in range(network.num_layers))
+
+
+def _layer(layer: Any, trt: Any) -> NetworkLayer:
     outputs = [layer.get_output(index) for index in range(layer.num_outputs)]
-    described = {
-        "name": layer.name,
-        "type": layer.type.name,
-        "outputs": [describe_tensor(tensor) for tensor in outputs if tensor is not None],
-    }
-    weights = kernel_type(layer, trt)
-    return described if weights is None else {**described, "weights": weights}
+    tensors = tuple(describe_tensor(tensor) for tensor in outputs if tensor is not None)
+    return NetworkLayer(layer.name, layer.type.name, tensors, kernel_type(layer, trt))
 
 
 def kernel_type(layer: Any, trt: Any) -> str | None:
@@ -40,9 +39,9 @@ def kernel_type(layer: Any, trt: Any) -> str | None:
     return str(kind.name)
 
 
-def describe_tensor(tensor: Any) -> dict[str, Any]:
+def describe_tensor(tensor: Any) -> NetworkTensor:
     try:
-        shape: list[int] | None = [int(size) for size in tensor.shape]
+        shape = tuple(int(size) for size in tensor.shape)
     except ValueError:  # TensorRT reports a rank of -1 for a shape that it cannot compute
         shape = None
-    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": shape}
+    return NetworkTensor(tensor.name, tensor.dtype.name, shape)

@@ -6,7 +6,8 @@ They follow the compiled layers in the same message (see ``layer_table``): type,
 from __future__ import annotations
 
 import re
-from typing import Any
+
+from trtnorm_cli.tensorrt.engine_parts import Binding, BindingRange, Sizes
 
 _TENSOR = re.compile(
     r"^ Name: (?P<name>.*), IOMode: (?P<mode>Input|Output), DataType: (?P<dtype>\w+), Dimensions: \[(?P<shape>[-\d,]*)\], "
@@ -18,30 +19,28 @@ _RANGE = re.compile(r"(Min|Opt|Max)Shape: \[([-\d,]*)\]")
 _TYPE_NAMES = {"BFLOAT16": "BF16"}
 
 
-def read_io_table(message: str) -> tuple[dict[str, Any], ...]:
-    """Each input and output: name, mode, dtype, shape, location, and for each optimization profile its min, opt and max.
-
-    Empty where the message has no such part.
-    """
+def read_io_table(message: str) -> tuple[Binding, ...]:
+    """Each input and output. Empty where the message has no such part."""
     _, found, rest = message.partition("\nI/O Tensors:\n")
     matches = (_TENSOR.match(line) for line in rest.splitlines()) if found else ()
     return tuple(_read(match) for match in matches if match is not None)
 
 
-def _read(found: re.Match[str]) -> dict[str, Any]:
+def _read(found: re.Match[str]) -> Binding:
     dtype = found["dtype"].upper()
-    return {
-        "name": found["name"],
-        "mode": found["mode"].lower(),
-        "dtype": _TYPE_NAMES.get(dtype, dtype),
-        "shape": _sizes(found["shape"]),
-        "location": found["location"].lower(),
-        "profiles": [
-            {corner.lower(): _sizes(sizes) for corner, sizes in _RANGE.findall(profile)}
-            for profile in _ONE_PROFILE.findall(found["profiles"])
-        ],
-    }
+    ranges = (
+        BindingRange(**{corner.lower(): _sizes(sizes) for corner, sizes in _RANGE.findall(profile)})
+        for profile in _ONE_PROFILE.findall(found["profiles"])
+    )
+    return Binding(
+        name=found["name"],
+        mode=found["mode"].lower(),
+        dtype=_TYPE_NAMES.get(dtype, dtype),
+        shape=_sizes(found["shape"]),
+        location=found["location"].lower(),
+        profiles=tuple(ranges),
+    )
 
 
-def _sizes(text: str) -> list[int]:
-    return [int(size) for size in text.split(",") if size]
+def _sizes(text: str) -> Sizes:
+    return tuple(int(size) for size in text.split(",") if size)

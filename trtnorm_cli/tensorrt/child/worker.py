@@ -24,9 +24,10 @@ from trtnorm_cli.tensorrt.backend import Backend, load_backend
 from trtnorm_cli.tensorrt.catalogue import is_missing_driver_noise
 from trtnorm_cli.tensorrt.child import shape_ranges, timing_cache
 from trtnorm_cli.tensorrt.child.attention import allow_decomposition
-from trtnorm_cli.tensorrt.child.describe import describe_network
+from trtnorm_cli.tensorrt.child.describe import inputs_of, layers_of, outputs_of
 from trtnorm_cli.tensorrt.child.io_table import read_io_table
 from trtnorm_cli.tensorrt.child.plan import CompiledFor, compiled_for
+from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer
 from trtnorm_cli.tensorrt.gpu import device_names
 from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
 from trtnorm_cli.tensorrt.logger import make_logger
@@ -69,8 +70,8 @@ class BuildLog:
         self.file = file
         # Name and operator of the node that the parser has in hand: some of its errors name none.
         self.node: tuple[str, str] = ("", "")
-        self.kernels: tuple[dict[str, Any], ...] = ()
-        self.bindings: tuple[dict[str, Any], ...] = ()
+        self.kernels: tuple[CompiledLayer, ...] = ()
+        self.bindings: tuple[Binding, ...] = ()
 
     def hear(self, severity: str, message: str) -> bool:
         self.file.write(f"[{severity}] {message}\n")
@@ -118,7 +119,7 @@ class Build:
         network = self._timed("parse", self._parse)
         if self.request.parse_only:
             return BuildResult(ok=True, stage="parse", backend=self.backend.name, version=self.backend.version)
-        described = describe_network(network, self.trt)
+        inputs, outputs, layers = inputs_of(network), outputs_of(network), layers_of(network, self.trt)
         config = self._configure(network)
         plan = self._timed("build", lambda: self._build(network, config))
         self._require_all_profiles()
@@ -132,6 +133,9 @@ class Build:
             backend=self.backend.name,
             version=self.backend.version,
             warnings=(*self.backend.skipped, *self._notes(), *unique(self.logger.warnings)),
+            inputs=inputs,
+            outputs=outputs,
+            layers=layers,
             kernels=self.log.kernels,
             bindings=self.log.bindings,
             targets=compiled.targets if compiled else (),
@@ -139,7 +143,6 @@ class Build:
             devices=device_names(),
             engine_bytes=path.stat().st_size,
             seconds=self.seconds,
-            **described,
         )
 
     def _notes(self) -> list[str]:
@@ -230,8 +233,8 @@ class Build:
         """TensorRT goes on without an optimization profile that it does not like."""
         wanted = len(self.request.profiles)
         for binding in self.log.bindings:
-            if wanted and len(binding["profiles"]) != wanted:
-                text = f"the engine has {len(binding['profiles'])} optimization profiles for {binding['name']}, not {wanted}"
+            if wanted and len(binding.profiles) != wanted:
+                text = f"the engine has {len(binding.profiles)} optimization profiles for {binding.name}, not {wanted}"
                 raise Refused("build", [TensorRTMessage(text)])
 
     def _require_targets(self, engine: Path) -> CompiledFor | None:

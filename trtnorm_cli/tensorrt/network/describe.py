@@ -1,20 +1,46 @@
-"""Describe a TensorRT network: the layers that the parser made of a model, as JSON values."""
+"""Describe a TensorRT network: the layers that the parser made of a model."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.onnx_model.load import load_model
-from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
+from trtnorm_cli.onnx_model.shapes import NamedType, declared_types
+from trtnorm_cli.record import Record
 from trtnorm_cli.tensorrt.network import network_of
 
 
-def describe_network(model: Path, save_to: Path | None, backend: str | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class LayerNode(Record):
+    """A node of the network as ONNX; ``name`` is that of TensorRT's layer."""
+
+    operator: str
+    name: str
+    outputs: tuple[NamedType, ...]
+
+
+@dataclass(frozen=True)
+class NetworkDescription(Record):
+    """What is in TensorRT's network of a model: the values that ``trtnorm inspect network:MODEL.onnx --json`` prints."""
+
+    model: str
+    backend: str
+    tensorrt: str
+    layers_by_type: dict[str, int]
+    inputs: tuple[NamedType, ...]
+    outputs: tuple[NamedType, ...]
+    nodes: tuple[LayerNode, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def describe_network(model: Path, save_to: Path | None, backend: str | None) -> NetworkDescription:
     """Layers, inputs and outputs of the network; its ONNX form is saved when ``save_to`` is given."""
     load_model(model)
     if save_to is not None and not save_to.absolute().parent.is_dir():
@@ -24,24 +50,18 @@ def describe_network(model: Path, save_to: Path | None, backend: str | None) -> 
         translation = network_of(model, target, backend)
         proto = onnx.load(str(target), load_external_data=False)
     types = declared_types(proto)
-    return {
-        "model": model.name,
-        "backend": translation.backend,
-        "tensorrt": translation.version,
-        "layers_by_type": translation.layers,
-        "inputs": [_value(value.name, types) for value in proto.graph.input],
-        "outputs": [_value(value.name, types) for value in proto.graph.output],
-        "nodes": [
-            {"operator": node.op_type, "name": node.name, "outputs": [_value(name, types) for name in node.output if name]}
-            for node in proto.graph.node
-        ],
-        "warnings": list(translation.warnings),
-        "notes": list(translation.notes),
-    }
 
+    def typed(names: Iterable[str]) -> tuple[NamedType, ...]:
+        return tuple(NamedType.of(name, types.get(name)) for name in names if name)
 
-def _value(name: str, types: dict[str, TensorType]) -> dict[str, Any]:
-    kind = types.get(name)
-    if kind is None:
-        return {"name": name, "dtype": "?", "shape": None}
-    return {"name": name, "dtype": onnx.TensorProto.DataType.Name(kind.dtype).lower(), "shape": kind.shape}
+    return NetworkDescription(
+        model=model.name,
+        backend=translation.backend,
+        tensorrt=translation.version,
+        layers_by_type=translation.layers,
+        inputs=typed(value.name for value in proto.graph.input),
+        outputs=typed(value.name for value in proto.graph.output),
+        nodes=tuple(LayerNode(node.op_type, node.name, typed(node.output)) for node in proto.graph.node),
+        warnings=translation.warnings,
+        notes=translation.notes,
+    )

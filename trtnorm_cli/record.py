@@ -1,0 +1,69 @@
+"""Records: frozen dataclasses that are written as JSON and read again, in manifests and between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from pydantic import TypeAdapter
+    from typing_extensions import Self
+
+Kind = TypeVar("Kind")
+# The metadata of a field whose key is left out where its value is the default: there is nothing to say.
+LEFT_OUT_BY_DEFAULT: Mapping[str, object] = {"left out": "by default"}
+
+
+class Record:
+    """The base of frozen dataclasses with the two ways between a record and JSON. One key is one field, in their order."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON values."""
+        assert is_dataclass(self)
+        return dict(_items(self))
+
+    @classmethod
+    def load(cls, values: object) -> Self:
+        """The record that ``to_json`` made ``values`` of; raises ``ValueError`` for anything else."""
+        return read(cls, values)
+
+
+def json_of(value: object) -> Any:
+    """``value`` as JSON can say it: records as mappings, tuples as lists."""
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return {key: json_of(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_of(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return dict(_items(value))
+    return value
+
+
+def read(kind: type[Kind], values: object) -> Kind:
+    """A ``kind`` made of JSON values; raises pydantic's ``ValidationError``, which is a ``ValueError``."""
+    hashable: Any = kind
+    found: Kind = _reader(hashable).validate_python(values)
+    return found
+
+
+@cache
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # here, because a child process that only writes does without
+
+    return TypeAdapter(kind)
+
+
+def _items(record: DataclassInstance) -> Iterator[tuple[str, Any]]:
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if not (one.metadata.keys() >= LEFT_OUT_BY_DEFAULT.keys() and value == _default(one)):
+            yield one.name, json_of(value)
+
+
+def _default(one: Field[Any]) -> object:
+    return one.default if one.default_factory is MISSING else one.default_factory()
