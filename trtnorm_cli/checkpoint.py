@@ -17,7 +17,7 @@ from trtnorm_cli.weights_file import INDEX, Naming, kind_of_weights, missing_pac
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by name; each is read when it is asked for. ``sizes`` are numbers of values.
+    """Tensors by name. Each is read when it is asked for. ``sizes`` are numbers of values.
 
     ``path`` is the file that was named, ``parts`` are those that it names. ``notes`` say what was chosen in a file that holds
     more than one set of weights.
@@ -34,12 +34,12 @@ class Checkpoint:
         return (self.path, *self.parts)
 
     def size(self, name: str) -> int | None:
-        """The number of values of the tensor that an exported model calls ``name``; None when there is none."""
+        """The number of values of the tensor that an exported model calls ``name``, or None when there is none."""
         key = self._key(name)
         return None if key is None else self.sizes[key]
 
     def values(self, name: str) -> np.ndarray:
-        """The tensor that an exported model calls ``name``; raises ``KeyError`` when there is none."""
+        """The tensor that an exported model calls ``name``. Raises ``KeyError`` when there is none."""
         key = self._key(name)
         if key is None:
             raise KeyError(name)

@@ -1,6 +1,6 @@
 """The one way to run a child process: start it, follow it, limit it, end it with all that it started, and say how it ended.
 
-Native code can abort, hang, or take all memory, and a user's code can do anything: the program that the user runs must survive
+Native code can abort, hang, or take all memory, and a user's code can do anything. The program that the user runs must survive
 both and say what happened. The last part of this module is what such a child does itself.
 """
 
@@ -43,9 +43,9 @@ class Limits:
     """The longest time in seconds and the most memory in bytes; None is without limit.
 
     The memory counted is what the process has written to and holds (anonymous and shared resident pages), not what it has
-    reserved: CUDA reserves address space many times the size of the machine's memory, so that a limit on address space
-    (RLIMIT_AS) would end every build on a machine with a GPU. It is read 20 times a second, so a build can exceed the limit by
-    what it allocates in between.
+    reserved. CUDA reserves address space many times the size of the machine's memory, so a limit on address space (RLIMIT_AS)
+    would end every build on a machine with a GPU. The memory is read 20 times a second, so a build can exceed the limit by what
+    it allocates in between.
     """
 
     timeout_s: float | None = None
@@ -62,11 +62,11 @@ class Excess:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child process ended, and what it left.
+    """The end of a child process, and the files and lines that it left.
 
     ``code`` is its exit code, or minus the number of the signal that ended it. ``excess`` is the limit for which it was
-    stopped. ``result`` is what it wrote to ``result.json``, None where that is not a JSON object. ``last_lines`` are the end
-    of what it printed.
+    stopped. ``result`` is what it wrote to ``result.json``, None where that is not a JSON object. ``last_lines`` are the end of
+    what it printed.
     """
 
     code: int
@@ -76,12 +76,12 @@ class Ended:
 
     @property
     def how(self) -> str:
-        """How it ended, in words that follow its name: ``was ended by SIGSEGV``."""
+        """Its end in words that follow its name, as ``was ended by SIGSEGV``."""
         return self.excess.words if self.excess is not None else how_it_ended(self.code)
 
 
 def how_it_ended(code: int) -> str:
-    """What an exit code says, or minus the number of a signal."""
+    """An exit code, or minus the number of a signal, in words."""
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -96,7 +96,7 @@ def module_command(module: str) -> tuple[str, ...]:
 def ask_child(
     command: Sequence[str], request: Mapping[str, Any], timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> Ended:
-    """Hand ``request`` to a child that runs ``answer_request``; its answer is the result."""
+    """Hand ``request`` to a child that runs ``answer_request``. Its answer is the result."""
     with tempfile.TemporaryDirectory(prefix="trtnorm-child-", ignore_cleanup_errors=True) as name:
         save_in_one_step(dict(request), Path(name) / REQUEST_FILE)
         return run_child((*command, name), Path(name), limits=Limits(timeout_s), environment=environment)
@@ -144,8 +144,8 @@ def _start(
 class Child:
     """A running child process, the leader of its own process group. Leaving its ``with`` block kills all of the group.
 
-    The kernel kills the group as well when this process is gone, whatever ended it: the child holds the reading end of a
-    pipe, the writing end is only here, and the signal that the kernel sends to the pipe's owner when it closes is SIGKILL.
+    The kernel kills the group as well when this process is gone, whatever ended it. The child holds the reading end of a pipe
+    whose writing end is only here. When that closes, the kernel sends SIGKILL to the pipe's owner.
     """
 
     def __init__(
@@ -195,7 +195,10 @@ class Child:
         return self._process.stdin
 
     def wait(self, limits: Limits) -> Excess | None:
-        """Wait until the child has ended or exceeds a limit; returns the limit. A child that has ended stays a zombie."""
+        """Wait until the child has ended or exceeds a limit. Returns the limit that it exceeded.
+
+        A child that has ended stays a zombie.
+        """
         start, pause = time.monotonic(), _FIRST_PAUSE_S
         while not self._has_ended():
             if (excess := exceeded(limits, self.pid, time.monotonic() - start)) is not None:
@@ -205,7 +208,7 @@ class Child:
         return None
 
     def _has_ended(self) -> bool:
-        """Whether it has, without collecting it: its number stays taken, so that killing its group cannot hit another."""
+        """True when it has. It is not collected, so that its number stays taken and killing its group cannot hit another."""
         if self._process.returncode is not None:
             return True
         try:
@@ -214,7 +217,7 @@ class Child:
             return True
 
     def end(self) -> int:
-        """Kill what is left of the process group; returns the child's exit code. May be called twice."""
+        """Kill what is left of the process group. Returns the child's exit code. May be called twice."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -238,14 +241,14 @@ def _kill_when_closed(watched: int, group: int) -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """The environment for a child: it imports the same trtnorm as its parent, and all else as Python does."""
+    """The environment in which a child imports the same trtnorm as its parent, and all else as Python does."""
     package_root = str(Path(__file__).resolve().parents[1])
     paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), package_root]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), PARENT_VARIABLE: str(os.getpid())}
 
 
 def exceeded(limits: Limits, pid: int, seconds: float) -> Excess | None:
-    """The limit that process ``pid`` is above after ``seconds``; None while it is within both."""
+    """The limit that process ``pid`` is above after ``seconds``, or None while it is within both."""
     if limits.timeout_s is not None and seconds > limits.timeout_s:
         return Excess("time", f"took longer than {limits.timeout_s:g} s and was stopped")
     most = limits.memory_bytes
@@ -255,7 +258,7 @@ def exceeded(limits: Limits, pid: int, seconds: float) -> Excess | None:
 
 
 def memory_of(pid: int) -> int:
-    """Resident memory of a process in bytes without the files that it maps; 0 when it is gone or cannot be read."""
+    """Resident memory of a process in bytes without the files that it maps, or 0 when it is gone or cannot be read."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -283,7 +286,7 @@ def _result_in(folder: Path) -> dict[str, Any] | None:
 
 
 def _follow(reader: int, listen: Listener) -> None:
-    """Hand each event to ``listen``; a line cut short by the child's death is left out."""
+    """Hand each event to ``listen``. A line cut short by the child's death is left out."""
     with os.fdopen(reader, "r", encoding="utf-8", errors="replace") as stream:
         for line in stream:
             try:
@@ -297,7 +300,8 @@ def _follow(reader: int, listen: Listener) -> None:
 def answer_request(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> NoReturn:
     """In the child: answer the request in the folder that the command names, and leave.
 
-    Native objects are freed in an order of Python's choosing at exit; everything is on disk, so it leaves without.
+    It leaves without the usual clean-up, because Python frees native objects in an order of its own. Everything is on disk by
+    then.
     """
     die_with_parent()
     folder = Path(sys.argv[1])
@@ -321,7 +325,7 @@ def die_with_parent() -> None:
 def run_with_large_stack(work: Callable[[], int]) -> int:
     """In the child: run ``work`` in a thread with 256 MiB of stack and return its exit code.
 
-    TensorRT walks graphs recursively: 4000 nodes in a row overflow the usual 8 MiB.
+    TensorRT walks graphs recursively, and 4000 nodes in a row overflow the usual 8 MiB.
     """
     codes: list[int] = []
     threading.stack_size(_STACK_BYTES)

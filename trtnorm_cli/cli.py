@@ -81,7 +81,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit; every error becomes one message and an exit code here."""
+    """Run the command line and exit. Every error becomes one message and an exit code here."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names in a model or on the disk need not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
@@ -120,7 +120,7 @@ def run(arguments: list[str] | None = None) -> int:
 def _end(
     text: str, arguments: list[str], exit_code: int, summary: str, where: str | None = None, hint: str | None = None
 ) -> int:
-    """Tell what went wrong: as ``text`` on stderr and, with --json, as an object on stdout. Returns the exit code."""
+    """Tell what went wrong, as ``text`` on stderr and, with --json, as an object on stdout. Returns the exit code."""
     print(text, file=sys.stderr)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in options:
@@ -132,7 +132,7 @@ def _end(
 
 
 def _end_of_usage(error: click.ClickException, arguments: list[str]) -> int:
-    """As ``_end``, for what click refuses; options of other tools get the trtnorm way by name."""
+    """Tell what click refuses, as ``_end`` does. For options of other tools it names trtnorm's own way."""
     ways: list[str] = []
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None and (isinstance(error, click.NoSuchOption) or isinstance(context.command, LazyGroup)):
@@ -147,14 +147,14 @@ def _end_of_usage(error: click.ClickException, arguments: list[str]) -> int:
 
 
 def _usage_text(error: click.ClickException, ways: list[str]) -> str:
-    """What click says, and how trtnorm says it."""
+    """The message of click, with trtnorm's ways of doing it."""
     said = io.StringIO()
     error.show(said)
     return "\n".join([said.getvalue().rstrip("\n"), *(f"  {way}" for way in ways)])
 
 
 def render(error: TrtnormError) -> str:
-    """The error as text: where and what on the first line, the hint below."""
+    """The error as text, with place and summary on the first line and the hint below."""
     where = error.where or ""
     lines = [f"error: {where}: {error.summary}" if where and "\n" not in where else f"error: {error.summary}"]
     if "\n" in where:
@@ -166,7 +166,7 @@ def render(error: TrtnormError) -> str:
 
 
 def _report_defect() -> tuple[str, str]:
-    """Write the traceback with versions to a log; returns what happened and the hint that names the log."""
+    """Write the traceback with versions to a log. Returns what happened and the hint that names the log."""
     import platform
     import tempfile
     import traceback

@@ -1,6 +1,6 @@
-"""Every error a user can meet: what happened, where, and how to fix it.
+"""Every error a user can meet, with what happened, where, and how to fix it.
 
-This module knows neither click nor logging; ``cli.py`` is the one place that turns these errors into text and exit codes.
+This module knows neither click nor logging. ``cli.py`` is the one place that turns these errors into text and exit codes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NotCompared(TrtnormError):
 
 
 class BuilderFailure(TrtnormError):
-    """There is no engine, or no network, because of TensorRT: it refused the model or died on it."""
+    """There is no engine, or no network, because TensorRT refused the model or died on it."""
 
 
 class TensorRTRefusal(BuilderFailure):

@@ -52,9 +52,9 @@ class FirstProfile:
 
 
 def first_profile(loaded: LoadedModel, run: bool = True) -> FirstProfile:
-    """A profile that ``loaded`` fits; with ``run``, one at whose min and opt ONNX Runtime has run it, where there is any.
+    """A profile that ``loaded`` fits. With ``run``, it is one at whose min and opt ONNX Runtime has run it, where there is any.
 
-    What was found out, and what does not run all the same, stands in the file and in the notes.
+    The findings, and what does not run all the same, stand in the file and in the notes.
     """
     inputs = inputs_of(loaded.proto)
     unknown = [value.name for value in loaded.proto.graph.input if is_of_unknown_rank(value)]
@@ -167,7 +167,7 @@ def _comments(notes: Sequence[str]) -> list[str]:
 
 
 def _parser_notes(loaded: LoadedModel, text: str) -> list[str]:
-    """What TensorRT's parser has against the model, with all that the profile settles; the rewriting may still help."""
+    """The objections of TensorRT's parser to the model, with all that the profile settles. The rewriting may still help."""
     profile = parse_profile(text)
     settled = with_fixed(without_placeholders(loaded.proto), fixed_inputs(fit(profile, inputs_of(loaded.proto))))
     with tempfile.TemporaryDirectory(prefix="trtnorm-init-") as name:

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate that ``name`` most likely misspells, or None when nothing comes close.
+    """The candidate that ``name`` most likely misspells, or None when nothing comes close.
 
-    Case and the choice of ``-``, ``_``, ``.``, ``:`` or ``/`` as separator do not count as a difference. Closeness is
-    difflib's Ratcliff-Obershelp ratio with its usual bound of 0.6.
+    Case and the choice of ``-``, ``_``, ``.``, ``:`` or ``/`` as separator do not count as a difference. Closeness is difflib's
+    Ratcliff-Obershelp ratio with its usual bound of 0.6.
     """
     by_folded: dict[str, str] = {}
     for candidate in candidates:
@@ -20,13 +20,13 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` to append to a message, or an empty string."""
+    """The words ``; did you mean 'x'?`` to append to a message, or an empty string."""
     meant = nearest(name, candidates)
     return f"; did you mean {meant!r}?" if meant is not None else ""
 
 
 def listing(names: Iterable[str], limit: int = 12) -> str:
-    """Return ``a, b, c`` for a message, cut with the count of what was left out."""
+    """The names as ``a, b, c`` for a message, cut with the count of what was left out."""
     shown = list(names)
     rest = len(shown) - limit
     return ", ".join(shown[:limit]) + (f" and {rest} more" if rest > 0 else "")

@@ -61,14 +61,14 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Read the name of any model; raises as ``parse_pytorch`` does for that of a PyTorch model."""
+    """Read the name of any model. Raises as ``parse_pytorch`` does for that of a PyTorch model."""
     if text.startswith(NETWORK_PREFIX):
         return Target("network", str(Path(text.removeprefix(NETWORK_PREFIX))))
     return parse_pytorch(text) if is_pytorch(text) else file_target(Path(text))
 
 
 def parse_model(text: str) -> Target:
-    """Read the name of a model that is rewritten or built: a PyTorch model, or else an ONNX file whatever it is called."""
+    """Read the name of a model to rewrite or build. What names no PyTorch model is an ONNX file, whatever it is called."""
     return parse_pytorch(text) if is_pytorch(text) else Target("onnx", str(Path(text)))
 
 
@@ -110,7 +110,7 @@ def looks_like_engine(path: Path) -> bool:
 
 
 def _first_bytes(path: Path) -> bytes:
-    """The beginning of a regular file; nothing of one that cannot be read, whose reader will say why."""
+    """The beginning of a regular file. It is empty for one that cannot be read, whose reader will say why."""
     try:
         if not path.is_file():
             return b""

@@ -1,6 +1,6 @@
-"""What a file of weights holds, as training scripts leave it: which tensors are meant, and what they are called.
+"""Read a file of weights as training scripts leave it, with the tensors that are meant under the names that the model uses.
 
-The same for the weights of a PyTorch module and for those given beside an ONNX file. No code in a file is executed.
+This serves the weights of a PyTorch module and those given beside an ONNX file. No code in a file is executed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMPILED = "_orig_mod."
 
 
 def kind_of_weights(path: Path) -> str:
-    """``safetensors`` or ``torch``, by the suffix; raises ``UsageProblem`` for other files and for one that is missing."""
+    """``safetensors`` or ``torch``, by the suffix. Raises ``UsageProblem`` for other files and for one that is missing."""
     if not path.is_file():
         raise UsageProblem("there is no such file of weights", str(path), "check the path after --weights")
     kind = SUFFIXES.get(path.suffix.lower())
@@ -42,7 +42,7 @@ def kind_of_weights(path: Path) -> str:
 
 
 def parts_of(index: Path) -> list[Path]:
-    """The files that an index names; they must lie beside it."""
+    """The files that an index names, which must lie beside it."""
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def parts_of(index: Path) -> list[Path]:
 
 
 def torch_tensors(path: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """The state dict in what a training script saved, and which one it is.
+    """The state dict in what a training script saved, and notes that say which one it is.
 
     Raises ``UsageProblem`` for anything that could run code, and where several are there of which none has a usual name.
     """
@@ -82,7 +82,7 @@ def torch_tensors(path: Path) -> tuple[dict[str, Tensor], list[str]]:
 
 
 def _torch_content(path: Path) -> Any:
-    """What ``torch.save`` wrote, tensors and plain values alone."""
+    """The content that ``torch.save`` wrote, tensors and plain values alone."""
     import torch
 
     try:

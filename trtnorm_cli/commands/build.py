@@ -30,7 +30,7 @@ from trtnorm_cli.report.verbosity import Verbosity
 @weights_option
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), metavar="OUT.engine",
-    help="Write the engine to this file; default: MODEL's name in the current folder.",
+    help="Write the engine to this file. Default: MODEL's name in the current folder.",
 )  # fmt: skip
 @backend_option
 @export_options
@@ -41,9 +41,11 @@ from trtnorm_cli.report.verbosity import Verbosity
 @memory_option
 @click.option("--force", is_flag=True, help="Build even when the engine is up to date.")
 @click.option("--check-reproducible", is_flag=True, help="Rewrite and build twice, and fail when the bytes differ.")
-@click.option("--isolate", is_flag=True, help="Save the smallest part of the model on which TensorRT fails, if it fails.")
+@click.option(
+    "--isolate", is_flag=True, help="Find and save the smallest part of the model that fails alike, if the build fails."
+)
 @click.option("--no-compare", is_flag=True, help="Skip the numeric comparison of TensorRT's network with the model.")
-@click.option("--require-compare", is_flag=True, help="Fail when that comparison cannot be made, instead of warning.")
+@click.option("--require-compare", is_flag=True, help="Fail, instead of warning, when that comparison cannot be made.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),

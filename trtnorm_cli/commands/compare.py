@@ -1,4 +1,4 @@
-"""``trtnorm compare``: does a candidate compute what the reference computes?"""
+"""``trtnorm compare``: candidates against a reference, on the same inputs."""
 
 from __future__ import annotations
 
@@ -81,11 +81,13 @@ def command(
     as_json: bool,
     verbosity: Verbosity,
 ) -> int:
-    """Compare candidates with a reference on the same inputs; exit 1 when one is out of tolerance, 5 when none could be run.
+    """Compare candidates with a reference on the same inputs.
+
+    Exits with 1 when one is out of tolerance, and with 5 when none could be run.
 
     A participant is an ONNX file, network:MODEL.onnx (what TensorRT's parser makes of that file), or an engine, which needs a
-    GPU; the reference may be a PyTorch model as `trtnorm export` takes it. Without a candidate, the model is compared with its
-    rewriting and with the TensorRT network of that.
+    GPU. The reference may also be a PyTorch model as `trtnorm export` takes it. Without a candidate, the model is compared with
+    its rewriting and with the TensorRT network of that.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``trtnorm doctor``: what is installed, what it can build, and what is missing."""
+"""``trtnorm doctor``: the installed versions, what they can build, and what is missing."""
 
 from __future__ import annotations
 

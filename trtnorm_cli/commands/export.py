@@ -23,7 +23,7 @@ from trtnorm_cli.report.verbosity import Verbosity
 @click.argument("spec", metavar="SPEC")
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), metavar="MODEL.onnx",
-    help="Write the ONNX model to this file; default: the callable's name in the current folder.",
+    help="Write the ONNX model to this file. Default: the callable's name in the current folder.",
 )  # fmt: skip
 @profile_option
 @weights_option
@@ -54,8 +54,8 @@ def command(
     """Export the PyTorch model SPEC to ONNX, and compare the ONNX model with it.
 
     SPEC is path/to/file.py:callable, package.module:callable, or a saved program.pt2. The callable returns the module, or
-    (module, example inputs). Dynamic sizes come from the build profile. Sizes that the model's code does not take are found
-    and left out.
+    (module, example inputs). Dynamic sizes come from the build profile. Sizes that the model's code does not accept are
+    found and left out.
 
     \b
     Example:

@@ -18,13 +18,13 @@ from trtnorm_cli.report.verbosity import Verbosity
     "-o",
     type=click.Path(path_type=Path),
     metavar="CFG.yaml",
-    help="Write the profile to this file; default: print it.",
+    help="Write the profile to this file instead of printing it.",
 )
 @click.option("--no-run", is_flag=True, help="Skip trying the sizes in ONNX Runtime and TensorRT's parser.")
 @json_option
 @verbosity_options
 def command(model: Path, output: Path | None, no_run: bool, as_json: bool, verbosity: Verbosity) -> None:
-    """Write a commented build profile for MODEL. It fits the model as it is; change its numbers to your needs.
+    """Write a commented build profile for MODEL. It fits the model as it is. Change its numbers to your needs.
 
     Works out what the model demands of its sizes, and writes that beside them. Runs the model in ONNX Runtime at the smallest
     and the usual sizes, and looks for other sizes where it does not run. This takes about a minute at most.

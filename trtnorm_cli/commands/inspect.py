@@ -1,4 +1,4 @@
-"""``trtnorm inspect``: what is in a model, a TensorRT network or an engine."""
+"""``trtnorm inspect``: the contents of a model, a TensorRT network or an engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trtnorm_cli.report.verbosity import Verbosity
     "-o",
     type=click.Path(path_type=Path),
     metavar="NETWORK.onnx",
-    help="Save the network of network:MODEL.onnx as ONNX.",
+    help="Save the network that network:MODEL.onnx shows, as ONNX.",
 )
 @weights_option
 @backend_option

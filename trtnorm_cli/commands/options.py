@@ -28,13 +28,13 @@ weights_option = click.option(
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Load weights from this .safetensors, .safetensors.index.json or .pt file: all of a PyTorch model; of an ONNX "
-    "model, those of normalizations whose parameters do not fit.",
+    help="Load weights from this .safetensors, .safetensors.index.json or .pt file. A PyTorch model takes all of its weights "
+    "from it, an ONNX model only those of normalizations whose parameters do not fit.",
 )
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """Bytes of a size such as ``4GiB``. A bare number is refused: it was bytes in one command and MiB in another."""
+    """Bytes of a size such as ``4GiB``. A bare number is refused, because it was bytes in one command and MiB in another."""
     if value is not None and value.strip().isdecimal():
         number = value.strip()
         raise click.BadParameter(f"'{number}' has no unit: write {number}MiB or {number}B")
@@ -58,7 +58,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON t
 backend_option = click.option(
     "--backend",
     type=click.Choice(NAMES),
-    help="Choose the TensorRT package; default: tensorrt where it can be imported, else tensorrt-rtx.",
+    help="Choose the TensorRT package. Default: tensorrt where it can be imported, else tensorrt-rtx.",
 )
 
 
@@ -82,7 +82,7 @@ def verbosity_options(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def export_options(function: Callable[..., object]) -> Callable[..., object]:
-    """The options of an export, for every command that takes a PyTorch model; ``exporting`` collects them."""
+    """The options of an export, for every command that takes a PyTorch model. ``exporting`` collects them."""
 
     @functools.wraps(function)
     def collecting(**arguments: Any) -> object:
@@ -100,17 +100,17 @@ _EXPORT_OPTIONS: dict[str, Callable[[Callable[..., object]], Callable[..., objec
         type=click.Choice(("auto", "dynamo", "torchscript")),
         default="auto",
         show_default=True,
-        help="Choose the PyTorch exporter; auto tries dynamo, then torchscript.",
+        help="Choose the PyTorch exporter. auto tries dynamo, then torchscript.",
     ),
     "opset": click.option(
-        "--opset", type=click.IntRange(min=7), help="Export to this ONNX opset; default: the one that suits the backend best."
+        "--opset", type=click.IntRange(min=7), help="Export to this ONNX opset. Default: the one that suits the backend best."
     ),
     "strict": click.option(
         "--no-strict",
         "strict",
         flag_value=False,
         default=True,
-        help="Load the --weights that the model has names for, even if some are missing or left over.",
+        help="Accept a --weights file that lacks names of the model, or has names that the model lacks.",
     ),
     "keep_training": click.option(
         "--keep-training", is_flag=True, help="Leave modules in training mode instead of calling eval()."
@@ -120,7 +120,7 @@ _EXPORT_OPTIONS: dict[str, Callable[[Callable[..., object]], Callable[..., objec
         "accepted",
         multiple=True,
         metavar="KIND",
-        help="Export although KIND was refused; the error message names KIND. Repeatable.",
+        help="Export although KIND was refused. The error message names KIND. Repeatable.",
     ),
     "verify": click.option(
         "--no-verify",

@@ -7,7 +7,7 @@ import click
 
 @click.command("schema")
 def command() -> None:
-    """Print the JSON Schema of the build profile: editors complete and check profiles with it.
+    """Print the JSON Schema of the build profile. Editors complete and check profiles with it.
 
     Put a line such as `# yaml-language-server: $schema=profile.schema.json` first in the profile. The repository has the
     schema as configs/profile.schema.json.

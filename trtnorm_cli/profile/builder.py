@@ -20,7 +20,7 @@ LEFT_OUT = {
 
 
 class BuilderSettings(BaseModel):
-    """Settings of TensorRT's builder; what is left out keeps TensorRT's own default."""
+    """Settings of TensorRT's builder. What is left out keeps TensorRT's own default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

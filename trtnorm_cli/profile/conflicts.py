@@ -1,4 +1,4 @@
-"""Sizes of a profile that do not fit the model, in words: node, sizes, rule, and the lines to paste."""
+"""Words for sizes of a profile that do not fit the model, with node, sizes, rule, and the lines to paste."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _relation(constraint: Constraint) -> str:
 
 
 def _move(corner: str, value: int, legal: LegalSizes) -> str:
-    """``135 → 136``: min can only grow if everything asked for is to be served, max and opt can go either way."""
+    """The move as ``135 → 136``. Min can only grow if everything asked for is to be served. Max and opt can go either way."""
     if legal.allows(value):
         return ""
     near = (legal.at_least(value),) if corner == "min" else legal.neighbours(value)

@@ -1,4 +1,4 @@
-"""Inputs that choose a branch, such as a sampling rate or a flag: one engine serves one choice."""
+"""Inputs that choose a branch, such as a sampling rate or a flag. One engine serves one choice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Shapes and ranges of dimensions as a user writes them.
 
-A shape is a list of integers or a string such as ``1x3x224x224``; a range is min, opt and max of one dimension.
+A shape is a list of integers or a string such as ``1x3x224x224``. A range is min, opt and max of one dimension.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PART = re.compile(r"\s*[xX×]\s*")
 
 
 class MinOptMax(NamedTuple):
-    """The smallest, the typical and the largest shape of one input: what an optimization profile holds for it."""
+    """The smallest, the typical and the largest shape of one input, as an optimization profile holds them."""
 
     min: Shape
     opt: Shape
@@ -35,7 +35,7 @@ def counted(rank: int) -> str:
 
 
 def nearest_multiples(value: int, multiple: int) -> str:
-    """The positive multiples next to ``value`` as words: ``128 and 136``."""
+    """The positive multiples next to ``value`` as words, such as ``128 and 136``."""
     below = value // multiple * multiple
     candidates = [dim for dim in (below, below + multiple) if 0 < dim <= MAX_DIM]
     return " and ".join(str(dim) for dim in candidates)
@@ -44,8 +44,8 @@ def nearest_multiples(value: int, multiple: int) -> str:
 def read_shape(value: object, *, zero_allowed: bool) -> Shape:
     """The shape that a list or a string describes.
 
-    Raises a pydantic ValidationError with one problem per wrong element: no integer, negative, zero where it is not
-    allowed, above 2^31 - 1; or one problem for more than eight dimensions, or for a value that is no shape at all.
+    Raises a pydantic ValidationError with one problem for each element that is no integer, negative, zero where it is not
+    allowed, or above 2^31 - 1. There is one problem for more than eight dimensions, or for a value that is no shape at all.
     """
     dims = _parts(value)
     if len(dims) > MAX_RANK:
@@ -90,7 +90,7 @@ def entry_text(corners: Sequence[int | Shape], multiple_of: int | None = None) -
 def order_problems(low: Shape, opt: Shape, high: Shape, scalar: bool = False) -> list[Problem]:
     """A problem for each element that breaks min <= opt <= max, or one for unequal numbers of dimensions.
 
-    Its hint is an entry that is in order; with ``scalar`` it has numbers instead of lists of one.
+    Its hint is an entry that is in order. With ``scalar`` it has numbers instead of lists of one.
     """
     ranks = {"min": len(low), "opt": len(opt), "max": len(high)}
     if len(set(ranks.values())) > 1:

@@ -1,4 +1,4 @@
-"""Other sizes in a build profile: as a changed profile, and as the lines to paste."""
+"""Other sizes in a build profile, as a changed profile and as the lines to paste."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EntryEdit:
     entry: Entry
 
     def line(self, positions: Positions) -> str:
-        """The line to paste: ``H: {min: 136, opt: 544, max: 2160}  # dims.H, line 3``."""
+        """The line to paste, such as ``H: {min: 136, opt: 544, max: 2160}  # dims.H, line 3``."""
         multiple = self.entry.multiple_of if isinstance(self.entry, DimRange) else None
         held, _ = positions.resolve(self.path)
         number = positions.lines.get(self.path)

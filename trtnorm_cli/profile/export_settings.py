@@ -1,4 +1,4 @@
-"""The part of a build profile about a PyTorch model's inputs: the shape that names the axes, and the element type."""
+"""The part of a build profile about a PyTorch model's inputs, with the shape that names the axes and the element type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NamedShape = tuple[int | str, ...]
 
 
 def _read_named_shape(value: object) -> NamedShape:
-    """Sizes and names of dimensions; raises one problem for each element that is neither."""
+    """Sizes and names of dimensions. Raises one problem for each element that is neither."""
     if not isinstance(value, list | tuple):
         raise invalid([Problem((), f"expected a shape such as [N, 3, H, W], got {described(value)}")], value)
     if len(value) > MAX_RANK:
@@ -71,7 +71,7 @@ class ExportInput(BaseModel):
 
 
 class ExportSettings(BaseModel):
-    """How a PyTorch model is exported; not used for ONNX files."""
+    """The export of a PyTorch model. It is not used for ONNX files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -1,4 +1,6 @@
-"""Facts that a build profile states of a model: the ranks, sizes and elements that are the same in all that it allows."""
+"""Facts that a build profile states of a model, which are the ranks, sizes and elements that are the same in all that it
+allows.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from trtnorm_cli.profile.model import BuildProfile
 
 
 def as_profiled(model: onnx.ModelProto, profile: BuildProfile | None) -> onnx.ModelProto:
-    """``model`` as its profile reads it: inputs of unknown rank have the rank of their entries."""
+    """``model`` as its profile reads it, where inputs of unknown rank have the rank of their entries."""
     ranks: dict[str, int] = {}
     for one in profile.optimization_profiles if profile is not None else ():
         for name, entry in one.inputs.items():

@@ -1,7 +1,7 @@
-"""A build profile against a model's inputs: every optimization profile becomes three shapes for every input.
+"""A build profile against a model's inputs. Every optimization profile becomes three shapes for every input.
 
-TensorRT demands that dimensions of one name are equal, in all inputs and at min, opt and max; without a GPU its builder
-checks only opt (and drops a bad second profile without a word), so everything is checked here.
+TensorRT demands that dimensions of one name are equal, in all inputs and at min, opt and max. Without a GPU its builder checks
+only opt, and drops a bad second profile without a word. So everything is checked here.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Sug
     An input's own entry gives its shapes. Symbolic dimensions of other inputs take their values from the profile's ``dims``,
     then the file's ``dims``, then from an entry that fixes the same name. Static inputs come from the model.
 
-    Where sizes are missing, ``suggest`` makes those that the message proposes. By default they follow from the names and
-    places of the dimensions.
+    Where sizes are missing, ``suggest`` makes those that the message proposes. By default they follow from the names and places
+    of the dimensions.
 
-    Raises one ProfileError with every problem, in the order of the file: an input or a dimension that the model does
-    not have, a wrong rank, a dimension that the model fixes, one name with two values, a dimension without values.
+    Raises one ProfileError with every problem in the order of the file. A problem is an input or a dimension that the model
+    does not have, a wrong rank, a dimension that the model fixes, one name with two values, or a dimension without values.
     """
     dynamic = tuple(model_input.name for model_input in inputs if model_input.is_dynamic)
     if dynamic and (profile is None or not (profile.optimization_profiles or profile.dims)):
@@ -137,7 +137,7 @@ class _Fit:
         self._suspect = any(not meant_by(name, inputs) for dims in (profile.dims, self._own.dims) for name in dims)
 
     def shapes(self) -> dict[str, MinOptMax]:
-        """The shapes of every input in the model's order; what could not be fitted is left out."""
+        """The shapes of every input in the model's order. What could not be fitted is left out."""
         entries: dict[str, ShapeRange] = {}
         for name, entry in self._own.inputs.items():
             if self._entry_fits(name, entry):
@@ -248,7 +248,7 @@ class _Fit:
             self.problems.append(Problem(path, message, hint))
 
     def _missing_hint(self, missing: Sequence[ModelInput]) -> str:
-        """The lines to add, in the form that the profile already uses: shapes of inputs, or dimensions."""
+        """The lines to add, as shapes of inputs or as dimensions, whichever the profile already uses."""
         start = self._suggest(self.ranges).ranges if self._suggest else default_ranges(list(self._inputs.values()))
         ranges = {**start, **self.ranges}
         by_shape = [m for m in missing if None in m.shape or (self._own.inputs and not self._dims_path)]
@@ -264,7 +264,7 @@ class _Fit:
 
 
 def _lines_to_add(path: KeyPath, lines: Sequence[str], header: Sequence[str], indent: str) -> str:
-    """The advice for ``lines``: put them under ``path``, or, where the file lacks that, under ``header``."""
+    """The advice to put ``lines`` under ``path``, or under ``header`` where the file lacks that."""
     if not lines:
         return ""
     place = f"under {format_path(path)} " if path else ""

@@ -1,4 +1,4 @@
-"""The implementation of a kind of normalization, TensorRT's own layers or a plugin; and the libraries of plugins."""
+"""The implementation of a kind of normalization, by TensorRT's own layers or a plugin, and the libraries of plugins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GROUP_NORM_REASON = (
 
 
 class NormImplementation(BaseModel):
-    """The implementation of the normalizations of one kind: a default, and exceptions by node.
+    """The implementation of the normalizations of one kind, with a default and exceptions by node.
 
     A bare ``native`` or ``plugin`` is the default alone.
     """
@@ -60,7 +60,7 @@ class NormImplementation(BaseModel):
 def implementation_problems(
     wanted: Mapping[str, NormImplementation], plugins: Sequence[str], builder: BuilderSettings
 ) -> Iterator[Problem]:
-    """Problems with plugins that a build profile asks for and no model can have; ``wanted`` is by key of the profile."""
+    """Problems with plugins that a build profile asks for and no model can have. ``wanted`` is by key of the profile."""
     if wanted["group_norm"].wants_plugins and not plugins:
         hint = "use group_norm: native, or give a library that has the plugin under plugins:"
         yield Problem(("group_norm",), _GROUP_NORM_REASON, hint)

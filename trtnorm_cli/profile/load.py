@@ -1,4 +1,4 @@
-"""Build profile files: YAML with positions → BuildProfile."""
+"""Read build profiles from YAML files, with the position of each value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load_profile(path: Path) -> BuildProfile:
 
 
 def parse_profile(text: str, source: str | None = None) -> BuildProfile:
-    """Read a build profile from YAML text; ``source`` is the file name for messages. Raises as ``load_profile``."""
+    """Read a build profile from YAML text. ``source`` is the file name for messages. Raises as ``load_profile``."""
     tree = read_tree(text, source)
     if () in tree.unread:
         raise refusal(tree.problems, tree.positions)

@@ -1,7 +1,7 @@
-"""How much memory an optimization profile implies: all tensors of the unfused graph that are alive at once, at max.
+"""The memory that an optimization profile implies, for all tensors of the unfused graph that are alive at once, at max.
 
-Tensors are alive from the node that makes them to the last one that reads them, inputs and outputs all the time. Reshapes
-share the memory of what they reshape. An engine fuses operators and needs less; its scratch memory comes on top.
+Tensors are alive from the node that makes them to the last one that reads them, inputs and outputs all the time. Reshapes share
+the memory of what they reshape. An engine fuses operators and needs less. Its scratch memory comes on top.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _bits(dtype: int) -> int:
 
 
 def _bases(graph: onnx.GraphProto) -> dict[str, str]:
-    """For each tensor that shares memory, the one whose memory it is."""
+    """The owner of the memory of each tensor that shares another's."""
     base: dict[str, str] = {}
     for node in graph.node:
         if node.op_type in _SHARES_MEMORY and node.output:

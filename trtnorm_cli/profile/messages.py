@@ -66,7 +66,7 @@ def _problem(detail: Any, positions: Positions) -> Problem:
 
 
 def indexed(path: KeyPath, positions: Positions) -> str:
-    """``dimension 2: `` where the file has no element to point at, as in ``1x3x224x224``; else nothing."""
+    """``dimension 2: `` where the file has no element to point at, as in ``1x3x224x224``, or else nothing."""
     indices = [part for part in positions.resolve(path)[1] if isinstance(part, int)]
     return f"dimension {indices[-1]}: " if indices else ""
 

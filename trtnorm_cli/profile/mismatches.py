@@ -19,7 +19,10 @@ from trtnorm_cli.suggest import did_you_mean, listing, nearest
 
 
 def value_fault(path: KeyPath, entry: ValueRange, name: str, inputs: Mapping[str, ModelInput]) -> Problem | None:
-    """Say why values cannot be those of the input ``name``: no such input, no integers, or another number of elements."""
+    """Say why values cannot be those of the input ``name``.
+
+    There may be no such input, no integers, or another number of elements.
+    """
     model_input = inputs.get(name)
     if model_input is None:
         return unknown_input(path, name, list(inputs.values()))

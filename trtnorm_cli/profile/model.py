@@ -1,7 +1,7 @@
-"""The build profile: pydantic models of the file that ``--profile`` names.
+"""The build profile as pydantic models of the file that ``--profile`` names.
 
-All models are frozen and refuse unknown keys. ``model_dump(mode="json")`` gives the same for the same file and goes
-into the manifest; ``model_validate`` reads it back.
+All models are frozen and refuse unknown keys. ``model_dump(mode="json")`` gives the same for the same file and goes into the
+manifest. ``model_validate`` reads it back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trtnorm_cli.suggest import did_you_mean, listing
 
 
 class OptimizationProfile(ProfileSection):
-    """One range of shapes that the engine serves: TensorRT's optimization profile."""
+    """One range of shapes that the engine serves, which is TensorRT's optimization profile."""
 
     name: str | None = Field(default=None, min_length=1, description="Unique; 'default' or 'profile<index>' otherwise.")
     inputs: dict[str, ShapeRange] = Field(default_factory=dict, description="Shapes by input; static inputs need none.")
@@ -97,7 +97,7 @@ InputData = Annotated[Normal | Uniform | Integers | Ones | Constant, Field(discr
 
 
 class Tolerance(ProfileSection):
-    """The largest error that passes; what is left out keeps the default of ``trtnorm compare``."""
+    """The largest error that passes. What is left out keeps the default of ``trtnorm compare``."""
 
     atol: NonNegative | None = Field(default=None, description="Absolute error.")
     rtol: NonNegative | None = Field(default=None, description="Error relative to the reference.")
@@ -110,7 +110,7 @@ class Tolerance(ProfileSection):
 
 
 class RuleSettings(ProfileSection):
-    """Which rewrite rules run."""
+    """The choice of rewrite rules that run."""
 
     skip: Annotated[tuple[str, ...], Field(strict=False)] = Field(default=(), description="Names of rules to leave out.")
 
@@ -143,7 +143,7 @@ def _uniquely_named(profiles: tuple[OptimizationProfile, ...]) -> tuple[Optimiza
 
 
 class BuildProfile(ProfileSection):
-    """Everything that a build is told besides the model; the whole of a ``--profile`` file."""
+    """Everything that a build is told besides the model, which is the whole of a ``--profile`` file."""
 
     optimization_profiles: Annotated[tuple[OptimizationProfile, ...], Field(strict=False), AfterValidator(_uniquely_named)] = (
         Field(default=(), description="Ranges of shapes; one is enough, and a model whose inputs are all static needs none.")
@@ -195,12 +195,12 @@ class BuildProfile(ProfileSection):
 
     @property
     def positions(self) -> Positions:
-        """Where each value stands in the file it was read from; empty for a profile made in a program."""
+        """The place of each value in the file it was read from. They are empty for a profile made in a program."""
         return self._positions
 
     @property
     def path(self) -> Path | None:
-        """The file it was read from, which relative paths in it start from; None for a profile made in a program."""
+        """The file it was read from, where relative paths in it start, or None for a profile made in a program."""
         return None if self._positions.source is None else Path(self._positions.source)
 
     def located(self, positions: Positions) -> BuildProfile:
@@ -210,7 +210,7 @@ class BuildProfile(ProfileSection):
         return copy
 
     def profile_names(self) -> tuple[str, ...]:
-        """Each optimization profile's name: its own, or ``default`` when alone, else ``profile<index>``."""
+        """Each optimization profile's name, which is its own, or ``default`` when alone, or else ``profile<index>``."""
         return _profile_names(self.optimization_profiles)
 
     @model_validator(mode="after")

@@ -14,10 +14,10 @@ from trtnorm_cli.shapes.symbols import axis_symbol
 
 @dataclass(frozen=True)
 class ModelInput:
-    """One input that the caller must feed: name, element type in words (``float32``), and shape.
+    """One input that the caller must feed, with its name, element type in words (``float32``), and shape.
 
-    A dimension is an integer, the name of a symbolic dimension, or None where the model says nothing. A negative number
-    and a name such as ``?``, both written by some exporters, say nothing as well.
+    A dimension is an integer, the name of a symbolic dimension, or None where the model says nothing. A negative number and a
+    name such as ``?``, both written by some exporters, say nothing as well.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ModelInput:
 
     @property
     def dimensions(self) -> tuple[int | str, ...]:
-        """Its dimensions by number or name; one without a name is called by input and axis, ``x[2]``."""
+        """Its dimensions by number or name. One without a name is called by input and axis, ``x[2]``."""
         return tuple(axis_symbol(self.name, axis) if dim is None else dim for axis, dim in enumerate(self.shape))
 
     @property

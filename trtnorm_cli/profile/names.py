@@ -1,4 +1,4 @@
-"""Names in a build profile that the model or trtnorm must know: outputs, rewrite rules and normalization nodes."""
+"""Names in a build profile that the model or trtnorm must know, of outputs, rewrite rules and normalization nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The YAML to paste: a build profile that fits a model, with numbers to start from."""
+"""The YAML to paste, which is a build profile that fits a model, with numbers to start from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOTHING_TO_RANGE = (
 
 @dataclass(frozen=True)
 class Start:
-    """Numbers to start from: ranges by symbolic dimension (``x[2]`` for one without a name), and elements by input.
+    """Numbers to start from, as ranges by symbolic dimension (``x[2]`` for one without a name) and elements by input.
 
     ``rules`` say in words what a model demands of a dimension.
     """
@@ -45,9 +45,9 @@ class Start:
 
 
 def paste_block(inputs: Sequence[ModelInput], start: Start | None = None) -> str:
-    """A whole build profile for ``inputs``: it loads, it fits, and its numbers are meant to be changed.
+    """A whole build profile for ``inputs``, which loads and fits, and whose numbers are meant to be changed.
 
-    Symbolic dimensions go under ``dims``; an input with a dimension that has no name gets its shapes written out. The numbers
+    Symbolic dimensions go under ``dims``. An input with a dimension that has no name gets its shapes written out. The numbers
     are those of ``start``, or else what names and places of the dimensions suggest.
     """
     start = start or Start(default_ranges(inputs))
@@ -75,7 +75,7 @@ def values_line(name: str, values: ValueRange) -> str:
 
 
 def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | None = None, comments: Sequence[str] = ()) -> str:
-    """``paste_block`` with the comments that a file of its own needs; ``model`` is the model's file name.
+    """``paste_block`` with the comments that a file of its own needs. ``model`` is the model's file name.
 
     ``comments`` are further lines, each with its ``#``.
     """
@@ -114,7 +114,7 @@ def dim_line(symbol: str, values: DimRange) -> str:
 
 
 def input_line(model_input: ModelInput, ranges: Mapping[str, DimRange]) -> str:
-    """``image: {min: [1, 3, 224, 224], opt: …, max: …}``; ``ranges`` gives those that are not fixed."""
+    """An entry as ``image: {min: [1, 3, 224, 224], opt: …, max: …}``. ``ranges`` gives those that are not fixed."""
     rows = []
     for axis, dim in enumerate(model_input.shape):
         if isinstance(dim, int):

@@ -13,7 +13,7 @@ from trtnorm_cli.suggest import did_you_mean, listing
 
 
 def unknown_nodes(profile: BuildProfile, operators: Mapping[str, str]) -> Iterator[Problem]:
-    """Nodes that are named and not there, or are another normalization; ``operators`` maps the model's nodes to operators.
+    """Nodes that are named and not there, or are another normalization. ``operators`` maps the model's nodes to operators.
 
     Any other node may be the last one of a normalization that is written in pieces.
     """
@@ -29,7 +29,7 @@ def unknown_nodes(profile: BuildProfile, operators: Mapping[str, str]) -> Iterat
 
 
 def library_paths(profile: BuildProfile | None, folder: Path) -> tuple[Path, ...]:
-    """The plugin libraries; relative ones are relative to the profile's ``folder``."""
+    """The plugin libraries. Relative paths start from the profile's ``folder``."""
     return () if profile is None else tuple(folder / library for library in profile.plugins)
 
 

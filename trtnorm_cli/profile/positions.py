@@ -1,4 +1,4 @@
-"""Where in a user's file a value stands: key paths and their lines."""
+"""The places of values in a user's file, as key paths and lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 class Positions:
     """The line (from 1) of every key and list element of one file, and its ``text``.
 
-    Two positions are always equal: where a value stood is no part of what it says, so that a profile read from a file
+    Two positions are always equal, because the place of a value is no part of what it says. So a profile read from a file
     equals the same profile read back from a manifest.
     """
 
@@ -27,8 +27,8 @@ class Positions:
     def resolve(self, path: Sequence[str | int]) -> tuple[KeyPath, KeyPath]:
         """The part of ``path`` that the file holds, and the parts that it does not.
 
-        A validated profile has more levels than its file: a bare list stands for min, opt and max, a string for a list.
-        Without a file nothing can be compared, and ``path`` is returned whole.
+        A validated profile has more levels than its file, where a bare list stands for min, opt and max, and a string for a
+        list. Without a file nothing can be compared, and ``path`` is returned whole.
         """
         if not self.lines:
             return tuple(path), ()
@@ -42,11 +42,11 @@ class Positions:
         return held, missing
 
     def line(self, path: Sequence[str | int]) -> int | None:
-        """The line of the deepest part of ``path`` that the file holds; None without a file or at its top."""
+        """The line of the deepest part of ``path`` that the file holds, or None without a file or at its top."""
         return self.lines.get(self.resolve(path)[0])
 
     def where(self, path: Sequence[str | int], line: int | None = None) -> str | None:
-        """``file:line: key.path`` as far as each is known; ``line`` overrides the path's own line."""
+        """``file:line: key.path`` as far as each is known. ``line`` overrides the path's own line."""
         held, _ = self.resolve(path)
         line = line if line is not None else self.lines.get(held)
         place = f"{self.source}:{line}" if self.source and line else self.source
@@ -54,7 +54,7 @@ class Positions:
 
 
 def format_path(path: Sequence[str | int]) -> str:
-    """``a.b[2]."c.d"`` for ``("a", "b", 2, "c.d")``; keys that hold punctuation are quoted."""
+    """``a.b[2]."c.d"`` for ``("a", "b", 2, "c.d")``. Keys that hold punctuation are quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):

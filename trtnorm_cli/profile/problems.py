@@ -17,7 +17,7 @@ SHOWN_HINTS = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: the key path it is about, what is wrong, how to fix it.
+    """One mistake, with the key path it is about, what is wrong, and how to fix it.
 
     ``line`` is given only where it differs from the line of ``path``, as for a key that stands twice.
     """
@@ -47,7 +47,7 @@ def refusal(problems: Sequence[Problem], positions: Positions) -> ProfileError:
 def invalid(problems: Sequence[Problem], value: object) -> ValidationError:
     """The error to raise inside a pydantic validator for several problems at once.
 
-    Each problem's path is relative to the value being validated; pydantic puts the path so far in front.
+    Each problem's path is relative to the value being validated. Pydantic puts the path so far in front.
     """
     details = [
         InitErrorDetails(

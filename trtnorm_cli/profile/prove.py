@@ -1,4 +1,4 @@
-"""Optimization profiles are proved before the build: every size in the model at min, opt and max, and the rules behind them.
+"""Prove optimization profiles before the build, with every size in the model at min, opt and max, and the rules behind them.
 
 Without a GPU TensorRT checks a profile's opt alone, and a size that fits nowhere shows only when the engine runs.
 """
@@ -61,7 +61,7 @@ class Proof:
         return ProofRecord(self.notes, {estimate.profile: estimate.record() for estimate in self.memory})
 
     def nearest_legal(self, name: str, size: int, least: int, most: int) -> int:
-        """A size of the symbol ``name`` from ``least`` to ``most`` that fits by itself; ``size`` where there is none."""
+        """A size of the symbol ``name`` from ``least`` to ``most`` that fits by itself, or ``size`` where there is none."""
         legal = _legal(tuple(c.condition for c in self.constraints if c.symbols == {name}), name, most)
         above = legal.at_least(size, most)
         below = legal.at_most(size, least) if above is None else above
@@ -91,8 +91,9 @@ def prove(
 ) -> Proof:
     """Check the sizes of ``fitted`` in every node of ``model``. With ``snap``, move sizes that do not fit to ones that do.
 
-    Raises one ProfileError with every conflict: node, sizes, line, the rule that legal sizes follow, and the lines to paste.
-    It also raises one for inputs without values that decide sizes, and for a profile that needs more memory than is allowed.
+    Raises one ProfileError with every conflict. Each has node, sizes, line, the rule that legal sizes follow, and the lines to
+    paste. It also raises one for inputs without values that decide sizes, and for a profile that needs more memory than is
+    allowed.
     """
     lows = _lows(fitted, inputs)
     found = propagate(model, lows)
@@ -119,7 +120,10 @@ def prove(
 
 
 def sizes_of(profile: FittedProfile, inputs: Sequence[ModelInput]) -> dict[str, Corners]:
-    """Min, opt and max of every symbol: dimensions by name, ``x[2]`` for those without one, ``x.values[0]`` for elements."""
+    """Min, opt and max of every symbol.
+
+    Dimensions go by name, ``x[2]`` for those without one, and ``x.values[0]`` for elements.
+    """
     found: dict[str, Corners] = {}
     for model_input in inputs:
         shapes = profile.shapes[model_input.name]
@@ -135,14 +139,14 @@ def sizes_of(profile: FittedProfile, inputs: Sequence[ModelInput]) -> dict[str, 
 
 
 def _lows(fitted: FittedProfiles, inputs: Sequence[ModelInput]) -> dict[str, int]:
-    """The symbols that can be 0; all others are at least 1."""
+    """The symbols that can be 0. All others are at least 1."""
     return {name: 0 for one in fitted.profiles for name, corners in sizes_of(one, inputs).items() if min(corners) == 0}
 
 
 def _conflicts(
     found: Propagation, profile: BuildProfile, fitted: FittedProfiles, inputs: Sequence[ModelInput]
 ) -> tuple[list[Problem], list[EntryEdit] | None]:
-    """The problems, and the edits that solve them; None where none were found."""
+    """The problems, and the edits that solve them, or None where none were found."""
     problems: list[Problem] = []
     edits: list[EntryEdit] | None = []
     for index, one in enumerate(fitted.profiles):

@@ -1,4 +1,4 @@
-"""Ranges in a build profile: of a shape, of one symbolic dimension, and of the elements of an input that holds sizes."""
+"""The ranges in a build profile, of a shape, of one symbolic dimension, and of the elements of an input that holds sizes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trtnorm_cli.profile.scalars import (
 
 
 class ProfileSection(BaseModel):
-    """A section of the file: frozen, and it refuses unknown keys."""
+    """A section of the file, which is frozen and refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -74,7 +74,7 @@ class ShapeRange(ProfileSection):
 
 
 class DimRange(ProfileSection):
-    """The values of one symbolic dimension: min <= opt <= max, all of them multiples of ``multiple_of``.
+    """The values of one symbolic dimension, min <= opt <= max, all of them multiples of ``multiple_of``.
 
     A bare integer is one fixed value.
     """
@@ -122,7 +122,7 @@ class DimRange(ProfileSection):
         ]
 
     def _multiples_hint(self, multiple_of: int) -> str:
-        """The multiples next to what was written: min upwards, opt and max downwards as far as min allows."""
+        """The multiples next to what was written, with min upwards, and opt and max downwards as far as min allows."""
         low = -(-self.min // multiple_of) * multiple_of
         high = max(self.max // multiple_of * multiple_of, low, multiple_of)
         opt = min(max(self.opt // multiple_of * multiple_of, low, multiple_of), high)
@@ -136,7 +136,7 @@ class DimRange(ProfileSection):
 class ValueRange(ProfileSection):
     """The smallest, typical and largest elements of an input that holds sizes, min <= opt <= max in each element.
 
-    A bare list is one fixed value; a bare integer that of a scalar.
+    A bare list is one fixed value. A bare integer is that of a scalar.
     """
 
     min: ElementsValue = Field(description="Smallest elements the engine must take.")

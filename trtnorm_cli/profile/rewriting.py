@@ -1,4 +1,7 @@
-"""The user's decisions about a rewriting: rules to leave out, and the meaning of a model that can be read in two ways."""
+"""The user's decisions about a rewriting.
+
+They name rules to leave out, and the meaning of a model that can be read in two ways.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ INSTANCE_NORM_TO_PLUGIN, GROUP_NORM_TO_PLUGIN = "instance-norm-to-plugin", "grou
 
 @dataclass(frozen=True)
 class Implementations:
-    """The implementation of the normalizations of one kind: TensorRT's layers, or a plugin. ``nodes`` are the exceptions."""
+    """The implementation of the normalizations of one kind, by TensorRT's layers or a plugin. ``nodes`` are the exceptions."""
 
     default: Implementation = "native"
     nodes: Mapping[str, Implementation] = field(default_factory=dict)
@@ -54,13 +57,13 @@ class RewriteSettings:
     """The settings of one rewriting.
 
     ``skip`` names rules. ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
-    ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the
-    user gave beside the model. ``optimize`` says whether changes that only improve a model are made: ``auto`` makes them, and a
+    ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the user
+    gave beside the model. ``optimize`` says whether changes that only improve a model are made. ``auto`` makes them, and a
     build takes back those that cost kernels. ``left_out`` names tensors whose computation must not change even so.
-    ``instance_norm`` and ``group_norm`` say what computes these.
-    ``measured`` is set where builds decide which optional changes stay, so that such may be tried as are not always for the
-    better. ``corners`` are input shapes, min, opt and max of every optimization profile: what is the same at all of them may
-    be built upon. ``fixed`` are the inputs' sizes and elements that are the same at all of them.
+    ``instance_norm`` and ``group_norm`` say what computes these. ``measured`` is set where builds decide which optional changes
+    stay, so that changes may be tried that are not always for the better. ``corners`` are input shapes, min, opt and max of
+    every optimization profile. What is the same at all of them may be built upon. ``fixed`` are the inputs' sizes and elements
+    that are the same at all of them.
     """
 
     skip: tuple[str, ...] = ()

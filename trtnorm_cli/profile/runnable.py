@@ -28,7 +28,7 @@ _MOST_TIED = 4
 
 @dataclass(frozen=True)
 class Trial:
-    """A start and what trying it has shown: ``failure`` says why it does not run, ``remarks`` what was changed."""
+    """A start with the result of a trial. ``failure`` says why it does not run, ``remarks`` what was changed."""
 
     start: Start
     failure: str | None = None
@@ -42,7 +42,7 @@ class OutOfTime(Exception):
 def tried(start: Start, inputs: Sequence[ModelInput], attempt: Attempt, elsewhere: bool = True) -> Trial:
     """``start`` where the model runs at its min and opt, or else, with ``elsewhere``, other sizes at which it does.
 
-    ``attempt`` raises ``OutOfTime`` when it has had enough; what is known by then is used.
+    ``attempt`` raises ``OutOfTime`` when it has taken too long. What is known by then is used.
     """
     search = _Search(_corners_of(start), inputs, attempt)
     try:
@@ -89,7 +89,7 @@ class _Search:
         return Trial(_with_corners(start, self.found), None, tuple(remarks))
 
     def _runs(self, sizes: Mapping[str, Corners]) -> bool:
-        """True where the model runs at min and opt; of max, which may be large, nothing is asked."""
+        """True where the model runs at min and opt. Max, which may be large, is not tried."""
         return all(self._why_not({name: corners[i] for name, corners in sizes.items()}) is None for i in (1, 0))
 
     def _why_not(self, point: Point) -> str | None:
@@ -100,7 +100,7 @@ class _Search:
         return self.outcomes[key]
 
     def _candidates(self) -> Iterator[dict[str, int]]:
-        """Points to begin with: the wanted ones, those with a batch of one, and usual sizes for all that is no batch."""
+        """The first points to try: those wanted, the same with a batch of one, and usual sizes for all that is no batch."""
         low, opt = ({name: corners[i] for name, corners in self.wanted.items()} for i in (0, 1))
         batch = dict.fromkeys(_batch_dimensions(self.inputs, self.wanted), 1)
         sizes = [name for name in opt if name not in batch and any(name in one.dimensions for one in self.inputs)]
@@ -119,7 +119,7 @@ class _Search:
         return len({self.found[name] for name in names}) == 1
 
     def _let_go(self, names: Sequence[str]) -> bool:
-        """Let ``names``, which have one fixed size, vary together as far as the model runs; False where it does not."""
+        """Let ``names``, which have one fixed size, vary together as far as the model runs. Returns False where it does not."""
         assert self.found is not None
         base = self.found[names[0]][0]
         low, opt, high = self.wanted[names[0]]
@@ -142,7 +142,7 @@ class _Search:
 
 
 def _batch_dimensions(inputs: Sequence[ModelInput], names: Mapping[str, Corners]) -> list[str]:
-    """Dimensions that may be batches: by name, in front, or the only open one of an input, as in a state [2, ?, 128]."""
+    """Dimensions that may be batches, by name, in front, or as the only open one of an input, as in a state [2, ?, 128]."""
     found = []
     for model_input in inputs:
         for axis, dim in enumerate(model_input.dimensions):

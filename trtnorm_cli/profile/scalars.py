@@ -1,7 +1,7 @@
-"""Single values of a build profile: dimensions, sizes in bytes, numbers.
+"""Single values of a build profile, such as dimensions, sizes in bytes, and numbers.
 
-The functions stand before the types that use them because pydantic evaluates an annotation in a copy of the module's
-names, taken when the class is made.
+The functions stand before the types that use them because pydantic evaluates an annotation in a copy of the module's names,
+taken when the class is made.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _SIZE = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)\s*")
 
 
 def read_dim(value: object) -> int:
-    """A dimension from 1; raises a pydantic ValidationError that says what is wrong."""
+    """A dimension from 1. Raises a pydantic ValidationError that says what is wrong."""
     return _checked_dim(value, zero_allowed=False)
 
 
 def read_smallest_dim(value: object) -> int:
-    """A dimension from 0; raises as ``read_dim``."""
+    """A dimension from 0. Raises as ``read_dim``."""
     return _checked_dim(value, zero_allowed=True)
 
 
 def read_bytes(value: object) -> int | None:
-    """A size in bytes, given as a number or as in ``2GiB``, between 1 MiB and 1 PiB; None stays None."""
+    """A size in bytes, given as a number or as in ``2GiB``, between 1 MiB and 1 PiB. None stays None."""
     if value is None:
         return None
     size = value if isinstance(value, int) and not isinstance(value, bool) else _parsed_size(value)
@@ -45,7 +45,7 @@ def read_bytes(value: object) -> int | None:
 
 
 def read_elements(value: object) -> tuple[int, ...]:
-    """The elements of a vector, or of a scalar given as a bare integer; raises as ``read_dim``."""
+    """The elements of a vector, or of a scalar given as a bare integer. Raises as ``read_dim``."""
     given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     if not given:
         raise invalid([Problem((), "the list is empty")], value)

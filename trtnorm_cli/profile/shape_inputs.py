@@ -1,4 +1,4 @@
-"""Inputs whose elements decide sizes: TensorRT needs min, opt and max of the elements themselves."""
+"""Inputs whose elements decide sizes. TensorRT needs min, opt and max of the elements themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes to start from that fit a model: what names and places suggest, moved to what the model demands."""
+"""Sizes to start from that fit a model. They are what names and places suggest, moved to what the model demands."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _within_reach(found: Propagation, usual: Mapping[str, DimRange]) -> dict[str
 
 
 def _rounder(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> list[Size]:
-    """Of several residues that are legal, 0 is what one would choose: multiples, which then can be stated as such."""
+    """The condition that a size is a multiple where several residues are legal, because a multiple can be stated as such."""
     found: list[Size] = []
     for name, legal in solve_each(conditions, sizes).items():
         rule = legal.rule()
@@ -75,7 +75,7 @@ def _rounder(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> list[S
 
 
 def _rounded(conditions: Sequence[Size], sizes: dict[str, Corners], kept: Collection[str]) -> dict[str, Corners]:
-    """Sizes that cannot vary, brought down to a multiple of a power of two where that fits: 64 rather than 79."""
+    """Sizes that cannot vary, brought down to a multiple of a power of two where that fits, such as 64 rather than 79."""
     fixed = [name for name, corners in sizes.items() if corners[0] == corners[2] and name not in kept]
     for step in _STEPS if fixed else ():
         candidate = {**sizes, **{name: (sizes[name][0] // step * step,) * 3 for name in fixed}}
@@ -86,7 +86,7 @@ def _rounded(conditions: Sequence[Size], sizes: dict[str, Corners], kept: Collec
 
 
 def _smaller(sizes: dict[str, Corners]) -> Iterator[dict[str, Corners]]:
-    """The sizes, and smaller ones that fit as well: up to opt, and only min."""
+    """The sizes, and smaller ones that fit as well, which are those up to opt and min alone."""
     yield sizes
     yield {name: (low, opt, opt) for name, (low, opt, _) in sizes.items()}
     yield {name: (low, low, low) for name, (low, _, _) in sizes.items()}

@@ -15,7 +15,7 @@ _SPELLINGS = re.compile(r"(?:sm_?(?P<digits>[0-9]{2,3})|(?P<major>[0-9]{1,2})\.(
 
 
 def read_targets(value: object) -> tuple[str, ...] | None:
-    """Compute capabilities as ``sm_86``; 'sm86' and 8.6 are read as the same. None stays None.
+    """Compute capabilities as ``sm_86``. 'sm86' and 8.6 are read as the same. None stays None.
 
     Raises a pydantic ``ValidationError`` for anything else, an empty list, and a compute capability that stands twice.
     """

@@ -1,8 +1,8 @@
-"""YAML text → plain Python values and the line of each.
+"""Read YAML text as plain Python values, with the line of each.
 
-Scalars follow the core schema of YAML 1.2 (yaml.org/spec/1.2.2, §10.3) without its octal and hexadecimal integers, not
-PyYAML's 1.1: there ``1e-3`` is a text, ``off`` a boolean and ``1:30`` the number 90. Keys are always taken as written,
-because names of ONNX inputs may be ``0``, ``on`` or ``input.1``.
+Scalars follow the core schema of YAML 1.2 (yaml.org/spec/1.2.2, §10.3) without its octal and hexadecimal integers. PyYAML's 1.1
+reads ``1e-3`` as a text, ``off`` as a boolean and ``1:30`` as the number 90. Keys are always taken as written, because names of
+ONNX inputs may be ``0``, ``on`` or ``input.1``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ for _name, _pattern, _first in (
 class Tree:
     """A file's value, where each part of it stands, and what is wrong with it as YAML.
 
-    ``unread`` names the parts that could not be read: they are None in ``value``, and one problem each is enough.
+    ``unread`` names the parts that could not be read. They are None in ``value``, and one problem each is enough.
     """
 
     value: Any
@@ -123,7 +123,7 @@ class _TreeReader:
     def _entries(
         self, node: yaml.MappingNode, path: KeyPath, inside: tuple[int, ...]
     ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Key → (key node, value node); a key of the mapping itself wins over one that is merged in."""
+        """The key node and value node of each key. A key of the mapping itself wins over one that is merged in."""
         own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         first_lines: dict[str, int] = {}

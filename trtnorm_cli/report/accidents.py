@@ -1,4 +1,7 @@
-"""What was put right or is doubtful in a PyTorch model, as text. Takes JSON, so that PyTorch is not imported for it."""
+"""The faults that were put right or are doubtful in a PyTorch model, as text.
+
+They come as JSON, so that PyTorch is not imported.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _SHOWN = 3
 
 
 def accident_lines(accidents: Iterable[Mapping[str, Any]], severity: str) -> list[str]:
-    """One line for each message of this severity, with the modules that it is about; a hint is a line below it."""
+    """One line for each message of this severity, with the modules that it is about. A hint is a line below it."""
     modules: dict[tuple[str, str | None], list[str]] = {}
     for accident in accidents:
         if accident["severity"] == severity:
@@ -36,7 +39,7 @@ def print_accidents(out: Console, accidents: Iterable[Mapping[str, Any]]) -> Non
 
 
 def print_weights(out: Console, weights: Mapping[str, Any] | None) -> None:
-    """What was loaded into the model; names that fit nothing are a warning."""
+    """Print what was loaded into the model. Names that fit nothing are a warning."""
     if weights is None:
         return
     out.print(f"weights: {weights['loaded']} tensors of {weights['file']}" + "".join(f"; {note}" for note in weights["notes"]))

@@ -19,7 +19,7 @@ from trtnorm_cli.tensorrt.manifest import EngineFile, Manifest, Optimization
 
 
 def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """What was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
+    """Print what was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
     if verbosity is Verbosity.QUIET:
         print_results_alone(_files(engine), _warnings(manifest), as_json)
         return
@@ -52,7 +52,7 @@ def _files(engine: Path) -> tuple[str, str]:
 
 
 def _warnings(manifest: Manifest) -> list[str]:
-    """What must not be overlooked, of the export and of the rewriting."""
+    """The warnings of the export and of the rewriting."""
     return [*(export_warnings(manifest.export) if manifest.export else ()), *manifest.rewrite_warnings]
 
 
@@ -113,7 +113,10 @@ def _comparison_text(comparison: dict[str, Any] | None) -> str:
 
 
 def _target_rows(engine: EngineFile) -> list[tuple[str, str]]:
-    """The compute capabilities that the engine was compiled for; none where it was built for the GPU of its machine."""
+    """The compute capabilities that the engine was compiled for.
+
+    There are none where it was built for the GPU of its machine.
+    """
     if not engine.targets:
         return []
     return [("targets", ", ".join(engine.targets) + (" and newer" if engine.newer_too else ""))]

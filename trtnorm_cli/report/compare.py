@@ -16,7 +16,7 @@ _MANY = 100.0
 
 
 def print_comparison(out: Console, comparison: Comparison, seed: int | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """One table for each candidate, then notes and the verdict; when quiet, the verdict with what is wrong."""
+    """Print one table for each candidate, then notes and the verdict. When quiet, print the verdict with what is wrong."""
     if verbosity is Verbosity.QUIET:
         out.print("\n".join([*verdict_lines(comparison), f"verdict: {_verdict(comparison)} ({comparison.seconds:.1f} s)"]))
         return
@@ -37,7 +37,7 @@ def print_comparison(out: Console, comparison: Comparison, seed: int | None, ver
 
 
 def _print_inputs(out: Console, comparison: Comparison) -> None:
-    """What each input was drawn from, one line each."""
+    """Print what each input was drawn from, one line each."""
     for name, chosen in comparison.inputs.items():
         out.print(f"{name}: {chosen}", soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""Consoles and tables. Results go to stdout; progress and remarks go to stderr."""
+"""Consoles and tables. Results go to stdout, progress and remarks to stderr."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ _SHORT_NAME = 2
 
 
 class PlainConsole(Console):
-    """A console whose text is wrapped between words only: a path or a name is never broken, so that it can be copied."""
+    """A console whose text is wrapped between words only. A path or a name is never broken, so that it can be copied."""
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
-        """As in rich; with ``soft_wrap`` a line stays one line, which is for paths and for what is copied into a file."""
+        """Print as rich does.
+
+        With ``soft_wrap`` a line stays one line, which is for paths and for what is copied into a file.
+        """
         if objects and not soft_wrap and all(isinstance(text, str) for text in objects):
             lines = " ".join(objects).split("\n")
             objects, soft_wrap = ("\n".join(part for line in lines for part in wrapped(line, self.width)),), True
@@ -35,7 +38,7 @@ class PlainConsole(Console):
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that fits the terminal; where there is none, it has as many columns as COLUMNS says, or 80, and no colour."""
+    """A console that fits the terminal. Where there is none, it has as many columns as COLUMNS says, or 80, and no colour."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else plain_width()
     return PlainConsole(file=stream, width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)
@@ -48,7 +51,7 @@ def plain_width() -> int:
 
 
 def wrapped(line: str, width: int, indent: int | None = None) -> list[str]:
-    """``line`` in pieces of at most ``width`` columns, broken between words; further pieces are indented like the first.
+    """``line`` in pieces of at most ``width`` columns, broken between words. Further pieces are indented like the first.
 
     A word that is longer than a line stays whole. ``indent`` is the depth of further pieces where it is another one.
     """
@@ -123,19 +126,22 @@ def _without_blanks(line: list[Segment]) -> list[Segment]:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> FittedTable:
-    """A table of plain text; cells wrap rather than being cut off."""
+    """A table of plain text. Cells wrap rather than being cut off."""
     return FittedTable(title, tuple(columns), tuple(tuple(str(cell) for cell in row) for row in rows))
 
 
 def print_warnings(out: Console, warnings: Iterable[str]) -> None:
-    """What must not be overlooked; further lines of a warning are indented."""
+    """Print the warnings. Further lines of a warning are indented."""
     for warning in warnings:
         first, *rest = warning.splitlines()
         out.print("\n".join([f"WARNING: {first}", *(f"         {line}" for line in rest)]), style="bold yellow")
 
 
 def shape_text(shape: Sequence[object] | None) -> str:
-    """``Nx3x224x224``, or ``[batch_size, 3, H//4]`` where names are longer; ``?`` for what is not known."""
+    """A shape as ``Nx3x224x224``, or as ``[batch_size, 3, H//4]`` where names are longer.
+
+    ``?`` stands for what is not known.
+    """
     if shape is None:
         return "?"
     sizes = ["?" if size is None else str(size) for size in shape]

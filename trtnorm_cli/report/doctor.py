@@ -1,4 +1,4 @@
-"""What ``trtnorm doctor`` found, as text."""
+"""The findings of ``trtnorm doctor``, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of an engine, as text."""
+"""The description of an engine, as text."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def print_export(done: Done, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """Which exporter ran and why, inputs and outputs, what was learnt about sizes, and how far the result is off."""
+    """Print which exporter ran and why, inputs and outputs, what was learnt about sizes, and how far the result is off."""
     if verbosity is Verbosity.QUIET:
         print_results_alone((done.path, done.manifest_path), export_warnings(done.manifest), as_json)
         return
@@ -35,7 +35,7 @@ def print_export(done: Done, as_json: bool = False, verbosity: Verbosity = Verbo
 
 
 def print_export_details(out: Console, manifest: dict[str, Any], verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """What was put right in the module, what must not be overlooked, and notes."""
+    """Print what was put right in the module, the warnings, and the notes."""
     print_weights(out, manifest["weights"])
     print_accidents(out, manifest["accidents"])
     print_warnings(out, dimension_warnings(manifest))
@@ -43,7 +43,7 @@ def print_export_details(out: Console, manifest: dict[str, Any], verbosity: Verb
 
 
 def export_warnings(manifest: dict[str, Any]) -> list[str]:
-    """What must not be overlooked about an export."""
+    """The warnings of an export."""
     return [
         *weight_warnings(manifest["weights"]),
         *accident_lines(manifest["accidents"], "warning"),
@@ -52,7 +52,7 @@ def export_warnings(manifest: dict[str, Any]) -> list[str]:
 
 
 def export_rows(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """What an export did, as rows of a table; also shown at the end of a build."""
+    """The record of an export as rows of a table, which a build shows at its end as well."""
     inputs = [f"{held['name']}: {held['dtype']} {format_shape(held['shape'])}" for held in manifest["inputs"]]
     return [
         ("exporter", f"{manifest['exporter']}, opset {manifest['opset']} ({manifest['because']})"),

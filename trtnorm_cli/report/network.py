@@ -1,4 +1,4 @@
-"""What is in a TensorRT network: the layers that the parser made of a model."""
+"""The description of a TensorRT network, which is the layers that the parser made of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from trtnorm_cli.tensorrt.network.describe import NetworkDescription
 
 
 def print_network(out: Console, described: NetworkDescription, save_to: Path | None, verbosity: Verbosity) -> None:
-    """Counts, inputs and outputs, and the network as ONNX nodes named after TensorRT's layers; when quiet, the file alone."""
+    """Print counts, inputs and outputs, and the network as ONNX nodes named after TensorRT's layers.
+
+    When quiet, print the file alone.
+    """
     if verbosity is Verbosity.QUIET and save_to is not None:
         out.print(str(save_to), soft_wrap=True)
         return

@@ -42,7 +42,7 @@ def _row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def statistics_text(row: Mapping[str, Any]) -> str:
-    """``tracked, mean -0.3 to 0.3, var 0.5 to 2``; ``none`` for modules without."""
+    """Running statistics as ``tracked, mean -0.3 to 0.3, var 0.5 to 2``, or ``none`` for modules without."""
     if row["mean"] is None or row["variance"] is None or row["statistics"] == "untouched":
         return str(row["statistics"])
     mean, variance = (f"{low:.2g} to {high:.2g}" for low, high in (row["mean"], row["variance"]))

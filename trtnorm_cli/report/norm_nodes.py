@@ -1,4 +1,4 @@
-"""The normalization nodes of a model as text: what is alike is said once."""
+"""The normalization nodes of a model as text. What is alike is said once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def print_nodes(out: Console, norms: Sequence[NodeOutcome]) -> None:
 
 
 def print_group(out: Console, names: Sequence[str], what: str, facts: Sequence[str], outcome: Sequence[str]) -> None:
-    """One line for a single normalization and two for several: which they are, and what becomes of them."""
+    """Print one line for a single normalization, and two for several, which say which they are and what becomes of them."""
     if len(names) == 1:
         out.print(f"  {what} {names[0]}: {'; '.join(facts)}")
     else:

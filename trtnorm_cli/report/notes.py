@@ -1,4 +1,7 @@
-"""Which remarks are shown: those on which a user can act always, the others with -v. The manifest keeps them all."""
+"""The choice of remarks that are shown. Those on which a user can act are always shown, the others with -v.
+
+The manifest keeps all.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def print_notes(out: Console, notes: Iterable[str], verbosity: Verbosity, indent
 
 
 def print_results_alone(paths: Iterable[object], warnings: Iterable[str], as_json: bool) -> None:
-    """What -q leaves: the files that were written, one a line, and on stderr what must not be overlooked."""
+    """Print what -q leaves, which is the files that were written, one a line, and the warnings on stderr."""
     print_warnings(console(stderr=True), warnings)
     for path in () if as_json else paths:
         console().print(str(path), soft_wrap=True)

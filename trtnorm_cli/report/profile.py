@@ -1,4 +1,4 @@
-"""What the proof of a build profile found, before the build begins."""
+"""The findings of the proof of a build profile, before the build begins."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def print_proof(proof: Proof | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """Snapped sizes, sizes in between that do not fit, and the memory that each optimization profile implies; to stderr."""
+    """Print to stderr the snapped sizes, sizes in between that do not fit, and the memory of each optimization profile."""
     print_proof_notes(proof, verbosity)
     for estimate in proof.memory if proof is not None and verbosity is not Verbosity.QUIET else ():
         console(stderr=True).print(memory_text(estimate))
 
 
 def print_proof_notes(proof: Proof | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """Snapped sizes, and sizes in between that do not fit; to stderr."""
+    """Print to stderr the snapped sizes, and sizes in between that do not fit."""
     print_notes(console(stderr=True), proof.notes if proof is not None else (), verbosity)
 
 
 def starting_profile_json(text: str, written: Path | None, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """A build profile to start from: as its text with the comments, and as what the text says; and notes beside it."""
+    """A build profile to start from, as its text with comments and as what the text says, with the notes beside it."""
     import yaml
 
     file = None if written is None else str(written)

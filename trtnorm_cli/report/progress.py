@@ -1,4 +1,4 @@
-"""Show a build's progress: a bar in a terminal, plain lines elsewhere. Both on stderr."""
+"""Show a build's progress on stderr, as a bar in a terminal and as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Nothing:
 
 
 class _Lines:
-    """One line for each stage; what TensorRT does in it is too much for a log."""
+    """One line for each stage. TensorRT's steps within it are too many for a log."""
 
     def show(self, event: dict[str, Any]) -> None:
         if event["event"] == "stage":

@@ -1,4 +1,4 @@
-"""What a rewriting did, as text and as JSON."""
+"""The result of a rewriting, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trtnorm_cli.rewrite.rewriting import Rewriting
 
 
 def rewriting_json(loaded: LoadedModel, rewriting: Rewriting, written: Iterable[Path]) -> dict[str, Any]:
-    """The record of a rewriting; paths are those the user gave."""
+    """The record of a rewriting, with paths as the user gave them."""
     return {
         "source": {"file": loaded.path.name, "sha256": loaded.sha256},
         "written": [str(path) for path in written],

@@ -1,4 +1,4 @@
-"""How much a command tells: what -q and -v ask for."""
+"""The amount that a command tells, as -q and -v ask."""
 
 from __future__ import annotations
 

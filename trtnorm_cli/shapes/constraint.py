@@ -28,7 +28,7 @@ class Constraint:
         return value_at(self.condition, sizes) != 0
 
     def values(self, sizes: Mapping[str, int]) -> str:
-        """The sizes it is about, at given sizes of the symbols: ``17 and 18``."""
+        """The sizes it is about, at given sizes of the symbols, as ``17 and 18``."""
         shown = [f"{name} is {_shown(value_at(side, sizes))}" for name, side in self.sides]
         return " and ".join(shown)
 

@@ -22,12 +22,12 @@ class Undefined(Exception):
 
 
 def value_at(value: Size, sizes: Mapping[str, int]) -> int | None:
-    """``value`` where the symbols have ``sizes``; None where it is undefined."""
+    """``value`` where the symbols have ``sizes``, or None where it is undefined."""
     return values_at([value], sizes)[0]
 
 
 def values_at(values: Iterable[Size], sizes: Mapping[str, int]) -> list[int | None]:
-    """Each of ``values`` where the symbols have ``sizes``; common parts are evaluated once."""
+    """Each of ``values`` where the symbols have ``sizes``. Common parts are evaluated once."""
     memory: dict[Atom, Any] = {}
     found: list[int | None] = []
     for value in values:
@@ -57,7 +57,7 @@ def holds_over(
 
 
 def values_together(value: Size, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
-    """``value`` for each row of ``sizes``: int64 arrays of one length, an entry for every symbol.
+    """``value`` for each row of ``sizes``, which has an int64 array for every symbol, all of one length.
 
     Raises ``Undefined`` where it has no value for one of them.
     """
@@ -74,7 +74,7 @@ def values_together(value: Size, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def broken_somewhere(conditions: Sequence[Size], points: Mapping[str, np.ndarray]) -> list[bool]:
-    """For each condition whether it is 0 at one of the points; ``points`` has the same number of sizes for each symbol."""
+    """True for each condition that is 0 at one of the points. ``points`` has the same number of sizes for each symbol."""
     largest = {name: int(np.max(np.abs(sizes), initial=0)) for name, sizes in points.items()}
     memory: dict[Atom, Any] = {}
     exact: dict[Atom, Any] = {}
@@ -98,7 +98,7 @@ def _value(value: Size, sizes: Values, memory: dict[Atom, Any], undefined: np.nd
 
 
 def _in_order(value: Expr, known: Mapping[Atom, Any]) -> list[Atom]:
-    """The atoms in ``value`` that are not known, arguments first; no recursion, because models are deep."""
+    """The atoms in ``value`` that are not known, arguments first. It does not recurse, because models are deep."""
     found: set[Atom] = set()
     stack = [atom for atoms, _ in value.terms for atom in atoms]
     while stack:

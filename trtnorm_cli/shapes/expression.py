@@ -1,8 +1,8 @@
 """Exact expressions of sizes: polynomials with integer coefficients over symbols and functions of expressions.
 
-A size is an ``int`` or an ``Expr``. Expressions are immutable; two that were simplified to the same form are equal. The
+A size is an ``int`` or an ``Expr``. Expressions are immutable. Two that were simplified to the same form are equal. The
 simplifications hold for all integers, except that a symbol is taken to be at least its ``low``. Nothing relies on a complete
-normal form: whether a condition holds is decided by evaluating it (``shapes.evaluate``).
+normal form, since conditions are decided by evaluating them (``shapes.evaluate``).
 
 Source of the rules for nested floors: Graham, Knuth, Patashnik, "Concrete Mathematics", section 3.2.
 """
@@ -32,7 +32,7 @@ _LOOSE = frozenset({*COMPARISONS, "and", "or"})
 class Atom:
     """A symbol, or a function of expressions. There is one object for each, so that identity is equality.
 
-    ``serial`` grows with creation: the arguments of an atom have smaller ones. ``low`` is a lower bound, None if unknown.
+    ``serial`` grows with creation, so the arguments of an atom have smaller ones. ``low`` is a lower bound, None if unknown.
     """
 
     __slots__ = ("__weakref__", "_text", "args", "low", "op", "serial", "symbols")
@@ -65,7 +65,7 @@ class Atom:
 
 
 class Expr:
-    """A polynomial that is not a plain integer: ``terms`` maps products of atoms to their coefficients."""
+    """A polynomial that is not a plain integer. ``terms`` maps products of atoms to their coefficients."""
 
     __slots__ = ("_hash", "symbols", "terms")
 
@@ -125,7 +125,7 @@ def symbol(name: str, low: int = 1) -> Expr:
 
 
 def apply(op: str, *args: Argument, low: int | None = None) -> Expr:
-    """The function ``op`` of ``args``, unsimplified; ``shapes.evaluate`` says which functions there are."""
+    """The function ``op`` of ``args``, unsimplified. ``shapes.evaluate`` has the functions."""
     return Expr({(Atom.of(op, args, low),): 1})
 
 
@@ -208,7 +208,7 @@ def _single_atom(value: Size) -> Atom | None:
 
 
 def divide_exactly(value: Size, divisor: Size) -> Size | None:
-    """The polynomial whose product with ``divisor`` is ``value``; None when there is none with integer coefficients."""
+    """The polynomial whose product with ``divisor`` is ``value``, or None when there is none with integer coefficients."""
     if isinstance(value, int) and isinstance(divisor, int):
         return value // divisor if divisor and value % divisor == 0 else None
     if divisor == 1:
@@ -300,7 +300,7 @@ def _extreme(op: str, values: Iterable[Size]) -> Size:
 
 
 def _keep_extreme(op: str, kept: list[Size], value: Size) -> None:
-    """Add ``value`` unless one that is there beats it wherever they differ; drop those that it beats."""
+    """Add ``value`` unless one that is there beats it wherever they differ, and drop those that it beats."""
     for other in list(kept):
         low, reverse = lower_bound(value - other), lower_bound(other - value)
         above, below = low is not None and low >= 0, reverse is not None and reverse >= 0
@@ -312,7 +312,7 @@ def _keep_extreme(op: str, kept: list[Size], value: Size) -> None:
 
 
 def broadcast_size(a: Size, b: Size) -> Size:
-    """The size that ``a`` and ``b`` are broadcast to: that of the other where one is 1."""
+    """The size that ``a`` and ``b`` are broadcast to, which is the other's where one is 1."""
     if a == b or b == 1:
         return a
     if a == 1:
@@ -335,14 +335,14 @@ def different(a: Size, b: Size) -> Size:
 
 
 def _sides(a: Size, b: Size) -> tuple[Size, Size]:
-    """Both in an order of their own, so that ``a == b`` and ``b == a`` are one condition; numbers come last."""
+    """Both in an order of their own, so that ``a == b`` and ``b == a`` are one condition. Numbers come last."""
     if isinstance(a, int) or isinstance(b, int):
         return (b, a) if isinstance(a, int) else (a, b)
     return (a, b) if _place(a) <= _place(b) else (b, a)
 
 
 def _place(value: Size) -> tuple[object, ...]:
-    """Numbers first, then expressions by what was made first; an order that costs nothing."""
+    """Numbers first, then expressions by what was made first. This order costs nothing."""
     if isinstance(value, int):
         return (0, value)
     return (1, tuple((tuple(atom.serial for atom in atoms), coefficient) for atoms, coefficient in value.terms))
@@ -409,7 +409,7 @@ def is_choice(value: object) -> bool:
 
 
 def product_of(values: Iterable[Size]) -> Size:
-    """The product of ``values``; 1 without any."""
+    """The product of ``values``, or 1 without any."""
     total: Size = 1
     for value in values:
         total = _product(total, value)
@@ -451,7 +451,7 @@ def _product(a: Size, b: Size) -> Size:
 
 
 def text_of(value: Argument) -> str:
-    """``value`` as one reads it: ``2*((H - 1)//16) + 2``, which ``shapes.parse`` reads back."""
+    """``value`` as text such as ``2*((H - 1)//16) + 2``, which ``shapes.parse`` reads back."""
     if not isinstance(value, Expr):
         return str(value)
     ordered = sorted(value.terms, key=lambda term: (-len(term[0]), [atom.text for atom in term[0]]))

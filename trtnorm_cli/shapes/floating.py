@@ -1,7 +1,7 @@
-"""Sizes that a model computes in floating point, as in ``Floor(Cast(H) * 2.0)``: exact where the numbers are.
+"""Sizes that a model computes in floating point, as in ``Floor(Cast(H) * 2.0)``. They are exact where the numbers are.
 
-Whole numbers below 2^24 are exact in float32, and the quotient of two such numbers has the right floor and ceiling. All else
-is kept as the operations of its type and evaluated in that type.
+Whole numbers below 2^24 are exact in float32, and the quotient of two such numbers has the right floor and ceiling. All else is
+kept as the operations of its type and evaluated in that type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operators without a rule of our own: their shapes as ONNX infers them, node by node."""
+"""The shapes of operators without a rule of our own, as ONNX infers them node by node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
 def infer_with_onnx(
     node: onnx.NodeProto, inputs: Sequence[SymbolicTensor | None], model: onnx.ModelProto
 ) -> list[SymbolicTensor]:
-    """The types that the operator's schema states of its outputs; nothing where there is none or an input type is unknown.
+    """The types that the operator's schema states of its outputs, or nothing where there is none or an input type is unknown.
 
     A size goes in as a dimension with a made-up name and is known again where it comes out.
     """

@@ -16,7 +16,7 @@ Report = Callable[[Constraint], None]
 
 
 class Node:
-    """One node of the default domain; ``opset`` is that domain's version."""
+    """One node of the default domain. ``opset`` is that domain's version."""
 
     def __init__(self, proto: onnx.NodeProto, inputs: Sequence[SymbolicTensor | None], opset: int, report: Report) -> None:
         self.proto, self.opset, self._report = proto, opset, report
@@ -36,7 +36,7 @@ class Node:
         return index < len(self._inputs) and self._inputs[index] is not None
 
     def input(self, index: int) -> SymbolicTensor:
-        """An input; one that is left out, or of which nothing is known, is ``UNKNOWN``."""
+        """An input, or ``UNKNOWN`` where it is left out or nothing is known of it."""
         found = self._inputs[index] if index < len(self._inputs) else None
         return UNKNOWN if found is None else found
 
@@ -52,7 +52,7 @@ class Node:
         return Node(self.proto, inputs, self.opset, self._report)
 
     def integers(self, index: int, attribute: str) -> list[int] | None:
-        """An argument that was an attribute in old opsets and is an input since; None if it is not a known constant."""
+        """An argument that was an attribute in old opsets and is an input since, or None if it is not a known constant."""
         if attribute in self.attributes:
             value = self.attributes[attribute]
             return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)]
@@ -69,7 +69,7 @@ class Node:
             self._report(Constraint(condition, self.label, self.proto.op_type, demand, known))
 
     def require_equal(self, demand: str, a: tuple[str, Size | None], b: tuple[str, Size | None]) -> Size | None:
-        """Say that two sizes must be equal; returns what is known of both."""
+        """Say that two sizes must be equal. Returns what is known of both."""
         if a[1] is None or b[1] is None:
             return a[1] if b[1] is None else b[1]
         self.require(equal(a[1], b[1]), demand, a, b)
@@ -109,7 +109,7 @@ class Node:
 
 
 def like(tensor: SymbolicTensor, shape: Shape | None = None, dtype: int | None = None) -> SymbolicTensor:
-    """A tensor of the same type, and of the same shape unless one is given; its elements are not known."""
+    """A tensor of the same type, and of the same shape unless one is given. Its elements are not known."""
     return SymbolicTensor(tensor.dtype if dtype is None else dtype, tensor.shape if shape is None else shape)
 
 
@@ -119,7 +119,7 @@ def unknown_rank(tensor: SymbolicTensor, rank: int | None) -> SymbolicTensor:
 
 
 def elementwise(function: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
-    """``function`` of broadcast object arrays; None where some argument is None."""
+    """``function`` of broadcast object arrays, element by element. An element is None where an argument is None."""
 
     def known(*args: Any) -> Any:
         return None if any(a is None for a in args) else function(*args)

@@ -86,10 +86,10 @@ def is_function(name: str) -> bool:
 
 
 def parse_expression(text: str, symbols: Mapping[str, Size] | None = None) -> Size:
-    """Read ``2*((H - 1)//16) + 2``, ``Eq(Mod((H - 1)//4 - 1, 2), 0)`` or ``H % 8 == 0``; a condition is 1 where it holds.
+    """Read ``2*((H - 1)//16) + 2``, ``Eq(Mod((H - 1)//4 - 1, 2), 0)`` or ``H % 8 == 0``. A condition is 1 where it holds.
 
-    A name stands for ``symbols[name]``, or else for a symbol of that name that is at least 1. ``/`` is read inside
-    ``floor`` and ``ceiling`` only. Raises ``NotAnExpression`` for anything else.
+    A name stands for ``symbols[name]``, or else for a symbol of that name that is at least 1. ``/`` is read inside ``floor``
+    and ``ceiling`` only. Raises ``NotAnExpression`` for anything else.
     """
     if len(text) > _MOST_CHARACTERS:
         raise NotAnExpression(f"longer than {_MOST_CHARACTERS} characters")

@@ -34,8 +34,8 @@ _SIZES_TYPES = frozenset({1, 6, 7, 9, 10, 11})
 class Propagation:
     """Symbolic types of the top-level tensors by name, and all constraints in the order of the graph.
 
-    ``unread`` are the nodes of whose outputs nothing is known: an operator without a rule, or sizes that data decide.
-    ``decisions`` are conditions, on sizes, between branches whose results differ in rank: TensorRT wants them settled.
+    ``unread`` are the nodes of whose outputs nothing is known, because the operator has no rule or data decide the sizes.
+    ``decisions`` are conditions on sizes between branches whose results differ in rank. TensorRT wants them settled.
     """
 
     tensors: Mapping[str, SymbolicTensor] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class _Walk:
                 self.tensors[value.name] = _input(value, lows)
 
     def run(self, graph: onnx.GraphProto) -> None:
-        """Every node of ``graph``, in order; what its inputs are is known."""
+        """Propagate through every node of ``graph``, in order, so that its inputs are known."""
         for tensor in graph.initializer:
             self.tensors[tensor.name] = _stored(tensor)
         for sparse in graph.sparse_initializer:
@@ -119,7 +119,7 @@ class _Walk:
             self.constraints.append(replace(constraint, condition=condition))
 
     def _body(self, graph: onnx.GraphProto, given: Iterable[SymbolicTensor], guard: Size | None) -> list[SymbolicTensor]:
-        """The outputs of a subgraph whose inputs are ``given``; its demands count where ``guard`` holds."""
+        """The outputs of a subgraph whose inputs are ``given``. Its demands count where ``guard`` holds."""
         outer_tensors, outer_guard = self.tensors, self._guard
         self.tensors = outer_tensors.new_child()
         self._guard = None if guard is None or outer_guard is None else _both(outer_guard, guard)
@@ -226,7 +226,10 @@ def _constant_node(node: onnx.NodeProto) -> SymbolicTensor:
 
 
 def _merged(a: SymbolicTensor, b: SymbolicTensor, condition: Size | None) -> SymbolicTensor:
-    """The facts about a tensor that is ``a`` where ``condition`` holds and else ``b``; without one, those of both."""
+    """The facts about a tensor that is ``a`` where ``condition`` holds and else ``b``.
+
+    Without a condition, they are those of both.
+    """
     dtype = a.dtype if a.dtype == b.dtype else 0
     if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
         return SymbolicTensor(dtype)

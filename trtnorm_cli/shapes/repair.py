@@ -29,10 +29,10 @@ def solve_each(conditions: Sequence[Size], sizes: Mapping[str, Corners]) -> dict
 def repaired(
     conditions: Sequence[Size], sizes: Mapping[str, Corners], movable: Collection[str] | None = None
 ) -> dict[str, Corners] | None:
-    """Sizes close to ``sizes`` that satisfy ``conditions`` at min, opt and max; None where none were found.
+    """Sizes close to ``sizes`` that satisfy ``conditions`` at min, opt and max, or None where none were found.
 
-    Min moves up and max down as far as that keeps min <= opt <= max; opt moves to the nearest legal value. Only ``movable``
-    symbols are moved to mend relations between several; by default all.
+    Min moves up and max down as far as that keeps min <= opt <= max. Opt moves to the nearest legal value. Only ``movable``
+    symbols are moved to mend relations between several. By default these are all.
     """
     legal = solve_each(conditions, sizes)
     found: dict[str, Corners] = {}
@@ -81,7 +81,7 @@ def _corner(
 
 
 def _distance(move: Mapping[str, int], at: Mapping[str, int], sizes: Mapping[str, Corners]) -> tuple[bool, float]:
-    """How far a move goes; one that leaves the range from min to max is farther than any other."""
+    """The distance of a move. One that leaves the range from min to max is farther than any other."""
     leaves = any(not sizes[name][_MIN] <= value <= sizes[name][_MAX] for name, value in move.items())
     return leaves, sum(abs(value - at[name]) / max(at[name], 1) for name, value in move.items())
 
@@ -103,7 +103,7 @@ def _along_one(conditions: Sequence[Size], name: str, at: Mapping[str, int], cor
 
 
 def _along_all(conditions: Sequence[Size], names: Sequence[str], at: Mapping[str, int]) -> dict[str, int] | None:
-    """Give all ``names`` one value: what models for square images of a fixed size need."""
+    """Give all ``names`` one value, as models for square images of a fixed size need."""
     centre = sum(at[name] for name in names) // len(names)
     values = np.arange(max(1, centre - _DIAGONAL), min(centre + _DIAGONAL, MAX_SIZE) + 1, dtype=np.int64)
     fixed = {other: value for other, value in at.items() if other not in names}
@@ -119,9 +119,9 @@ def _along_all(conditions: Sequence[Size], names: Sequence[str], at: Mapping[str
 
 
 def _ordered(conditions: Sequence[Size], corners: list[dict[str, int]], together: frozenset[str]) -> dict[str, Corners] | None:
-    """The three corners as one range for each symbol, where min <= opt <= max; opt gives way, then min.
+    """The three corners as one range for each symbol, where min <= opt <= max. Opt is changed first for that, then min.
 
-    Symbols that have to do with each other give way ``together``.
+    Symbols that share a condition are changed ``together``.
     """
     low, opt, high = corners
     if any(low[name] > high[name] for name in low):

@@ -1,7 +1,7 @@
-"""Which values of one symbol satisfy conditions: found by trying every value of a window, then put into words.
+"""The values of one symbol that satisfy conditions, found by trying every value of a window, then put into words.
 
 Conditions made of sums, products with constants, and floors are periodic from some size on. The rule that is read off the
-window (a residue class, a least value, single values) is what repeats there; ``LegalSizes.allows`` always evaluates.
+window (a residue class, a least value, single values) is what repeats there. ``LegalSizes.allows`` always evaluates.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SizeRule:
 
 @dataclass(frozen=True)
 class LegalSizes:
-    """The values of ``symbol`` from ``first`` on that satisfy every condition; ``mask[i]`` says it of ``first + i``."""
+    """The values of ``symbol`` from ``first`` on that satisfy every condition. ``mask[i]`` says it of ``first + i``."""
 
     symbol: str
     conditions: tuple[Size, ...]
@@ -82,7 +82,7 @@ class LegalSizes:
         return None
 
     def nearest(self, value: int) -> int | None:
-        """The legal value closest to ``value``; the larger one of two that are equally close."""
+        """The legal value closest to ``value``, and the larger one of two that are equally close."""
         below, above = self.at_most(value), self.at_least(value)
         if below is None or above is None:
             return above if below is None else below
@@ -107,11 +107,11 @@ class LegalSizes:
         return not self.mask.any()
 
     def rule(self) -> SizeRule | None:
-        """The rule that the legal values follow; None when no value is legal, or when they follow no simple rule."""
+        """The rule that the legal values follow, or None when no value is legal, or when they follow no simple rule."""
         return _rule(self.mask, self.first)
 
     def text(self) -> str:
-        """The rule in words: ``H must be ≡ 0 (mod 8) and at least 40``. Empty where everything is legal."""
+        """The rule in words, as ``H must be ≡ 0 (mod 8) and at least 40``. It is empty where everything is legal."""
         return "" if self.everything else rule_text(self)
 
 
@@ -215,7 +215,7 @@ def _interval(rule: SizeRule) -> str:
 
 
 def _class_text(name: str, rule: SizeRule) -> list[str] | None:
-    """The residue class in words; None where too many residues are legal to list and too many are not."""
+    """The residue class in words, or None where too many residues are legal to list and too many are not."""
     if rule.modulus == 1:
         return []
     if len(rule.residues) == 1:

@@ -26,10 +26,10 @@ _INTEGERS = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.Tens
 class SymbolicTensor:
     """A tensor of element type ``dtype`` (an ``onnx.TensorProto`` number, 0 if unknown).
 
-    A dimension of ``shape`` is a size, or None where nothing is known; without a shape the rank is unknown. ``elements`` is
-    an object array of the tensor's shape that holds sizes (in floating types: numbers or float expressions), None for each
-    that is not known. ``items`` are the tensors of a sequence, where their number is known. ``largest`` is the greatest
-    element of a range of integers from 0 or more.
+    A dimension of ``shape`` is a size, or None where nothing is known. Without a shape the rank is unknown. ``elements`` is an
+    object array of the tensor's shape that holds sizes (in floating types: numbers or float expressions), None for each that is
+    not known. ``items`` are the tensors of a sequence, where their number is known. ``largest`` is the greatest element of a
+    range of integers from 0 or more.
     """
 
     dtype: int = 0
@@ -44,7 +44,7 @@ class SymbolicTensor:
 
     @property
     def floating(self) -> str | None:
-        """The numpy name of a floating type in which sizes are computed; None for all other types."""
+        """The numpy name of a floating type in which sizes are computed, or None for all other types."""
         return _FLOATING.get(self.dtype)
 
     @property
@@ -54,13 +54,13 @@ class SymbolicTensor:
 
     @property
     def size(self) -> Size | None:
-        """How many elements it has."""
+        """The number of its elements."""
         if self.shape is None or any(dim is None for dim in self.shape):
             return None
         return product_of(dim for dim in self.shape if dim is not None)
 
     def vector(self) -> list[Any] | None:
-        """The elements of a scalar or vector in order; None where their number is not known."""
+        """The elements of a scalar or vector in order, or None where their number is not known."""
         return None if self.elements is None else list(self.elements.reshape(-1))
 
     def integers(self) -> list[int] | None:
@@ -73,7 +73,7 @@ UNKNOWN = SymbolicTensor()
 
 
 def tensor_of(dtype: int, elements: np.ndarray) -> SymbolicTensor:
-    """A tensor whose elements are known, as far as they are; long ones keep only their shape."""
+    """A tensor with its elements, as far as they are known. Long ones keep only their shape."""
     kept = elements if elements.size <= MOST_ELEMENTS else None
     return SymbolicTensor(dtype, tuple(int(size) for size in elements.shape), kept)
 
@@ -84,7 +84,7 @@ def vector_of(values: Sequence[Any], dtype: int = onnx.TensorProto.INT64) -> Sym
 
 
 def objects(values: Sequence[Any]) -> np.ndarray:
-    """A one-dimensional object array; numpy must not look into what it holds."""
+    """A one-dimensional object array, made so that numpy does not look into what it holds."""
     array = np.empty(len(values), dtype=object)
     for index, value in enumerate(values):
         array[index] = value

@@ -56,7 +56,7 @@ class Backend:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The compute capabilities that it compiles for ahead of time, as ``sm_86``; empty where it builds for its own GPU."""
+        """The compute capabilities that it compiles for ahead of time, as ``sm_86``. Empty where it builds for its own GPU."""
         if not self.can("targets"):
             return ()
         names = (name for name in self.trt.ComputeCapability.__members__ if name.startswith("SM"))
@@ -73,7 +73,7 @@ class Backend:
 
 
 def spec_named(name: str) -> BackendSpec:
-    """The backend called ``name``; raises ``UsageProblem`` with the valid names otherwise."""
+    """The backend called ``name``. Raises ``UsageProblem`` with the valid names otherwise."""
     for spec in SPECS:
         if name in (spec.name, spec.module):
             return spec

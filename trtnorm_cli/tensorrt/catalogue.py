@@ -25,8 +25,8 @@ DOCTOR = "trtnorm doctor"
 class Entry:
     """A family of messages: a regular expression that finds them, what they mean, what to do, and the command to run next.
 
-    ``operators`` is a regular expression for the operators that the family is about; empty where it is about any. A family
-    that is ``general`` says less than any other: its advice is only given where there is no other.
+    ``operators`` is a regular expression for the operators that the family is about. It is empty where it is about any. A
+    family that is ``general`` says less than any other: its advice is only given where there is no other.
     """
 
     pattern: str

@@ -44,7 +44,7 @@ def _version(name: str) -> str | None:
 
 
 def _gpus() -> list[dict[str, str]]:
-    """The NVIDIA GPUs that the driver's own tool lists; empty without a driver."""
+    """The NVIDIA GPUs that the driver's own tool lists, or empty without a driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

@@ -85,10 +85,10 @@ def words(text: str) -> str:
 
 
 def node_of(message: TensorRTMessage, model: onnx.ModelProto) -> tuple[str, str]:
-    """Name and operator of the node that ``message`` is about; empty when it names none.
+    """Name and operator of the node that ``message`` is about, or empty when it names none.
 
-    The parser names the node, or says which one it is when it has no name. The builder puts the layer's name into its text:
-    the node's, ``node_of_`` and its output when it has none, or either with an ending.
+    The parser names the node, or says which one it is when it has no name. The builder puts the layer's name into its text.
+    That is the node's name, ``node_of_`` and its output when it has none, or either with an ending.
     """
     nodes = {node.name or f"node_of_{node.output[0]}": node for node in all_nodes(model) if node.output}
     if message.node:

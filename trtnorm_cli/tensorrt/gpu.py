@@ -9,7 +9,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MIN
 
 
 def device_names() -> tuple[str, ...]:
-    """Each GPU as ``NVIDIA RTX A2000 (sm_86)``; empty without a GPU or without a driver that starts."""
+    """Each GPU as ``NVIDIA RTX A2000 (sm_86)``, or empty without a GPU or without a driver that starts."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -21,7 +21,7 @@ def device_names() -> tuple[str, ...]:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA version that the driver runs, as major and minor; None without a driver."""
+    """The newest CUDA version that the driver runs, as major and minor, or None without a driver."""
     version = ctypes.c_int(0)
     try:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -67,7 +67,7 @@ class Isolation:
         self._nodes = [i for i, node in enumerate(self.model.graph.node) if node.op_type != "Constant"]
 
     def search(self, named: Iterable[str]) -> Isolated | None:
-        """The smallest failing part; None when not even the whole model fails again. ``named`` are nodes TensorRT names."""
+        """The smallest failing part, or None when not even the whole model fails again. ``named`` are nodes TensorRT names."""
         whole = frozenset(self._nodes)
         part = self._around(named) or (self._shortest(whole) if self._fails(whole) else None)
         if part is None:

@@ -29,7 +29,7 @@ class Subject:
         return template.replace("{model}", shlex.quote(str(self.model))).replace("{profile}", profile)
 
     def origin(self, name: str, rewritten: onnx.ModelProto) -> str:
-        """The origin of the node ``name`` of the rewritten model, in words; empty where it is the user's own node."""
+        """The origin of the node ``name`` of the rewritten model, in words, or empty where it is the user's own node."""
         own = _named(all_nodes(self.source))
         made = [change for change in self.changes if name in change.added]
         if made:

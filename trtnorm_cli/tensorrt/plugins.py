@@ -32,7 +32,7 @@ ABSENT, NOT_LOADED = "there is no plugin ", "the plugin library "
 
 
 def make_ready(backend: Backend, logger: Any, parser: Any, request: BuildRequest) -> list[TensorRTMessage]:
-    """Load the plugin libraries and look up every plugin that the model wants; returns what is wrong."""
+    """Load the plugin libraries and look up every plugin that the model wants. Returns what is wrong."""
     if not request.plugins and not request.plugin_nodes:
         return []
     trt = backend.trt
@@ -54,7 +54,7 @@ def _load(registry: Any, path: str, logger: Any) -> TensorRTMessage | None:
 
 
 def load_library(registry: Any, path: str) -> str:
-    """Load a plugin library; returns why that was not possible.
+    """Load a plugin library. Returns why that was not possible.
 
     A library without entry points for the registry may register its plugins by itself as soon as it is loaded.
     """

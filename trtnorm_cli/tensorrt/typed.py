@@ -32,9 +32,9 @@ _WITH_KERNEL = ("Conv", "ConvTranspose")
 
 
 def require_types(model: onnx.ModelProto, result: BuildResult) -> list[str]:
-    """The notes on types; raises ``TensorRTRefusal`` when an input, output or weight has another type than in ``model``.
+    """The notes on types. Raises ``TensorRTRefusal`` when an input, output or weight has another type than in ``model``.
 
-    float64 is not a type of TensorRT, which makes it float32 everywhere: that is a note on each input and output.
+    float64 is not a type of TensorRT, which makes it float32 everywhere. That is a note on each input and output.
     """
     faults = [*_interface_faults(model, result), *_weight_faults(model, result)]
     if faults:

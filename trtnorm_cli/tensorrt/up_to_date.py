@@ -49,7 +49,7 @@ def made_from(prepared: Prepared, backend: BackendFacts) -> MadeFrom:
 
 
 def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, wanted: str, seed: int) -> Manifest | None:
-    """The manifest of ``engine`` when a build would make the same engine again; None when it must be built.
+    """The manifest of ``engine`` when a build would make the same engine again, or None when it must be built.
 
     ``wanted`` is the comparison that the build would make. An engine that was not compared, or with random inputs of another
     ``seed``, is no answer to a build that compares, and one that could not be compared none where that is required.

@@ -146,7 +146,7 @@ def _whole(values: Values, shape: tuple[int, ...], rng: np.random.Generator) -> 
 
 
 def _different(values: Values, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray | None:
-    """Different numbers everywhere, or else within each row; None where there are too few."""
+    """Different numbers everywhere, or else within each row, or None where there are too few."""
     count = int(values.high) - int(values.low) + 1
     total, row = math.prod(shape), shape[-1] if shape else 1
     if len(values.parts) > 1 or count < row or not row or count * max(total // row, 1) > _MOST_SHUFFLED:

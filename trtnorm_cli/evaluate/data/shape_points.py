@@ -69,7 +69,7 @@ def _at_least_one(shapes: Shapes) -> Shapes:
 def _fitting_shapes(
     proof: Proof, profile: FittedProfile, inputs: Mapping[str, TensorType], rng: np.random.Generator
 ) -> Shapes | None:
-    """Random shapes that break nothing that the model demands; None where none were found."""
+    """Random shapes that break nothing that the model demands, or None where none were found."""
     tries = (_random_shapes(proof, profile, inputs, rng) for _ in range(_MOST_TRIES))
     return next((shapes for shapes in tries if proof.fits(shapes)), None)
 

@@ -95,7 +95,7 @@ class Facts:
         self._known = {}
 
     def shape(self, scope: Scope, name: str) -> tuple[int | None, ...] | None:
-        """The sizes, None for each that is not known; None where the rank is not."""
+        """The sizes, None for each that is not known, or None where the rank is not."""
         owner = scope.owner(name)
         if name in owner.initializers:
             return tuple(int(size) for size in owner.initializers[name].dims)
@@ -106,7 +106,7 @@ class Facts:
         return tuple(None if size is None else next(known) for size in symbolic.shape)
 
     def bounds(self, scope: Scope, name: str, steps: int = _MOST_STEPS) -> Bounds | None:
-        """The least and greatest element; None where they are not known, or there are no elements."""
+        """The least and greatest element, or None where they are not known, or there are no elements."""
         owner = scope.owner(name)
         key = Tensor(owner, name)
         if key not in self._known:

@@ -57,7 +57,7 @@ class Call:
 
 
 def bind(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """Bind arguments to ``module.forward``; raises ``TypeError`` when they do not fit its signature."""
+    """Bind arguments to ``module.forward``. Raises ``TypeError`` when they do not fit its signature."""
     bound = arguments_by_parameter(module, args, kwargs)
     kwargs = {name: kwargs[name] for name in bound if name in kwargs}  # in the order of the signature
     found, _ = pytree.tree_flatten_with_path(bound)

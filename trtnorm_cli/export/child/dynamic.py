@@ -87,7 +87,7 @@ def _round(
 
 
 def dynamic_shapes(module: nn.Module, call: Call, solver: Solver, automatic: bool) -> Any:
-    """The tree of ``Dim`` that torch.export takes, over the arguments by parameter; None without dynamic dimensions."""
+    """The tree of ``Dim`` that torch.export takes, over the arguments by parameter, or None without dynamic dimensions."""
     if not solver.wanted.dimensions:
         return None
     bound = arguments_by_parameter(module, call.args, call.kwargs)

@@ -76,7 +76,7 @@ class ModuleRunner:
         return _run(self.module, self.call.with_tensors(tensors))
 
     def exact(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray] | None:
-        """The results in float64; None where the module cannot be computed so."""
+        """The results in float64, or None where the module cannot be computed so."""
         try:
             call = self.call.with_tensors({name: _doubled(t) for name, t in {**self.call.tensors(), **tensors}.items()})
             return _run(self._in_float64(), call)

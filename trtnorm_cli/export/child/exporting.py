@@ -162,7 +162,7 @@ class Exporting:
         yield replace(wanted, dimensions={n: replace(d, opt=sizes.get(n, d.opt)) for n, d in wanted.dimensions.items()})
 
     def _try_run(self, call: Call) -> list[str]:
-        """Run the module once as it is; returns the names of its results, and says clearly when the model itself fails."""
+        """Run the module once as it is. Returns the names of its results, and says clearly when the model itself fails."""
         try:
             with torch.no_grad():
                 result = self.source.module(*call.args, **call.kwargs)
@@ -269,7 +269,7 @@ def _rounded(wanted: Requested, multiple: int) -> Requested:
 
 
 def _parameters(module: torch.nn.Module) -> tuple[list[str], set[str] | None]:
-    """The parameters of ``forward`` that must be given, and all that may; None when it takes any."""
+    """The parameters of ``forward`` that must be given, and all that may. The latter are None when it takes any."""
     parameters = inspect.signature(module.forward).parameters.values()
     plain = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters)

@@ -22,7 +22,7 @@ from trtnorm_cli.export.options import ExportOptions
 class Prepared:
     """A module ready to be exported, and what the manifest tells about it.
 
-    ``needs_torchscript`` says why dynamo would be wrong; empty where it would not.
+    ``needs_torchscript`` says why dynamo would be wrong. It is empty where it would not.
     """
 
     source: Source

@@ -127,7 +127,7 @@ def _lines(path: Path, found: list[str]) -> str:
 
 
 def renaming(missing: Iterable[str], unexpected: Iterable[str]) -> str | None:
-    """How whole groups of names seem to have been renamed: ``backbone.* looks like encoder.*``; None when none do."""
+    """How whole groups of names seem to have been renamed: ``backbone.* looks like encoder.*``, or None when none do."""
     by_suffix: dict[str, list[str]] = {}
     for name in missing:
         for suffix in _suffixes(name):

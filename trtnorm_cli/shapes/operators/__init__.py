@@ -1,4 +1,4 @@
-"""The effect of each operator on symbolic shapes, and its demands on them; one table for the default domain."""
+"""The effect of each operator on symbolic shapes, and its demands on them, in one table for the default domain."""
 
 from __future__ import annotations
 

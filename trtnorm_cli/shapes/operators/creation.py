@@ -68,7 +68,7 @@ def range_(node: Node) -> list[SymbolicTensor]:
 
 
 def _float_range(start: object, limit: object, step: object) -> Size | None:
-    """How many numbers a Range of floating-point numbers has, where all three are whole."""
+    """The number of elements of a Range of floating-point numbers, where all three are whole."""
     first, last, by = floating.whole(start), floating.whole(limit), floating.whole(step)
     if first is None or last is None or not isinstance(by, int) or by <= 0:
         return None

@@ -42,7 +42,7 @@ SAME_SHAPE = (
 
 
 def same_shape(node: Node) -> list[SymbolicTensor]:
-    """Outputs of the shape of input 0; of further outputs nothing is known."""
+    """Outputs of the shape of input 0. Of further outputs nothing is known."""
     dtype = BOOL if node.proto.op_type in ("IsInf", "IsNaN") else None
     return [like(node.input(0), dtype=dtype)]
 
@@ -109,7 +109,7 @@ def _variadic(node: Node, on_sizes: Callable[..., Any] | None, on_floats: Callab
 def binary(
     on_sizes: Callable[..., Any] | None, on_floats: Callable[..., Any] | None = None, dtype: int | None = None
 ) -> Callable[[Node], list[SymbolicTensor]]:
-    """An operator of inputs that are broadcast to each other; ``dtype`` is that of its output if not the inputs'."""
+    """An operator of inputs that are broadcast to each other. ``dtype`` is that of its output if not the inputs'."""
 
     def rule(node: Node) -> list[SymbolicTensor]:
         (result,) = _variadic(node, on_sizes, _in_type(node, on_floats))

@@ -1,4 +1,4 @@
-"""Normalizations: the shape stays, and the parameters must fit the channels."""
+"""Normalizations, which keep the shape and demand parameters that fit the channels."""
 
 from __future__ import annotations
 

@@ -99,7 +99,10 @@ def slice_(node: Node) -> list[SymbolicTensor]:
 
 
 def _end_of(end: Any, step: Any) -> Any:
-    """ONNX counts from the end for a negative end as Python does; below any size it means before the first element."""
+    """The end of a Slice. A negative one counts from the end as in Python.
+
+    One below any size means before the first element.
+    """
     return None if isinstance(end, int) and end <= -_NO_END and isinstance(step, int) and step < 0 else end
 
 

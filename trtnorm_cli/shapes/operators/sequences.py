@@ -50,7 +50,7 @@ def at(node: Node) -> list[SymbolicTensor]:
 
 
 def from_sequence(node: Node) -> list[SymbolicTensor]:
-    """ConcatFromSequence along an axis that is there; stacking along a new one is not followed."""
+    """ConcatFromSequence along an axis that is there. Stacking along a new one is not followed."""
     items = node.input(0).items
     if not items or int(node.attributes.get("new_axis", 0)):
         return [unknown_rank(node.input(0), None)]

@@ -66,7 +66,7 @@ def _spatial(node: Node, shape: Shape, kernel: Sequence[Size | None], ceil_mode:
 
 
 def _windows(node: Node, axis: int, extent: Size, before: int, after: int, reach: Size, stride: int, ceil_mode: bool) -> Size:
-    """How many windows of ``reach`` fit into ``extent`` with its padding."""
+    """The number of windows of ``reach`` that fit into ``extent`` with its padding."""
     padded = extent + before + after
     side = (f"dimension {axis} of {node.name_of(0)} with its padding", padded)
     text = f"dimension {axis} must not be smaller than the kernel, which reaches over {reach}"

@@ -26,7 +26,7 @@ def _layer(layer: Any, trt: Any) -> NetworkLayer:
 
 
 def kernel_type(layer: Any, trt: Any) -> str | None:
-    """The type of the weights that a convolution holds; None where they are a tensor, and for other layers."""
+    """The type of the weights that a convolution holds, or None where they are a tensor, and for other layers."""
     classes = {trt.LayerType.CONVOLUTION: trt.IConvolutionLayer, trt.LayerType.DECONVOLUTION: trt.IDeconvolutionLayer}
     own = classes.get(layer.type)
     if own is None:

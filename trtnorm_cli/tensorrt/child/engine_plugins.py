@@ -13,7 +13,9 @@ from trtnorm_cli.tensorrt.plugins import load_library
 
 
 def register_plugins(trt: Any, engine: Path) -> list[str]:
-    """Register TensorRT's own plugins and those of the libraries in the engine's manifest; returns what could not be, in words.
+    """Register TensorRT's own plugins and those of the libraries in the engine's manifest.
+
+    Returns what could not be registered, in words.
 
     A library is looked for where the build profile said, from the engine's folder and from here, and is loaded only when its
     bytes are those that the engine was built with.

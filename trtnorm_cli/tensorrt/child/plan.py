@@ -20,7 +20,7 @@ class CompiledFor:
 
 
 def compiled_for(engine: Path) -> CompiledFor | None:
-    """The text that TensorRT for RTX wrote into the engine about its targets; None where there is none.
+    """The text that TensorRT for RTX wrote into the engine about its targets, or None where there is none.
 
     The text was found in the engines of releases 1.4 to 1.7, one for each optimization profile.
     """

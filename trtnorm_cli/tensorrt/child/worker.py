@@ -202,7 +202,7 @@ class Build:
             raise Refused("settings", [TensorRTMessage(text) for text in unique(errors)])
 
     def _timing_cache(self) -> Path | None:
-        """The file of the timing cache; None where none was asked for, or it has no effect."""
+        """The file of the timing cache, or None where none was asked for, or it has no effect."""
         path = self.request.settings.get("timing_cache")
         return Path(path) if path is not None and self.backend.can("timing cache") else None
 
@@ -264,7 +264,7 @@ def unique(messages: Any) -> tuple[str, ...]:
 
 
 def work(folder: Path, events: Events) -> int:
-    """Build what the request in ``folder`` asks for; returns the exit code."""
+    """Build what the request in ``folder`` asks for. Returns the exit code."""
     request = BuildRequest.load(folder)
     events.send(event="stage", stage="load")
     try:

@@ -92,7 +92,7 @@ class _Loop:
         return context.op("Reshape", context.int64(0), context.array([], np.int64))
 
     def _condition(self, writer: GraphWriter, scope: Scope, states: Sequence[str]) -> str:
-        """The WHILE limit's condition for given values of the recurrences; empty without one."""
+        """The WHILE limit's condition for given values of the recurrences, or empty without one."""
         if "WHILE" not in self.limits:
             return ""
         limit = self.limits["WHILE"]

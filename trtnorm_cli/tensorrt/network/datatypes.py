@@ -40,7 +40,7 @@ _ELEMENT_BITS = {TensorProto.INT4: 4}
 
 
 def onnx_type_of_array(array: np.ndarray) -> int:
-    """The ONNX element type of a NumPy array; raises ``KeyError`` for a type that TensorRT does not have."""
+    """The ONNX element type of a NumPy array. Raises ``KeyError`` for a type that TensorRT does not have."""
     return _FROM_NUMPY[array.dtype]
 
 

@@ -28,12 +28,11 @@ class ParserRefused(Exception):
 
 
 def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int = 0) -> dict[str, Any]:
-    """Parse ``model_path``, translate the network, and write it to ``out_path``; returns what the caller reports.
+    """Parse ``model_path``, translate the network, and write it to ``out_path``. Returns what the caller reports.
 
     ``trt`` is TensorRT's module and ``flags`` are for ``create_network``. The result holds ``layers`` (type -> count),
-    ``warnings`` of the parser, ``notes`` of the translation, ``external_data`` and ``seconds``. Raises ``ParserRefused``
-    also for an empty network, which the parser makes without an error of files that hold no graph; raises
-    ``UntranslatableLayer``.
+    ``warnings`` of the parser, ``notes`` of the translation, ``external_data`` and ``seconds``. Raises ``ParserRefused`` also
+    for an empty network, which the parser makes without an error of files that hold no graph; raises ``UntranslatableLayer``.
     """
     started = time.monotonic()
     logger = make_logger(trt, _print)
@@ -60,7 +59,7 @@ _EMPTY = TensorRTMessage("the parser reported success but made an empty network:
 
 
 def save(translation: Translation, path: Path) -> bool:
-    """Write the model; returns whether its weights went into ``<name>.data`` beside it."""
+    """Write the model. Returns whether its weights went into ``<name>.data`` beside it."""
     data = path.with_name(path.name + ".data")
     data.unlink(missing_ok=True)  # onnx appends to a file that exists
     external = translation.weight_bytes > EXTERNAL_DATA_BYTES

@@ -153,7 +153,10 @@ def _read_layer(handle: Any, index: int, trt: Any, tensor: Any) -> Layer:
 
 
 def dims_of(dims: Any) -> tuple[int, ...] | None:
-    """The numbers of a ``Dims``; None where a layer has none: None, or in older releases one of rank -1 without a length."""
+    """The numbers of a ``Dims``, or None where a layer has none.
+
+    Older releases say that with one of rank -1 without a length.
+    """
     try:
         return None if dims is None else tuple(int(size) for size in dims) if len(dims) >= 0 else None
     except ValueError:

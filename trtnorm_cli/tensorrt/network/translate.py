@@ -162,7 +162,7 @@ class Translator:
         return {tensor: self._names.unique(tensor.name or "tensor") for tensor in ordered}
 
     def write(self) -> ModelProto:
-        """The whole network as a model; raises ``UntranslatableLayer``."""
+        """The whole network as a model. Raises ``UntranslatableLayer``."""
         writer, scope = GraphWriter(self._names, Names(), self.constants), Scope()
         for tensor in self.network.inputs:
             scope.bind(tensor, self._reserved[tensor])

@@ -81,7 +81,7 @@ class Norm:
         return self.family == "batch" and self.how == "class" and (self.module.training or not self.has_statistics)
 
     def state(self, name: str) -> Tensor | None:
-        """A parameter or buffer of the module itself; None where there is none or it has no values yet."""
+        """A parameter or buffer of the module itself, or None where there is none or it has no values yet."""
         value = self.module._parameters.get(name)
         value = self.module._buffers.get(name) if value is None else value
         return None if value is None or is_lazy(value) or value.is_meta else value
@@ -94,7 +94,7 @@ def norms(model: nn.Module) -> list[Norm]:
 
 
 def recognise(path: str, module: nn.Module) -> Norm | None:
-    """``module`` as a normalization; None when it is none. What is below it does not count."""
+    """``module`` as a normalization, or None when it is none. What is below it does not count."""
     if type(module).__module__.startswith(_NOT_NORMS):
         return None
     family = next((family for kind, family in _BY_CLASS if isinstance(module, kind)), None)
@@ -144,7 +144,7 @@ def first_attribute(module: nn.Module, names: tuple[str, ...]) -> Any:
 
 
 def size_of(norm: Norm) -> tuple[int, ...] | None:
-    """The sizes that the module says it normalizes: ``(num_features,)``, ``normalized_shape``; None where it says nothing."""
+    """The sizes that the module says it normalizes, such as its ``normalized_shape``, or None where it says nothing."""
     value = first_attribute(norm.module, _SIZES)
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)

@@ -72,7 +72,7 @@ class Violations:
 
 
 def read_violations(text: str) -> Violations | None:
-    """The violations in the text of an error of torch.export; None when it is about something else."""
+    """The violations in the text of an error of torch.export, or None when it is about something else."""
     if "Constraints violated" not in text and "specialized it to be a constant" not in text:
         return None
     told, _, suggested = text.partition("Suggested fixes:")

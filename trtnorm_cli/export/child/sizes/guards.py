@@ -162,7 +162,7 @@ def counterexample(guard: Guard, ranges: Mapping[str, Sizes], seed: int = 0, dra
 
 
 def only_size(guard: Guard, low: int, high: int) -> int | None:
-    """The one size of a range for which ``guard`` holds; None when there are none or several."""
+    """The one size of a range for which ``guard`` holds, or None when there are none or several."""
     sizes, holds = _tried([guard], low, high)
     legal = sizes[holds]
     return int(legal[0]) if legal.size == 1 else None

@@ -90,7 +90,7 @@ def examine(
 
 
 def accepting(found: Sequence[Accident], accepted: Collection[str]) -> list[Accident]:
-    """``found`` with a warning for each refusal of an accepted kind; raises ``UsageProblem`` for a kind that is none."""
+    """``found`` with a warning for each refusal of an accepted kind. Raises ``UsageProblem`` for a kind that is none."""
     _require_known(accepted)
     return [_accepted(accident) if accident.kind in accepted else accident for accident in found]
 

@@ -21,7 +21,7 @@ def types_agree(model: nn.Module) -> list[Accident]:
 
 
 def usual_dtype(model: nn.Module, left_out: set[int]) -> str | None:
-    """The floating-point type of most parameter values outside of the modules ``left_out``; None where there are none."""
+    """The floating-point type of most parameter values outside of the modules ``left_out``, or None where there are none."""
     counted: Counter[str] = Counter()
     for module in model.modules():
         for parameter in module.parameters(recurse=False) if id(module) not in left_out else ():
