@@ -2,51 +2,29 @@
 
 ONNX Runtime is native code: a model can abort it, hang it or take all memory, and the program that asked must survive
 and say what happened. Graph optimisation is off (``ORT_DISABLE_ALL``), because with it ONNX Runtime changes results.
-One child serves many models, one after the other; after a crash or a time-out the next run starts a new one.
+One child serves many models, one after the other; after a crash or a time-out the next run starts a new one. A small model
+that comes again and again, with other weights, keeps its session.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import re
-import selectors
-import subprocess
-import sys
+import collections
+import hashlib
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from trtnorm_cli.child_process import Child, Limits, how_it_ended, last_lines, module_command
 from trtnorm_cli.evaluate.model_file import model_file
-from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
+from trtnorm_cli.evaluate.ort_child import LOG, OrtChild, RunFailed, cleaned
 
-WORKER = module_command("trtnorm_cli.evaluate.ort_worker")
-STARTUP_LIMIT_S = 120.0
-# How long a child may take to leave by itself.
-_LEAVING_S = 5.0
-_SHOWN = 3
+__all__ = ["AskedRuns", "OrtRunner", "RunFailed", "cleaned"]
 
-
-class RunFailed(Exception):
-    """ONNX Runtime refused the model or died on it.
-
-    ``reason`` holds ONNX Runtime's own words without status codes and source paths, ``signal`` the signal that ended
-    the child, ``timed_out`` whether the time limit did.
-    """
-
-    def __init__(self, reason: str, signal: int | None = None, timed_out: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.signal = signal
-        self.timed_out = timed_out
+# Sessions of small models that are kept: none of them holds large weights.
+_MOST_KEPT, _MOST_KEPT_BYTES = 32, 1 << 20
 
 
 class OrtRunner:
@@ -55,14 +33,18 @@ class OrtRunner:
     ``timeout_s`` bounds the loading of a model and each single run. ``memory_bytes`` bounds the child's private
     writable memory (``RLIMIT_DATA``, Linux: heap, weights copied from the file, thread stacks, about 130 MB of
     interpreter and libraries' own; ``RLIMIT_AS`` would also count address space that is only reserved). ``threads`` is
-    the number of threads within an operator, by default all cores.
+    the number of threads within an operator, by default all cores. ``sessions`` counts the models that were opened.
     """
 
     def __init__(self, timeout_s: float = 300.0, memory_bytes: int | None = None, threads: int | None = None) -> None:
         self.timeout_s, self.memory_bytes, self.threads = timeout_s, memory_bytes, threads
+        self.sessions = 0
         self._folder = tempfile.TemporaryDirectory(prefix="trtnorm-ort-", ignore_cleanup_errors=True)
-        self._child: _Child | None = None
+        self._child: OrtChild | None = None
         self._closed = False
+        self._asked: collections.deque[AskedRuns] = collections.deque()
+        self._kept: dict[str, None] = {}
+        self._dropped: list[str] = []
 
     def __enter__(self) -> OrtRunner:
         return self
@@ -78,9 +60,11 @@ class OrtRunner:
             self._child = None
         self._folder.cleanup()
 
-    def start(self) -> None:
-        """Start the child now, so that the first run takes no longer than the others."""
-        self._started()
+    def start(self, wait: bool = True) -> None:
+        """Start the child now, so that the first run takes no longer than the others; or let it get ready beside other work."""
+        child = self._started()
+        if wait:
+            child.wait_until_ready()
 
     def run(
         self,
@@ -107,12 +91,13 @@ class OrtRunner:
         Raises :class:`RunFailed` when ONNX Runtime refuses the model or the inputs, has no CPU kernel for an operator
         and type, crashes, or takes longer than the time limit; also for an output that is a sequence or an optional.
         """
-        if self._closed:
-            raise RuntimeError("this OrtRunner is closed")
+        self._require_open()
+        self.collect()
         try:
             child = self._started()
             file, external_folder = self._file_of(model, outputs)
             child.ask({"do": "load", "model": str(file), "external_folder": external_folder}, self.timeout_s)
+            self.sessions += 1
             limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
             results = [self._run_one(child, feeds, outputs, limit) for feeds in feeds_list]
             child.ask({"do": "unload"}, self.timeout_s)
@@ -123,6 +108,72 @@ class OrtRunner:
         finally:
             self._remove_files()
 
+    def ask(
+        self, source: bytes, constants: Mapping[str, np.ndarray], feeds_list: Sequence[Mapping[str, np.ndarray]]
+    ) -> AskedRuns:
+        """Begin to run a small model for each set of inputs, fed with ``constants`` too; the results are waited for later.
+
+        ``source`` is the model, serialised. Its session is kept for the next time that it comes, with whatever constants.
+        """
+        self._require_open()
+        asked = AskedRuns(self, hashlib.blake2b(source, digest_size=16).hexdigest(), self.timeout_s * (1 + len(feeds_list)))
+        try:
+            child = self._started()
+            put = child.feeds.put
+            request = {
+                "do": "run_kept",
+                "key": asked.key,
+                "dropped": self._dropped,
+                "keep": len(source) <= _MOST_KEPT_BYTES,
+                "constants": {name: put(array) for name, array in constants.items()},
+                "feeds": [{name: put(array) for name, array in feeds.items()} for feeds in feeds_list],
+            }
+            if asked.key not in self._kept:
+                request["model"] = child.feeds.put_bytes(source)
+            child.send(request)
+        except BaseException as error:
+            self._recover(error)
+            if not isinstance(error, RunFailed):
+                raise
+            asked.failure = error
+        else:
+            self._dropped = []
+            self._asked.append(asked)
+        return asked
+
+    def collect(self, last: AskedRuns | None = None) -> None:
+        """Wait for what was asked, up to ``last``."""
+        while self._asked and (last is None or last in self._asked):
+            asked = self._asked.popleft()
+            try:
+                assert self._child is not None, "it is kept while something is asked"
+                reply = self._child.receive(asked.limit_s)
+                get = self._child.results.get
+                asked.found = [{name: np.array(get(record)) for name, record in run} for run in reply["outputs"]]
+                self._remember(asked.key, opened=reply["opened"], keeps=reply["keeps"])
+            except RunFailed as error:
+                asked.failure = error
+                self._recover(error)
+            except BaseException as error:
+                self._recover(error)
+                raise
+        if not self._asked and self._child is not None:
+            self._child.feeds.clear()
+
+    def _remember(self, key: str, opened: bool, keeps: bool) -> None:
+        """The sessions that were used last are kept."""
+        self.sessions += opened
+        self._kept.pop(key, None)
+        if keeps:
+            self._kept[key] = None
+        while len(self._kept) > _MOST_KEPT:
+            self._dropped.append(oldest := next(iter(self._kept)))
+            del self._kept[oldest]
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this OrtRunner is closed")
+
     def _file_of(self, model: Path | onnx.ModelProto, outputs: Sequence[str] | None) -> tuple[Path, str | None]:
         try:
             return model_file(model, outputs, Path(self._folder.name))
@@ -130,118 +181,47 @@ class OrtRunner:
             raise RunFailed(f"the model cannot be read: {error}") from error
 
     def _run_one(
-        self, child: _Child, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None, limit_s: float
+        self, child: OrtChild, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None, limit_s: float
     ) -> dict[str, np.ndarray]:
-        folder = Path(self._folder.name)
-        records = {name: write_tensor(folder / f"feed{i}", array) for i, (name, array) in enumerate(feeds.items())}
+        records = {name: child.feeds.put(array) for name, array in feeds.items()}
         request = {"do": "run", "feeds": records, "outputs": list(outputs) if outputs is not None else None}
         reply = child.ask(request, limit_s)
-        return {name: read_tensor(folder, record) for name, record in reply["outputs"]}
+        child.feeds.clear()
+        return {name: np.array(child.results.get(record)) for name, record in reply["outputs"]}
 
-    def _started(self) -> _Child:
+    def _started(self) -> OrtChild:
         if self._child is None:
-            self._child = _Child(Path(self._folder.name), self.threads, self.memory_bytes)
-            self._child.receive(STARTUP_LIMIT_S)
+            self._child = OrtChild(Path(self._folder.name), self.threads, self.memory_bytes)
         return self._child
 
     def _recover(self, error: BaseException) -> None:
-        """End a child that died or left a request unanswered: its state is unknown."""
-        if self._child is not None and not (isinstance(error, RunFailed) and self._child.answered):
-            self._child.kill()
-            self._child = None
+        """End a child that died or left a request unanswered: its state is unknown. What else was asked is lost with it."""
+        if self._child is None or (isinstance(error, RunFailed) and not self._child.is_lost):
+            return
+        self._child.kill()
+        self._child = None
+        self._kept, self._dropped = {}, []
+        while self._asked:
+            self._asked.popleft().failure = error if isinstance(error, RunFailed) else RunFailed("the run was interrupted")
 
     def _remove_files(self) -> None:
         for file in Path(self._folder.name).glob("*"):
-            if file.name != _Child.LOG:
+            if file.name != LOG:
                 file.unlink(missing_ok=True)
 
 
-class _Child:
-    """The worker process: requests go to its standard input, replies come from a pipe that no library prints to."""
+class AskedRuns:
+    """Runs that were asked for; ``results`` waits until they are done."""
 
-    LOG = "stderr.log"
+    def __init__(self, runner: OrtRunner, key: str, limit_s: float) -> None:
+        self._runner, self.key, self.limit_s = runner, key, limit_s
+        self.found: list[dict[str, np.ndarray]] | None = None
+        self.failure: RunFailed | None = None
 
-    def __init__(self, folder: Path, threads: int | None, memory_bytes: int | None) -> None:
-        self._log = folder / self.LOG
-        self.answered = False
-        self._buffer = b""
-        self._reply_fd, child_fd = os.pipe()
-        command = [*WORKER, str(folder), str(child_fd)]
-        command += [f"--threads={threads}"] if threads else []
-        command += [f"--memory-bytes={memory_bytes}"] if memory_bytes else []
-        environment = {"PYTHONPATH": os.pathsep.join(_import_path())}
-        try:
-            # The end of its input tells it that its parent is gone: it removes the folder then, so it must not be killed.
-            self._process = Child(
-                command, self._log, environment=environment, pass_fds=[child_fd], stdin=subprocess.PIPE, cwd=folder,
-                dies_with_parent=False,
-            )  # fmt: skip
-        except BaseException:
-            os.close(self._reply_fd)
-            raise
-        finally:
-            os.close(child_fd)
-        assert self._process.stdin is not None
-        self._requests = self._process.stdin
-
-    def ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        """The reply to one request; :class:`RunFailed` for an error, the child's death or the end of the time."""
-        self.answered = False
-        try:
-            self._requests.write(json.dumps(request).encode() + b"\n")
-            self._requests.flush()
-        except BrokenPipeError:
-            raise self._death() from None
-        reply = self.receive(limit_s)
-        if "error" in reply:
-            raise RunFailed(cleaned(reply["error"]))
-        return reply
-
-    def receive(self, limit_s: float) -> dict[str, Any]:
-        deadline = time.monotonic() + limit_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._reply_fd, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise RunFailed(f"ONNX Runtime was stopped after {limit_s:g} s", timed_out=True)
-                chunk = os.read(self._reply_fd, 1 << 16)
-                if not chunk:
-                    raise self._death()
-                self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        self.answered = True
-        return json.loads(line)
-
-    def _death(self) -> RunFailed:
-        self._process.wait(Limits(_LEAVING_S))
-        code = self._process.end()
-        lines = (f"| {line.strip()}" for line in last_lines(self._log)[-_SHOWN:])
-        message = " ".join([f"ONNX Runtime's process {how_it_ended(code)}", *lines])
-        return RunFailed(message, signal=-code if code < 0 else None)
-
-    def stop(self) -> None:
-        """End an idle child: the end of its input is its signal to leave."""
-        try:
-            with contextlib.suppress(OSError):
-                self._requests.close()
-            self._process.wait(Limits(_LEAVING_S))
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        self._process.end()
-        if self._reply_fd >= 0:
-            os.close(self._reply_fd)
-            self._reply_fd = -1
-
-
-def cleaned(message: str) -> str:
-    """ONNX Runtime's message without its status prefix, source path, C++ signature and line breaks."""
-    message = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", message.strip())
-    message = re.sub(r"/\S*onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\)(?: const)?(?: \[with [^\]]*\])? )?", "", message)
-    return " ".join(message.split())
-
-
-def _import_path() -> list[str]:
-    """The parent's import path, absolute: the child starts in a folder without modules that could shadow others."""
-    return [str(Path(entry or ".").absolute()) for entry in sys.path]
+    def results(self) -> list[dict[str, np.ndarray]]:
+        """The outputs of each run; raises :class:`RunFailed` as :meth:`OrtRunner.run_many` does."""
+        self._runner.collect(self)
+        if self.failure is not None:
+            raise self.failure
+        assert self.found is not None, "its answer was waited for"
+        return self.found

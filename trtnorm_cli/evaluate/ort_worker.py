@@ -1,7 +1,7 @@
-"""The child that runs models with ONNX Runtime: ``python -m trtnorm_cli.evaluate.ort_worker FOLDER REPLY_FD [options]``.
+"""The child that runs models with ONNX Runtime: ``python -m trtnorm_cli.evaluate.ort_worker FOLDER DESCRIPTORS … [options]``.
 
-One JSON request a line on standard input, one JSON reply a line on the file descriptor ``REPLY_FD``; tensors travel as
-files in ``FOLDER``. When standard input ends, so does the child, even in the middle of a run, and it removes
+One JSON request a line on standard input, one JSON reply a line on the first descriptor; tensors lie in memory
+that both processes map. When standard input ends, so does the child, even in the middle of a run, and it removes
 ``FOLDER``: nothing is left behind when the parent is killed.
 """
 
@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 
-from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
+from trtnorm_cli.evaluate.shared_tensors import SharedTensors
 
 # TensorProto.DataType of the types that ONNX Runtime's Python binding cannot turn into NumPy arrays.
 ELEMENT_TYPES = {
@@ -77,18 +77,23 @@ def to_numpy(value: ort.OrtValue, name: str) -> np.ndarray:
 
 
 def open_session(model: str, external_folder: str | None, threads: int | None) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # the exception carries the words; the log would only repeat them
-    options.inter_op_num_threads = 1
-    if threads:
-        options.intra_op_num_threads = threads
+    options = session_options(threads)
     source: str | bytes = model
     if external_folder:  # it counts only for a model that is not read from a path; older versions take the working folder
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", external_folder)
         source = Path(model).read_bytes()
         os.chdir(external_folder)
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def session_options(threads: int | None) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # the exception carries the words; the log would only repeat them
+    options.inter_op_num_threads = 1
+    if threads:
+        options.intra_op_num_threads = threads
+    return options
 
 
 def infer(session: ort.InferenceSession, feeds: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
@@ -99,14 +104,20 @@ def infer(session: ort.InferenceSession, feeds: dict[str, np.ndarray], outputs: 
 
 
 class Worker:
-    """Holds the one open session."""
+    """Holds the one session of a model, and those that are kept because the same small model comes again and again.
 
-    def __init__(self, folder: Path, threads: int | None) -> None:
-        self.folder, self.threads = folder, threads
+    ``feeds`` are the parent's tensors, ``results`` those for the parent.
+    """
+
+    def __init__(self, feeds: SharedTensors, results: SharedTensors, threads: int | None) -> None:
+        self.feeds, self.results, self.threads = feeds, results, threads
         self.session: ort.InferenceSession | None = None
+        self.kept: dict[str, ort.InferenceSession] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
+            if request.get("fresh"):
+                self.results.clear()
             return getattr(self, f"do_{request['do']}")(request)
         except MemoryError as error:
             return {"error": f"out of memory: {error}" if str(error) else "out of memory"}
@@ -120,15 +131,31 @@ class Worker:
 
     def do_run(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.session is not None
-        feeds = {name: read_tensor(self.folder, record) for name, record in request["feeds"].items()}
-        names = request["outputs"] or [output.name for output in self.session.get_outputs()]
-        arrays = infer(self.session, feeds, names)
-        records = [write_tensor(self.folder / f"output{i}", array) for i, array in enumerate(arrays)]
-        return {"outputs": list(zip(names, records, strict=True))}
+        return {"outputs": self._run(self.session, request["feeds"], request["outputs"])}
 
     def do_unload(self, request: dict[str, Any]) -> dict[str, Any]:
         self.session = None
         return {}
+
+    def do_run_kept(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run a model several times: ``constants`` are fed each time. One that comes again is named by its key alone."""
+        for key in request["dropped"]:
+            self.kept.pop(key, None)
+        session = self.kept.get(request["key"])
+        if opened := session is None:
+            # So little is computed that a second thread would wait longer than it works.
+            model = self.feeds.get(request["model"]).tobytes()
+            session = ort.InferenceSession(model, session_options(threads=1), providers=["CPUExecutionProvider"])
+            if request["keep"]:
+                self.kept[request["key"]] = session
+        constants = request["constants"]
+        outputs = [self._run(session, {**constants, **feeds}, None) for feeds in request["feeds"]]
+        return {"outputs": outputs, "opened": opened, "keeps": request["keep"]}
+
+    def _run(self, session: ort.InferenceSession, feeds: dict[str, Any], outputs: list[str] | None) -> list[Any]:
+        names = outputs or [output.name for output in session.get_outputs()]
+        arrays = infer(session, {name: self.feeds.get(record) for name, record in feeds.items()}, names)
+        return list(zip(names, map(self.results.put, arrays), strict=True))
 
 
 def follow_input(requests: queue.Queue[str], folder: Path) -> None:
@@ -142,6 +169,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("reply_fd", type=int)
+    parser.add_argument("feeds_fd", type=int)
+    parser.add_argument("results_fd", type=int)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--memory-bytes", type=int)
     arguments = parser.parse_args()
@@ -150,7 +179,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=follow_input, args=(requests, arguments.folder), daemon=True).start()
-    worker = Worker(arguments.folder, arguments.threads)
+    worker = Worker(SharedTensors(arguments.feeds_fd), SharedTensors(arguments.results_fd), arguments.threads)
     with os.fdopen(arguments.reply_fd, "w") as replies:
         replies.write(json.dumps({"version": ort.__version__}) + "\n")
         replies.flush()

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import numpy_helper
 
+from trtnorm_cli.evaluate.data.input_ranges import Domain
 from trtnorm_cli.evaluate.float64 import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator, evaluate_float64
 from trtnorm_cli.evaluate.metrics import distance
-from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.evaluate.tolerance import epsilon
-from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains, sample_shapes
+from trtnorm_cli.rewrite.pattern import describe
+from trtnorm_cli.rewrite.proof.pair import Pair, PairRuns, RaisedWeights, Run, Tensors
+from trtnorm_cli.rewrite.proof.region import Region, new_region, original_region
+from trtnorm_cli.rewrite.proof.sampling import Shapes, draw, fitting_domains, is_floating, real_shapes, sample_shapes
 from trtnorm_cli.rewrite.proof.shape_sources import ShapeSources, shape_sources
+from trtnorm_cli.rewrite.proof.short_shapes import short_shapes
 from trtnorm_cli.rewrite.realise import Realised, realise
 from trtnorm_cli.rewrite.rule import Check, Match, Unprovable
-
-Tensors = dict[str, np.ndarray]
 
 # Errors are measured against the largest value; so many values, or so many draws, are looked at.
 _ENOUGH_VALUES, _MOST_DRAWS = 256, 16
@@ -46,6 +46,7 @@ class Prover:
     pinned: Mapping[str, TensorType]
     seed: int = 0
     proofs: dict[str, Check] = field(default_factory=dict)
+    refused: set[bytes] = field(default_factory=set)
 
     def __call__(self, match: Match, realised: Realised) -> Check:
         """The check of one change. Raises ``Unprovable`` when the original cannot be evaluated at any shape tried."""
@@ -53,25 +54,36 @@ class Prover:
         inputs = _region_inputs(match, realised, meant)
         shapes = shape_sources(match, inputs)
         kinds = {tensor.name: self._kind(match, tensor) for tensor in _fed(inputs, shapes)}
-        before = _before(match, realised, shapes, kinds) if meant is None else _after(match, meant, shapes, kinds)
-        after = _after(match, realised, shapes, kinds)
-        key = _digest(match.rule.name, before, after)
+        source = original_region(match, realised, shapes, kinds) if meant is None else new_region(match, meant, shapes, kinds)
+        pair = Pair(source, new_region(match, realised, shapes, kinds), kinds, self._stated_shapes(match, kinds))
+        key = pair.digest(match.rule.name, describe(match.site), match.output.name)
         if key not in self.proofs:
-            self.proofs[key] = self._prove(match, before, after, kinds, self._stated_shapes(match, kinds))
+            self.proofs[key] = self._prove(match, pair)
         return self.proofs[key]
 
-    def _prove(
-        self, match: Match, before: onnx.ModelProto, after: onnx.ModelProto, kinds: Mapping[str, TensorType], stated: Tensors
-    ) -> Check:
+    def _prove(self, match: Match, pair: Pair) -> Check:
+        """At short shapes where these prove as much, and at the file's where they do not pass there."""
+        if not pair.stated and (short := _short_shapes(pair)) is not None:
+            try:
+                check = self._prove_at(match, pair, [short])
+                if check.passed:
+                    return check
+            except Unprovable:
+                pass
+        return self._prove_at(match, pair, sample_shapes(pair.kinds))
+
+    def _prove_at(self, match: Match, pair: Pair, shapes: Iterable[Shapes]) -> Check:
         positive = [tensor.name for tensor in map(match.bindings.tensors.get, match.rule.positive) if tensor is not None]
-        draws, wanted = self._reference(before, kinds, positive, stated)
+        raised = RaisedWeights()
+        draws, wanted, runs = self._reference(pair, positive, shapes, raised)
+        raised.forget(pair.before.weights.values(), but=pair.after.weights.values())
         try:
-            exact = [evaluate_float64(after, feeds).outputs for feeds in draws]
+            exact = [_evaluated(pair.after, feeds, raised) for feeds in draws]
         except (BudgetExceeded, UnsupportedOperator) as error:
             raise Unprovable(f"the replacement cannot be evaluated in float64: {error}") from error
         except ReferenceUnavailable as error:
             return self._failed(match, f"the replacement cannot be evaluated in float64: {error}")
-        run = self._run(before, after, draws, wanted, has_reference=match.rule.reference is not None)
+        run = _judged(runs.results(), wanted, has_reference=match.rule.reference is not None)
         return self._verdict(match, draws, wanted, _relative(wanted, exact), run)
 
     def _kind(self, match: Match, tensor: gs.Tensor) -> TensorType:
@@ -92,26 +104,35 @@ class Prover:
         return stated
 
     def _reference(
-        self, before: onnx.ModelProto, kinds: Mapping[str, TensorType], positive: Sequence[str], stated: Tensors
-    ) -> tuple[list[Tensors], list[Tensors]]:
-        """Inputs, several draws where the output is small, and what the original makes of them in float64."""
-        rng = np.random.default_rng(self.seed)
+        self, pair: Pair, positive: Sequence[str], tried: Iterable[Shapes], raised: RaisedWeights
+    ) -> tuple[list[Tensors], list[Tensors], PairRuns]:
+        """Inputs, several draws where the output is small, what the original makes of them in float64, and both in ONNX
+        Runtime, which works in a process of its own, beside the evaluation in float64.
+        """
+        rng, kinds = np.random.default_rng(self.seed), pair.kinds
         reason = ""
-        for shapes in sample_shapes(kinds):
-            domains = fitting_domains(before, kinds, shapes)
-            draws = [{**draw(rng, kinds, shapes, positive, domains), **stated}]
+        for shapes in tried:
+            domains = self._domains(pair, shapes)
+            draws = [{**draw(rng, kinds, shapes, positive, domains), **pair.stated}]
             try:
-                wanted = [evaluate_float64(before, draws[0]).outputs]
+                wanted = [_evaluated(pair.before, draws[0], raised)]
                 name, first = next(iter(wanted[0].items()))
                 if first.size == 0:
                     raise Unprovable(f"{name} has no elements")
                 if kinds:
                     further = range(_further_draws(first.size))
-                    draws += [{**draw(rng, kinds, shapes, positive, domains), **stated} for _ in further]
-                return draws, wanted + [evaluate_float64(before, feeds).outputs for feeds in draws[1:]]
+                    draws += [{**draw(rng, kinds, shapes, positive, domains), **pair.stated} for _ in further]
+                runs = PairRuns(self.runner, pair, draws, self.refused)
+                return draws, wanted + [_evaluated(pair.before, feeds, raised) for feeds in draws[1:]], runs
             except ReferenceUnavailable as error:
                 reason = str(error)
         raise Unprovable(f"the original cannot be evaluated in float64: {reason}")
+
+    @staticmethod
+    def _domains(pair: Pair, shapes: Shapes) -> dict[str, Domain]:
+        if all(is_floating(kind.dtype) for kind in pair.kinds.values()):
+            return {}
+        return fitting_domains(pair.before.whole(), pair.kinds, shapes)
 
     def _storage(self, match: Match, feeds: Tensors) -> np.dtype:
         """The type of what is computed; where it is not known, that of the inputs."""
@@ -126,7 +147,7 @@ class Prover:
         draws: list[Tensors],
         wanted: list[Tensors],
         float64_rel: float,
-        run: _Run,
+        run: _Judged,
     ) -> Check:
         storage = self._storage(match, draws[0])
         exact_tolerance = max(_STORAGE_ROUNDINGS * epsilon(storage), _ARITHMETIC)
@@ -147,25 +168,6 @@ class Prover:
             passed=passed,
             reason="" if passed else self._reason(float64_rel, exact_tolerance, run_rel, tolerance),
         )
-
-    def _run(
-        self, before: onnx.ModelProto, after: onnx.ModelProto, draws: list[Tensors], exact: list[Tensors], has_reference: bool
-    ) -> _Run:
-        """Run both in ONNX Runtime; the result has no difference where there is no kernel for the original.
-
-        A reference is written in other operators than the file's, so that a kernel may be missing for the replacement alone.
-        """
-        try:
-            wanted = self.runner.run_many(before, draws)
-        except RunFailed as error:
-            return _Run(None, f"float64 only; ONNX Runtime does not run the original: {error.reason}")
-        try:
-            got = self.runner.run_many(after, draws)
-        except RunFailed as error:
-            if has_reference and _NO_KERNEL in error.reason:
-                return _Run(None, f"float64 only; ONNX Runtime does not run the operator: {error.reason}")
-            return _Run(float("inf"), f"ONNX Runtime does not run the replacement: {error.reason}")
-        return _Run(_relative(wanted, got), "ONNX Runtime and float64", _relative(exact, wanted))
 
     @staticmethod
     def _reason(exact: float, exact_tolerance: float, run: float | None, tolerance: float) -> str:
@@ -189,7 +191,7 @@ class Prover:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Judged:
     """``difference`` between before and after in ONNX Runtime, None where it was not run; ``original`` is what rounding does
     to the original there: a variance as the difference of two means, say, cancels where a group has few elements.
     """
@@ -197,6 +199,28 @@ class _Run:
     difference: float | None
     ran: str
     original: float = 0.0
+
+
+def _judged(run: Run, exact: list[Tensors], has_reference: bool) -> _Judged:
+    """The result has no difference where there is no kernel for the original.
+
+    A reference is written in other operators than the file's, so that a kernel may be missing for the replacement alone.
+    """
+    if run.before is None:
+        return _Judged(None, f"float64 only; ONNX Runtime does not run the original: {run.refusal}")
+    if run.after is not None:
+        return _Judged(_relative(run.before, run.after), "ONNX Runtime and float64", _relative(exact, run.before))
+    if has_reference and _NO_KERNEL in run.refusal:
+        return _Judged(None, f"float64 only; ONNX Runtime does not run the operator: {run.refusal}")
+    return _Judged(float("inf"), f"ONNX Runtime does not run the replacement: {run.refusal}")
+
+
+def _evaluated(region: Region, feeds: Tensors, raised: RaisedWeights) -> Tensors:
+    return evaluate_float64(region.model, {**feeds, **raised.of(region)}).outputs
+
+
+def _short_shapes(pair: Pair) -> Shapes | None:
+    return short_shapes(pair.before, pair.after, real_shapes(pair.kinds))
 
 
 def _stash_types(match: Match) -> list[np.dtype]:
@@ -208,14 +232,6 @@ def _stash_types(match: Match) -> list[np.dtype]:
 def _further_draws(size: int) -> int:
     """How many more draws make an output of ``size`` values large enough that not all of it is close to zero by chance."""
     return min(_MOST_DRAWS, math.ceil(_ENOUGH_VALUES / size)) - 1
-
-
-def _digest(rule: str, before: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    """The identity of a proof: the rule and both cut-outs with all their values."""
-    digest = hashlib.sha256(rule.encode())
-    for model in (before, after):
-        digest.update(model.SerializeToString(deterministic=True))
-    return digest.hexdigest()
 
 
 def _relative(wanted: list[Tensors], got: list[Tensors]) -> float:
@@ -249,79 +265,3 @@ def _fed(inputs: list[gs.Tensor], shapes: ShapeSources) -> list[gs.Tensor]:
     computed = {tensor.name for node in shapes.nodes for tensor in node.outputs}
     fed = {tensor.name: tensor for tensor in (*inputs, *shapes.tensors) if tensor.name not in computed}
     return list(fed.values())
-
-
-def _before(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> onnx.ModelProto:
-    nodes = [_node_proto(match, node) for node in reversed(match.nodes)]
-    return _region(match, nodes, shapes, realised.outputs, {}, kinds)
-
-
-def _node_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
-    """The node as the file has it, without further outputs unless the rule replaces them: nobody uses them."""
-    result = onnx.NodeProto()
-    result.CopyFrom(_whole_proto(match, node))
-    if match.extent is None and not match.rule.replaces_further_outputs:
-        del result.output[1:]
-    return result
-
-
-def _whole_proto(match: Match, node: gs.Node) -> onnx.NodeProto:
-    from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
-
-    return match.surgery.protos.get(id(node)) or OnnxExporter.export_node(node)
-
-
-def _after(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> onnx.ModelProto:
-    nodes = [node.proto() for node in realised.nodes]
-    model = _region(match, nodes, shapes, realised.outputs, realised.constants, kinds)
-    add_functions(model, realised.functions)
-    return model
-
-
-def _own_statistics(node: onnx.NodeProto, initializers: dict[str, onnx.TensorProto]) -> None:
-    """Give a BatchNormalization in training mode a mean and variance of its own.
-
-    ONNX Runtime (1.31 was tried) writes the running statistics into their initializers while it runs, before it reads scale
-    and bias, which may be the same initializers.
-    """
-    if node.op_type != "BatchNormalization" or len(node.output) < 2:
-        return
-    for index in (3, 4):
-        if node.input[index] in initializers:
-            own = onnx.TensorProto()
-            own.CopyFrom(initializers[node.input[index]])
-            own.name = f"trtnorm.statistics.{index}/{node.output[0]}"
-            initializers[own.name] = own
-            node.input[index] = own.name
-
-
-def _region(
-    match: Match,
-    nodes: list[onnx.NodeProto],
-    shapes: ShapeSources,
-    outputs: Sequence[str],
-    constants: Mapping[str, np.ndarray],
-    kinds: Mapping[str, TensorType],
-) -> onnx.ModelProto:
-    """A model of ``nodes``, what computes shapes for them, and the constants they read."""
-    initializers = {name: numpy_helper.from_array(value, name) for name, value in constants.items()}
-    known = {t.name: t for node in (*match.nodes, *shapes.nodes) for t in node.inputs}
-    nodes = [*(_whole_proto(match, node) for node in shapes.nodes), *nodes]
-    for node in nodes:
-        for name in node.input:
-            tensor = known.get(name)
-            if name not in initializers and tensor is not None and match.surgery.is_constant(tensor):
-                initializers[name] = numpy_helper.from_array(match.surgery.constant(tensor), name)
-    for node in nodes:
-        _own_statistics(node, initializers)
-    graph = onnx.helper.make_graph(
-        nodes,
-        "region",
-        [onnx.helper.make_tensor_value_info(name, kind.dtype, None) for name, kind in kinds.items()],
-        [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
-        list(initializers.values()),
-    )
-    source = match.surgery.source
-    model = onnx.helper.make_model(graph, opset_imports=list(source.opset_import))
-    model.ir_version = max(source.ir_version, 4)
-    return model

@@ -32,7 +32,7 @@ def sample_shapes(kinds: Mapping[str, TensorType]) -> Iterator[Shapes]:
     A batch that is not known is two, and then one: shapes inside the region may be worked out for the smallest batch.
     Every rank is known. Raises ``Unprovable`` when an input has no elements.
     """
-    real = {name: _filled(name, kind) for name, kind in kinds.items()}
+    real = real_shapes(kinds)
     small = {name: _shrunk(shape) for name, shape in real.items()}
     yield small
     if small != real and all(math.prod(shape) <= _TOO_LARGE for shape in real.values()):
@@ -40,6 +40,11 @@ def sample_shapes(kinds: Mapping[str, TensorType]) -> Iterator[Shapes]:
     single = {name: _filled(name, kind, batch=1) for name, kind in kinds.items()}
     if single != real:
         yield single
+
+
+def real_shapes(kinds: Mapping[str, TensorType]) -> Shapes:
+    """The file's shapes; axes that it leaves open have some length."""
+    return {name: _filled(name, kind) for name, kind in kinds.items()}
 
 
 def _filled(name: str, kind: TensorType, batch: int = _OPEN_BATCH) -> tuple[int, ...]:
@@ -65,7 +70,7 @@ def _shrunk(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def fitting_domains(region: onnx.ModelProto, kinds: Mapping[str, TensorType], shapes: Shapes) -> dict[str, Domain]:
     """The values that the integer inputs of ``region`` may hold at ``shapes``, so that they fit what they index there."""
-    counted = {name for name, kind in kinds.items() if not _is_floating(kind.dtype)}
+    counted = {name for name, kind in kinds.items() if not is_floating(kind.dtype)}
     if not counted:
         return {}
     light = light_copy(region)
@@ -92,6 +97,6 @@ def draw(
     return {name: np.abs(value) if name in positive else value for name, value in values.items()}
 
 
-def _is_floating(data_type: int) -> bool:
+def is_floating(data_type: int) -> bool:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(data_type)
     return dtype != np.bool_ and not np.issubdtype(dtype, np.integer)

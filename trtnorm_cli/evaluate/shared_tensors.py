@@ -1,0 +1,91 @@
+"""Tensors in memory that a program shares with its child: written once, read where they lie.
+
+Either direction has a file of its own that both processes map; it has no name in any folder, so nothing is left behind. One
+process appends to it, the other reads. What travels through the pipe between them is a record: type, shape and place.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+# The start of a tensor: vector instructions read whole lines of the cache.
+_ALIGNMENT = 64
+# The file grows by steps, so that it is not mapped anew for every tensor.
+_STEP_BYTES = 1 << 20
+# So much memory is kept for what comes next, more is given back.
+_KEPT_BYTES = 64 << 20
+
+
+class SharedTensors:
+    """Tensors in a shared file. The writer appends with ``put``, and ``clear`` when the reader is done with all of them."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._end = 0
+        self._map: mmap.mmap | None = None
+
+    def put(self, array: np.ndarray) -> dict[str, Any]:
+        """Append ``array`` and return the record that ``get`` needs; strings stand in the record itself."""
+        array = np.asarray(array)
+        if array.dtype.kind in "OUS":
+            return {"dtype": "string", "shape": list(array.shape), "values": [_text(item) for item in array.ravel()]}
+        record = {"dtype": array.dtype.name, "shape": list(array.shape), "offset": self._end}
+        self._reserve(array.nbytes)
+        target = self.get(record)
+        target[...] = array
+        return record
+
+    def put_bytes(self, data: bytes) -> dict[str, Any]:
+        return self.put(np.frombuffer(data, np.uint8))
+
+    def get(self, record: dict[str, Any]) -> np.ndarray:
+        """The tensor of a record, where it lies: it is valid until the writer clears."""
+        shape = tuple(record["shape"])
+        if record["dtype"] == "string":
+            return np.array(record["values"], dtype=object).reshape(shape)
+        dtype = np.dtype(getattr(ml_dtypes, record["dtype"], None) or record["dtype"])
+        size = math.prod(shape) * dtype.itemsize
+        if not size:
+            return np.empty(shape, dtype)
+        return np.ndarray((size,), np.uint8, self._mapped(record["offset"] + size), record["offset"]).view(dtype).reshape(shape)
+
+    def clear(self) -> None:
+        """Forget every tensor; memory beyond what is usually needed is given back."""
+        self._end = 0
+        if os.fstat(self.descriptor).st_size > _KEPT_BYTES:
+            self._map = None
+            os.ftruncate(self.descriptor, 0)
+
+    def close(self) -> None:
+        self._map = None
+        os.close(self.descriptor)
+
+    def _reserve(self, size: int) -> None:
+        self._end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        if self._end > os.fstat(self.descriptor).st_size:
+            os.ftruncate(self.descriptor, -(-self._end // _STEP_BYTES) * _STEP_BYTES)
+
+    def _mapped(self, size: int) -> mmap.mmap:
+        """The mapped file, at least ``size`` bytes of it."""
+        if self._map is None or len(self._map) < size:
+            self._map = mmap.mmap(self.descriptor, os.fstat(self.descriptor).st_size)
+        return self._map
+
+
+def shared_file(folder: str) -> int:
+    """The descriptor of a new file without a name: in memory where the system can, else in ``folder``."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("trtnorm-tensors")
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return os.dup(file.fileno())
+
+
+def _text(item: object) -> str:
+    return item.decode() if isinstance(item, bytes) else str(item)

@@ -1,0 +1,125 @@
+"""What a change replaces and what comes instead, side by side: run in ONNX Runtime, and told apart from any other pair."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trtnorm_cli.evaluate.float64.raising import raised_array
+from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
+from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.rewrite.proof.region import Region
+
+Tensors = dict[str, np.ndarray]
+
+_WIDTH = 4096
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``kinds`` are the types of the fed tensors; ``stated`` are values for those that hold shapes."""
+
+    before: Region
+    after: Region
+    kinds: Mapping[str, TensorType]
+    stated: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def digest(self, *further: str) -> str:
+        """The identity of the pair: both models, the shapes, and all values."""
+        digest = hashlib.blake2b(repr((further, sorted(self.kinds.items()))).encode(), digest_size=20)
+        for region in (self.before, self.after):
+            digest.update(region.canonical.source)
+            for name, weight in sorted(region.canonical.fed(region.weights).items()):
+                digest.update(f"{name} {weight.dtype} {weight.shape}".encode())
+                digest.update(fingerprint(weight))
+        for name, value in self.stated.items():
+            digest.update(f"{name} {value.tolist()}".encode())
+        return digest.hexdigest()
+
+
+def fingerprint(array: np.ndarray) -> bytes:
+    """Sums of the bits along the rows and columns of a table of them, which change with any value, and where two are swapped.
+
+    A cryptographic digest would take longer than the proof that it saves.
+    """
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = data.size // (8 * _WIDTH) * 8 * _WIDTH
+    table = data[:whole].view(np.uint64).reshape(-1, _WIDTH)
+    rest = data[whole:].tobytes()
+    sums = (table.sum(axis=axis, dtype=np.uint64) for axis in (0, 1))
+    return hashlib.blake2b(b"".join((*(one.tobytes() for one in sums), rest)), digest_size=20).digest()
+
+
+class RaisedWeights:
+    """Weights in float64. One that both sides have is raised once."""
+
+    def __init__(self) -> None:
+        self._raised: dict[int, np.ndarray] = {}
+
+    def of(self, region: Region) -> Tensors:
+        return {name: self._one(weight) for name, weight in region.weights.items()}
+
+    def _one(self, weight: np.ndarray) -> np.ndarray:
+        if id(weight) not in self._raised:
+            raised = raised_array(weight)
+            if raised is not weight:
+                raised.flags.writeable = False
+            self._raised[id(weight)] = raised
+        return self._raised[id(weight)]
+
+    def forget(self, weights: Iterable[np.ndarray], but: Iterable[np.ndarray]) -> None:
+        """Free those of ``weights`` that are not needed any more."""
+        kept = {id(weight) for weight in but}
+        for weight in weights:
+            if id(weight) not in kept:
+                self._raised.pop(id(weight), None)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Both sides in ONNX Runtime: what they gave, None where it did not run them, and its words then."""
+
+    before: list[Tensors] | None
+    after: list[Tensors] | None
+    refusal: str = ""
+
+
+class PairRuns:
+    """Both sides of a pair in ONNX Runtime: begun when this is made, waited for by ``results``.
+
+    Weights are fed. Where ONNX Runtime wants them as constants, the regions that hold them are run; ``refused`` remembers that.
+    """
+
+    def __init__(self, runner: OrtRunner, pair: Pair, draws: Sequence[Tensors], refused: set[bytes]) -> None:
+        self._runner, self._pair, self._draws, self._refused = runner, pair, draws, refused
+        self._asked = [self._ask(region) for region in (pair.before, pair.after)]
+
+    def _ask(self, region: Region) -> AskedRuns | None:
+        canonical = region.canonical
+        if canonical.source in self._refused:
+            return None
+        return self._runner.ask(
+            canonical.source, canonical.fed(region.weights), [canonical.fed(feeds) for feeds in self._draws]
+        )
+
+    def results(self) -> Run:
+        before = None
+        try:
+            before = self._results(self._pair.before, self._asked[0])
+            return Run(before, self._results(self._pair.after, self._asked[1]))
+        except RunFailed as error:
+            return Run(before, None, error.reason)
+
+    def _results(self, region: Region, asked: AskedRuns | None) -> list[Tensors]:
+        if asked is not None:
+            names = [value.name for value in region.model.graph.output]
+            try:
+                return [dict(zip(names, found.values(), strict=True)) for found in asked.results()]
+            except RunFailed as error:
+                if error.timed_out or error.signal is not None:
+                    raise
+                self._refused.add(region.canonical.source)
+        return self._runner.run_many(region.whole(), self._draws)
