@@ -10,14 +10,16 @@ import ctypes
 import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
@@ -34,7 +36,7 @@ Listener = Callable[[dict[str, Any]], None]
 _PR_SET_PDEATHSIG = 1
 _STACK_BYTES = 256 << 20
 _KIB = 1024
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.05
+_PAUSE_S = 0.05
 _LINES_KEPT, _BYTES_READ = 20, 64 << 10
 
 
@@ -78,6 +80,29 @@ class Ended:
     def how(self) -> str:
         """Its end in words that follow its name, as ``was ended by SIGSEGV``."""
         return self.excess.words if self.excess is not None else how_it_ended(self.code)
+
+
+class Cancelled(BaseException):
+    """What this thread was doing is not wanted any more."""
+
+
+_STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+
+
+@contextmanager
+def cancellable(stop: threading.Event) -> Iterator[None]:
+    """In this thread, raise ``Cancelled`` once ``stop`` is set, when a child is started or waited for."""
+    token = _STOP.set(stop)
+    try:
+        yield
+    finally:
+        _STOP.reset(token)
+
+
+def _require_wanted() -> None:
+    stop = _STOP.get()
+    if stop is not None and stop.is_set():
+        raise Cancelled
 
 
 def how_it_ended(code: int) -> str:
@@ -159,6 +184,7 @@ class Child:
         cwd: Path | None = None,
         dies_with_parent: bool = True,
     ) -> None:
+        _require_wanted()
         watched, self._lifeline = os.pipe()
         try:
             with log.open("wb") as output:
@@ -199,12 +225,13 @@ class Child:
 
         A child that has ended stays a zombie.
         """
-        start, pause = time.monotonic(), _FIRST_PAUSE_S
-        while not self._has_ended():
-            if (excess := exceeded(limits, self.pid, time.monotonic() - start)) is not None:
-                return excess
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        start = time.monotonic()
+        with _end_of(self.pid) as sleep:
+            while not self._has_ended():
+                _require_wanted()
+                if (excess := exceeded(limits, self.pid, time.monotonic() - start)) is not None:
+                    return excess
+                sleep(_PAUSE_S)
         return None
 
     def _has_ended(self) -> bool:
@@ -229,6 +256,26 @@ class Child:
             lifeline, self._lifeline = self._lifeline, -1
             os.close(lifeline)
         return self._process.returncode
+
+
+@contextmanager
+def _end_of(pid: int) -> Iterator[Callable[[float], None]]:
+    """A sleep that also ends when process ``pid`` does, where the kernel can tell (Linux 5.3)."""
+    try:
+        watched = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        yield time.sleep
+        return
+    try:
+        poll = select.poll()
+        poll.register(watched, select.POLLIN)
+
+        def sleep(seconds: float) -> None:
+            poll.poll(seconds * 1000)
+
+        yield sleep
+    finally:
+        os.close(watched)
 
 
 def _kill_when_closed(watched: int, group: int) -> None:
@@ -265,6 +312,15 @@ def memory_of(pid: int) -> int:
         return 0
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return sum(int(fields[key].split()[0]) * _KIB for key in ("RssAnon", "RssShmem") if key in fields)
+
+
+def available_memory() -> int:
+    """Bytes that new processes can have without swapping, as Linux counts it; elsewhere all of the machine's memory."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * _KIB for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def last_lines(log: Path) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ This module knows neither click nor logging. ``cli.py`` is the one place that tu
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class TrtnormError(Exception):
     """A problem that is explained to the user instead of shown as a traceback.
@@ -65,7 +67,12 @@ class NotCompared(TrtnormError):
 
 
 class BuilderFailure(TrtnormError):
-    """There is no engine, or no network, because TensorRT refused the model or died on it."""
+    """There is no engine, or no network, because TensorRT refused the model or died on it.
+
+    ``evidence`` is a folder that stays for a report, where it is not the work folder of the build.
+    """
+
+    evidence: Path | None = None
 
 
 class TensorRTRefusal(BuilderFailure):

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trtnorm_cli.child_process import Limits
+from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
+from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network
 from trtnorm_cli.compare.record import comparison_json, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageProblem
 from trtnorm_cli.files import require_free, scratch_beside, sha256_of
-from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.profile.rewriting import Optimize
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
-from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession, require_valid
+from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+from trtnorm_cli.side_work import Awaited, Later, SideWork
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
-from trtnorm_cli.tensorrt.build_request import FIXED_NAME, request_for, with_model
+from trtnorm_cli.tensorrt.backend import first_installed
+from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
+from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.facts import BackendFacts
 from trtnorm_cli.tensorrt.kernel_search import Variant, is_worse, searched
-from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import (
     Digest,
@@ -56,43 +57,10 @@ from trtnorm_cli.tensorrt.up_to_date import (
     earlier_manifest,
     made_from,
 )
-from trtnorm_cli.tensorrt.variants import VariantBuilder
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
 # A second build to count the kernels without rewriting is worth this long at most.
-_QUICK_BUILD_S = 20.0
-EventHandler = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """What the command line says about a build."""
-
-    backend: str | None = None
-    timeout_s: float | None = None
-    memory_bytes: int | None = None
-    check_reproducible: bool = False
-    isolate: bool = False
-    compare: bool = True
-    seed: int = 0
-    require_compare: bool = False
-
-    def __post_init__(self) -> None:
-        if self.require_compare and not self.compare:
-            raise UsageProblem("--no-compare and --require-compare contradict each other", hint="leave out one of them")
-
-
-@dataclass
-class Stopwatch:
-    """Wall time in seconds by step."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
+_QUICK_BUILD_S, _QUICK_BACKEND = 20.0, "tensorrt-rtx"
 
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
@@ -102,59 +70,22 @@ def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | N
 
 
 @dataclass(frozen=True)
-class Job:
-    """One build: what is built, how, and where. ``work`` is private to it, ``beside`` a folder on the disk of ``engine``."""
+class Making:
+    """The files of a rewritten model, and what is being made of it. The engine will be in ``Job.built``.
 
-    prepared: Prepared
-    engine: Path
-    options: BuildOptions
-    work: Path
-    beside: Path
-    on_event: EventHandler
-    session: RewritingSession
-    clock: Stopwatch
+    ``comparison`` is that of the model with its rewriting and with TensorRT's ``network``.
+    """
 
-    @property
-    def built(self) -> Path:
-        """Where the engine is until it gets its name."""
-        return self.beside / self.engine.name
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.options.timeout_s, self.options.memory_bytes)
-
-    @property
-    def policy(self) -> Optimize:
-        return self.session.settings.optimize
-
-    def subject(self, rewriting: Rewriting) -> Subject:
-        """The user's model, for messages about nodes that ``rewriting`` made."""
-        loaded = self.prepared.loaded
-        return Subject(loaded.path, self.prepared.profile_path, loaded.proto, rewriting.changes)
-
-    def request(self, engine: Path) -> BuildRequest:
-        """The request to build ``engine``, but for the model."""
-        return request_for(self.prepared, self.options.backend, engine)
-
-    def variants(self) -> VariantBuilder:
-        """What builds engines that are only looked at."""
-        return VariantBuilder(self.work, self.request(self.built), self.limits)
-
-    def stage(self, name: str) -> None:
-        self.on_event({"event": "stage", "stage": name})
-
-    def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
-        """Run one build process in ``folder``."""
-        limits = self.limits
-        return launch(request, folder, listen or self.on_event, limits.timeout_s, memory_bytes=limits.memory_bytes)
-
-
-@dataclass(frozen=True)
-class Built:
-    """The files of a rewritten model, and what TensorRT made of it. The engine is in ``Job.built``."""
-
+    variant: Variant
     files: Sequence[Path]
-    result: BuildResult
+    engine: Awaited[BuildResult]
+    network: Awaited[NetworkParticipant]
+    comparison: Awaited[Comparison]
+
+    @property
+    def result(self) -> BuildResult:
+        """What TensorRT made of it; raises what explains a failure."""
+        return self.engine.result()
 
 
 def earlier_build(prepared: Prepared, engine: Path, options: BuildOptions) -> Manifest | None:
@@ -173,20 +104,22 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     """
     require_possible(prepared, engine, options)
     subject = Subject(prepared.loaded.path, prepared.profile_path)
-    with scratch_beside(engine) as beside, work_folder(subject) as work:
-        job = started(prepared, engine, options, work, beside, on_event)
-        variant = first_variant(job)
-        built = make(job, variant)
-        before = kernels_before(job, variant, built)
-        better = fewer_kernels(job, variant, built, before)
+    with scratch_beside(engine) as beside, work_folder(subject) as work, SideWork(has_room(prepared)) as side:
+        job = started(prepared, engine, options, work, beside, on_event, side)
+        made = make(job, first_variant(job))
+        unchanged = kernels_before(job, made)
+        compare_meanwhile(job, made)
+        job.clock.seconds.update(made.result.seconds)
+        before = unchanged.result()
+        better = fewer_kernels(job, made, before)
         if better is not None:
-            variant, built = better, make(job, better)
-        job.clock.seconds.update(built.result.seconds)
-        notes = require_types(variant.rewriting.model, built.result)
-        require_same_bytes(job, variant, built)
-        comparison = compared(job, variant, built)
-        optimize = optimized(job, variant, built, before)
-        manifest = described(job, variant, built, optimize, comparison, notes)
+            made = make(job, better)
+            job.clock.seconds.update(made.result.seconds)
+        notes = require_types(made.variant.rewriting.model, made.result)
+        require_same_bytes(job, made)
+        comparison = compared(job, made)
+        optimize = optimized(job, made, before)
+        manifest = described(job, made, optimize, comparison, notes)
         put_in_place(manifest, job)
     return manifest
 
@@ -206,13 +139,21 @@ def sources_of(prepared: Prepared) -> list[Path]:
     return [loaded.path, *loaded.data_files, *weights, *named]
 
 
-def started(prepared: Prepared, engine: Path, options: BuildOptions, work: Path, beside: Path, on_event: EventHandler) -> Job:
+def started(
+    prepared: Prepared,
+    engine: Path,
+    options: BuildOptions,
+    work: Path,
+    beside: Path,
+    on_event: EventHandler,
+    side: SideWork,
+) -> Job:
     """The job, with the model cleaned."""
     clock = Stopwatch()
     on_event({"event": "stage", "stage": "rewrite"})
     with clock.time("rewrite"):
         session = prepared.session()
-    return Job(prepared, engine, options, work, beside, on_event, session, clock)
+    return Job(prepared, engine, options, work, beside, on_event, session, clock, side)
 
 
 def first_variant(job: Job) -> Variant:
@@ -223,87 +164,143 @@ def first_variant(job: Job) -> Variant:
         return Variant(job.session.rewrite())
 
 
-def make(job: Job, variant: Variant) -> Built:
-    """Save the rewritten model and build the engine from it."""
+def make(job: Job, variant: Variant) -> Making:
+    """Save the rewritten model, and begin to build the engine and to translate TensorRT's network of it."""
     rewriting, fixed = variant.rewriting, job.work / FIXED_NAME
     rewriting.require_all_checks_passed()
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
+
+    def built() -> BuildResult:
+        result = job.run(request, job.work)
+        if result.ok and not may_be_replaced(job, variant):
+            say_that_it_compares(job)
+        return result
+
+    building = job.side.start(built)
     attempt = Attempt(request, job.work, for_builder(rewriting.model), rewriting.folder, job.subject(rewriting), job.run)
     isolated = isolated_folder(job.engine) if job.options.isolate else None
-    return Built(files, attempt.result(isolated, job.on_event))
+    engine = Later(lambda: attempt.result(building, isolated, job.on_event))
+    loaded = Later(lambda: load_model(fixed))
+    network = begun_network(job, loaded)
+    return Making(variant, files, engine, network, Later(lambda: _comparison(job, rewriting, loaded, network)))
 
 
-def kernels_before(job: Job, variant: Variant, built: Built) -> Kernels | None:
+def may_be_replaced(job: Job, variant: Variant) -> bool:
+    """Whether a rewriting with fewer kernels may come instead, by the policy."""
+    return job.policy == "auto" and any(map(is_put_to_choice, variant.rewriting.changes))
+
+
+def say_that_it_compares(job: Job) -> None:
+    if job.options.compare:
+        job.stage("compare")
+
+
+def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkParticipant]:
+    """TensorRT's network of the rewritten model, where a comparison will ask for it."""
+    backend, memory_bytes = job.options.backend, job.options.memory_bytes
+    scratch = Path(tempfile.mkdtemp(prefix="network-", dir=job.work))
+
+    def translated() -> NetworkParticipant:
+        return loaded_network(loaded.result(), scratch, backend, memory_bytes=memory_bytes)
+
+    if not job.options.compare or not job.side.is_beside or loaded.error() is not None:
+        return Later(translated)
+    return job.side.start(translated, forget_evidence)
+
+
+def compare_meanwhile(job: Job, made: Making) -> None:
+    """Compare while TensorRT builds the engine, unless its parser refuses the model: that is said first."""
+    if job.options.compare and job.side.is_beside and made.network.error() is None:
+        made.comparison.error()
+
+
+def kernels_before(job: Job, made: Making) -> Awaited[Kernels | None]:
     """The kernels of an engine without the changes that only improve the model, to see what they did.
 
     None where there are no such changes, and where a build is not a matter of seconds: TensorRT for RTX compiles without
     timing anything, TensorRT 10 and 11 measure every kernel.
     """
-    result = built.result
+
+    def build_unchanged() -> Kernels:
+        with job.clock.time("variants"):
+            return job.variants().build(unchanged.result())
+
+    def quickly_built() -> Kernels | None:
+        result = made.result
+        if result.backend == _QUICK_BACKEND and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S:
+            return building.result()
+        building.cancel()
+        return None
+
+    if not any(change.optional for change in made.variant.rewriting.changes):
+        return Later(lambda: None)
+    unchanged = Later(lambda: job.session.rewrite("never"))
+    is_likely = job.side.is_beside and first_installed(job.options.backend) == _QUICK_BACKEND
     with job.clock.time("variants"):
-        quick = result.backend == "tensorrt-rtx" and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S
-        if not quick or not any(change.optional for change in variant.rewriting.changes):
-            return None
-        return job.variants().build(job.session.rewrite("never"))
+        building = job.side.start(build_unchanged) if is_likely and unchanged.error() is None else Later(build_unchanged)
+    return Later(quickly_built)
 
 
-def fewer_kernels(job: Job, variant: Variant, built: Built, before: Kernels | None) -> Variant | None:
+def fewer_kernels(job: Job, made: Making, before: Kernels | None) -> Variant | None:
     """A rewriting with fewer kernels where ``optimize: auto`` finds that changes took some; None where there is no cause."""
-    choosable = any(map(is_put_to_choice, variant.rewriting.changes))
-    if job.policy != "auto" or not choosable or not is_worse(built.result, before):
+    if not may_be_replaced(job, made.variant) or not is_worse(made.result, before):
         return None
     with job.clock.time("variants"):
         return searched(job.session, job.variants())
 
 
-def optimized(job: Job, variant: Variant, built: Built, before: Kernels | None) -> Optimization:
+def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
     """What came of the policy, and why the engine still launches more kernels where it does."""
     more = None
-    if before is not None and is_worse(built.result, before):
-        now = len(launched(built.result.kernels))
-        more = why_more(now, before.launches, job.policy, variant.rewriting.changes)
-    return Optimization(job.policy, variant.choice, before, more)
+    if before is not None and is_worse(made.result, before):
+        now = len(launched(made.result.kernels))
+        more = why_more(now, before.launches, job.policy, made.variant.rewriting.changes)
+    return Optimization(job.policy, made.variant.choice, before, more)
 
 
-def require_same_bytes(job: Job, variant: Variant, built: Built) -> None:
+def require_same_bytes(job: Job, made: Making) -> None:
     """Where that was asked for, make the engine once more from the start, and compare the bytes."""
     if not job.options.check_reproducible:
         return
 
     def make_again(folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
         session = job.prepared.session()
-        again = Variant(session.rewrite()) if variant.choice is None else searched(session, job.variants())
+        again = Variant(session.rewrite()) if made.variant.choice is None else searched(session, job.variants())
         files = save_model(again.rewriting.model, folder / FIXED_NAME, again.rewriting.folder)
         return files, with_model(job.request(engine), again.rewriting, folder)
 
     with job.clock.time("reproducible"):
-        require_reproducible(built.files, job.built, job.work, make_again, job.run)
+        require_reproducible(made.files, job.built, job.work, make_again, job.run)
 
 
-def compared(job: Job, variant: Variant, built: Built) -> Comparison | None:
+def compared(job: Job, made: Making) -> Comparison | None:
     """Compare the model with its rewriting and what TensorRT made of that; None where that was not wanted.
 
     Raises ``OutOfTolerance`` where they differ, and ``NotCompared`` where a comparison is required and none was possible.
     """
     if not job.options.compare:
         return None
-    job.stage("compare")
-    with job.clock.time("compare"):
-        comparison = _comparison(job, variant.rewriting, built.result.backend)
+    if may_be_replaced(job, made.variant):
+        say_that_it_compares(job)
+    comparison = made.comparison.result()
     _require_within_tolerance(comparison)
     if job.options.require_compare:
         _require_compared(comparison)
     return comparison
 
 
-def _comparison(job: Job, rewriting: Rewriting, backend: str) -> Comparison:
+def _comparison(
+    job: Job, rewriting: Rewriting, loaded: Awaited[LoadedModel], network: Awaited[NetworkParticipant]
+) -> Comparison:
     """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
     prepared, options = job.prepared, job.options
     try:
-        fixed = job.work / FIXED_NAME
-        return compare_rewriting(prepared, rewriting, fixed, job.work, options.seed, backend, options.memory_bytes)
+        with job.clock.time("compare"):
+            return compare_rewriting(
+                prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes
+            )
     except TrtnormError as error:
         why = f"{error.summary} ({error.where})" if error.where else error.summary
     except Exception as error:  # the engine is built, and whoever waited for it should have it
@@ -330,11 +327,9 @@ def _require_within_tolerance(comparison: Comparison) -> None:
         )
 
 
-def described(
-    job: Job, variant: Variant, built: Built, optimize: Optimization, comparison: Comparison | None, notes: Sequence[str]
-) -> Manifest:
+def described(job: Job, made: Making, optimize: Optimization, comparison: Comparison | None, notes: Sequence[str]) -> Manifest:
     """The manifest of the engine that the job has made."""
-    prepared, rewriting, result = job.prepared, variant.rewriting, built.result
+    prepared, rewriting, result = job.prepared, made.variant.rewriting, made.result
     loaded, profile, checkpoint, proof = prepared.loaded, prepared.profile, prepared.checkpoint, prepared.proof
     counts = norm_counts(rewriting.cleaned, rewriting.composites)
     return Manifest(
@@ -343,7 +338,7 @@ def described(
         export=prepared.export,
         weights=None if checkpoint is None else FileDigest.of(checkpoint.path, checkpoint.files),
         plugins=tuple(FileDigest.of(Path(library)) for library in prepared.plugin_libraries),
-        rewritten=Digest(sha256_of(built.files)),
+        rewritten=Digest(sha256_of(made.files)),
         engine=EngineFile.of(job.engine, job.built, result),
         profile=None if profile is None else profile.model_dump(mode="json"),
         optimization_profiles=prepared.fitted.records(),
@@ -360,7 +355,7 @@ def described(
         made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices)),
         reproducible=job.options.check_reproducible or None,
         proof=None if proof is None else proof.record(),
-        seconds=job.clock.seconds,
+        seconds=job.clock.in_order(),
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import trtnorm_cli
 from tests.models import batchnorm, parse, random
-from trtnorm_cli import pipeline
+from trtnorm_cli import build_job
 from trtnorm_cli.cli import run
 from trtnorm_cli.tensorrt.launch import launch
 
@@ -62,5 +62,5 @@ def sha256(path: Path) -> str:
 def build_process(monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     """Let ``body`` run in place of TensorRT, with ``folder`` for the folder of the request."""
     prelude = "import os, signal, sys, time; from pathlib import Path; folder = Path(sys.argv[1]); "
-    monkeypatch.setattr(pipeline, "launch", partial(launch, worker=(sys.executable, "-c", prelude + body)))
+    monkeypatch.setattr(build_job, "launch", partial(launch, worker=(sys.executable, "-c", prelude + body)))
     monkeypatch.setattr("trtnorm_cli.tensorrt.backend.require_backend", lambda name: None)

@@ -19,7 +19,7 @@ rtx = pytest.mark.rtx
 
 INTERRUPTED = """
 import signal, sys, threading, time, os
-import trtnorm_cli.pipeline as pipeline
+from trtnorm_cli import build_job
 from trtnorm_cli.cli import main
 where, arguments = sys.argv[1], sys.argv[2:]
 if where == "rewrite":
@@ -40,7 +40,7 @@ else:
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=watch, daemon=True).start()
         return launch(request, folder, on_event, timeout_s, (sys.executable, "-c", code))
-    pipeline.launch = stop
+    build_job.launch = stop
 import trtnorm_cli.tensorrt.backend as backend
 backend.require_backend = lambda name: None
 main(arguments)
@@ -69,11 +69,17 @@ def deep(work: Path) -> None:
     saved(parse(f"g (float[2, 4] t0) => (float[2, 4] t600) {{ {body} }}"), work / "deep.onnx")
 
 
+def wide(work: Path) -> None:
+    """``deep.onnx``, which takes TensorRT a moment, and the comparison seconds."""
+    body = " ".join(f"t{n + 1} = {('Tanh', 'Sigmoid')[n % 2]}(t{n})" for n in range(40))
+    saved(parse(f"g (float[1024, 1024] t0) => (float[1024, 1024] t40) {{ {body} }}"), work / "deep.onnx")
+
+
 @rtx
 @pytest.mark.parametrize("stage", ["rewriting and checking", "building the engine", "comparing"])
 def test_an_interrupt_ends_it_within_a_second(work, stage):
     """Also while TensorRT, which does not look for signals, is at work."""
-    deep(work)
+    (wide if stage == "comparing" else deep)(work)
     before = sorted(p.name for p in work.iterdir())
     process = subprocess.Popen(
         [sys.executable, "-m", "trtnorm_cli", "build", "deep.onnx"], env=environment(TMPDIR=str(work.parent / "temp")),

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from tests.models import operators, parse, random, saved
-from trtnorm_cli import pipeline
+from trtnorm_cli import build_job
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import BuilderDied, UsageProblem
 from trtnorm_cli.tensorrt.isolate import BuildFailure, Isolation, death_of, failure_of
@@ -197,7 +197,7 @@ worker.main()
 
 @pytest.mark.rtx
 def test_a_builder_that_dies(work, capsys, monkeypatch):
-    monkeypatch.setattr(pipeline, "launch", partial(launch, worker=(sys.executable, "-c", CRASHES)))
+    monkeypatch.setattr(build_job, "launch", partial(launch, worker=(sys.executable, "-c", CRASHES)))
     saved(model(), work / "m.onnx")
     assert run(["build", "m.onnx", "--isolate"]) == 6
     shown = capsys.readouterr().err

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from tests.models import batchnorm, parse, random, saved
-from trtnorm_cli import pipeline
+from trtnorm_cli import build_job, pipeline
 from trtnorm_cli.cli import run
 from trtnorm_cli.tensorrt import reproducible, up_to_date
 from trtnorm_cli.tensorrt.facts import BackendFacts
@@ -150,15 +150,15 @@ def test_other_code(work, built_again, monkeypatch):
 
 
 def test_a_build_is_reproducible(work, monkeypatch):
-    real, launches = pipeline.launch, []
-    monkeypatch.setattr(pipeline, "launch", lambda *a, **k: launches.append(1) or real(*a, **k))
+    real, launches = build_job.launch, []
+    monkeypatch.setattr(build_job, "launch", lambda *a, **k: launches.append(1) or real(*a, **k))
     assert build("--check-reproducible", "--no-compare") == 0
     assert len(launches) == 2
     assert json.loads((work / "m.engine.json").read_text())["reproducible"] is True
 
 
 def test_a_build_that_is_not(work, monkeypatch, capsys):
-    real, calls = pipeline.launch, []
+    real, calls = build_job.launch, []
 
     def launch(request, *rest, **more):
         result = real(request, *rest, **more)
@@ -167,7 +167,7 @@ def test_a_build_that_is_not(work, monkeypatch, capsys):
             flip(Path(request.engine), 4000)
         return result
 
-    monkeypatch.setattr(pipeline, "launch", launch)
+    monkeypatch.setattr(build_job, "launch", launch)
     before = (work / "m.engine").read_bytes()
     assert build("--check-reproducible", "--no-compare") == 1
     assert "building the same model twice gave two different engines" in capsys.readouterr().err

@@ -18,8 +18,9 @@ from trtnorm_cli.compare.participants import (
 )
 from trtnorm_cli.compare.result import CandidateReport
 from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
-from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.profile.prove import Proof
+from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.target import NETWORK_PREFIX, Target
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
@@ -59,15 +60,19 @@ class Candidates:
         except BuilderFailure as error:
             self.refused.append(_refused(target.text, target.kind, error))
 
-    def add_rewriting(self, fixed: Path, label: str, with_model: bool = True) -> None:
-        """Add the TensorRT network of a rewritten model and, ``with_model``, the rewritten model itself."""
-        loaded = load_model(fixed)
+    def add_rewriting(
+        self, fixed: LoadedModel, label: str, with_model: bool = True, network: Awaited[NetworkParticipant] | None = None
+    ) -> None:
+        """Add the TensorRT network of a rewritten model and, ``with_model``, the rewritten model itself.
+
+        ``network`` is that network where somebody else has it made.
+        """
         if with_model:
-            self.accepted.append(replace(loaded_participant(loaded, label), shares_tensors=True))
+            self.accepted.append(replace(loaded_participant(fixed, label), shares_tensors=True))
         network_label = f"{NETWORK_PREFIX}{label}"
+        network = network or Later(lambda: loaded_network(fixed, self.scratch, self.backend, None, self.memory_bytes))
         try:
-            network = loaded_network(loaded, self.scratch, self.backend, network_label, self.memory_bytes)
-            self.accepted.append(replace(network, shares_tensors=True))
+            self.accepted.append(replace(network.result(), label=network_label, shares_tensors=True))
         except BuilderFailure as error:
             self.refused.append(_refused(network_label, NetworkParticipant.kind, error))
 

@@ -17,10 +17,12 @@ from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import further_trials, trials_of
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
+from trtnorm_cli.side_work import Awaited
 from trtnorm_cli.target import Target
 
 # At the end of a build the comparison should cost seconds, not minutes.
@@ -61,15 +63,21 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
     reference = network or loaded_participant(prepared.original)
     meant = _as_meant(reference, rewriting, found.scratch)
     save_model(rewriting.model, fixed, rewriting.folder)
-    found.add_rewriting(fixed, f"rewriting of {target.path}")
+    found.add_rewriting(load_model(fixed), f"rewriting of {target.path}")
     proof = prepared.proof if network is None and meant is reference else None
     return Session(meant, found.accepted, found.refused, _changes(rewriting), proof)
 
 
 def compare_rewriting(
-    prepared: Prepared, rewriting: Rewriting, fixed: Path, scratch: Path, seed: int, backend: str, memory_bytes: int | None
+    prepared: Prepared,
+    rewriting: Rewriting,
+    fixed: LoadedModel,
+    network: Awaited[NetworkParticipant],
+    scratch: Path,
+    seed: int,
+    memory_bytes: int | None,
 ) -> Comparison:
-    """The comparison at the end of a build: the source with its rewriting ``fixed`` and the TensorRT network of that.
+    """The comparison of a build: the source with its rewriting, saved as ``fixed``, and the TensorRT ``network`` of that.
 
     Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is invalid or was to
     be read otherwise, the model as it was read stands for it. Runs are bounded in time and memory; the result names what was
@@ -77,8 +85,8 @@ def compare_rewriting(
     """
     source = loaded_participant(prepared.original, prepared.original.path.name)
     meant = _as_meant(source, rewriting, scratch)
-    found = Candidates(scratch, backend, memory_bytes)
-    found.add_rewriting(fixed, "rewriting", with_model=bool(rewriting.changes))
+    found = Candidates(scratch)
+    found.add_rewriting(fixed, "rewriting", bool(rewriting.changes), network)
     options = Options(
         budget_s=_BUILD_FLOAT64_S,
         runs_budget_s=_BUILD_RUNS_S,

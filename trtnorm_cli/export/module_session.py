@@ -20,6 +20,7 @@ from trtnorm_cli.export.opening import opened_model
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.request import RunRequest
 from trtnorm_cli.export.verify import module_participant, read_trials
+from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
@@ -50,7 +51,7 @@ def run_module_session(
             found.accepted.append(loaded_participant(prepared.original, f"export of {reference.text}"))
             fixed = scratch / "rewritten.onnx"
             save_model(rewriting.model, fixed, rewriting.folder)
-            found.add_rewriting(fixed, f"rewriting of {reference.text}")
+            found.add_rewriting(load_model(fixed), f"rewriting of {reference.text}")
             return _judged(reference, found, opened.profile, settings)
 
 

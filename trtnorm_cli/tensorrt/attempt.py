@@ -13,6 +13,7 @@ import onnx
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.side_work import Awaited
 from trtnorm_cli.tensorrt.explain import refusal
 from trtnorm_cli.tensorrt.isolate import (
     NOT_OF_A_PART,
@@ -50,13 +51,13 @@ class Attempt:
     subject: Subject
     run: Run
 
-    def result(self, isolated: Path | None, on_event: EventHandler) -> BuildResult:
-        """The result of a build that succeeded; otherwise raises what explains it.
+    def result(self, built: Awaited[BuildResult], isolated: Path | None, on_event: EventHandler) -> BuildResult:
+        """The result ``built`` of the request if it succeeded; otherwise raises what explains it.
 
         With ``isolated``, the name for a folder, the smallest failing part of the model is searched and saved there first.
         """
         try:
-            result = self.run(self.request, self.work, on_event)
+            result = built.result()
         except BuilderDied as death:
             raise self._with_part(death, death_of(death), [], isolated, on_event) from death
         if result.ok:

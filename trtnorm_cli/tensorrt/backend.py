@@ -85,6 +85,12 @@ def installed() -> tuple[BackendSpec, ...]:
     return tuple(spec for spec in SPECS if importlib.util.find_spec(spec.module) is not None)
 
 
+def first_installed(name: str | None) -> str | None:
+    """The backend that ``load_backend`` will try first."""
+    candidates = installed() if name is None else (spec_named(name),)
+    return candidates[0].name if candidates else None
+
+
 def require_backend(name: str | None) -> None:
     """Raise ``UsageProblem`` naming the install commands when the wanted backend (or any) is not installed."""
     wanted = SPECS if name is None else (spec_named(name),)

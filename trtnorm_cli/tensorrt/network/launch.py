@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.child_process import Ended, Limits, module_command, run_child
-from trtnorm_cli.errors import BuilderDied, ModelError, TrtnormError, UsageProblem
+from trtnorm_cli.child_process import Cancelled, Ended, Limits, module_command, run_child
+from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.tensorrt.launch import ALLOW_MORE
 from trtnorm_cli.tensorrt.network.problems import UntranslatableNetwork
 from trtnorm_cli.tensorrt.request import LOG_FILE, REQUEST_FILE, BuildResult, TensorRTMessage
@@ -60,11 +60,17 @@ def network_of(
     request.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
     try:
         result = _run(request, Limits(timeout_s, memory_bytes), worker)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Cancelled):
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    except BuilderDied as death:
+        death.evidence = folder
+        raise
     if not result["ok"]:
-        raise _problem(result, model, folder)
+        problem = _problem(result, model, folder)
+        if isinstance(problem, TensorRTRefusal) and folder.exists():
+            problem.evidence = folder
+        raise problem
     shutil.rmtree(folder)
     return NetworkTranslation(
         model=model,

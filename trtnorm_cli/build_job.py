@@ -1,0 +1,115 @@
+"""One build while it runs: what the user asked for, where its files are, and how long its steps take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trtnorm_cli.child_process import Limits, available_memory
+from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.profile.rewriting import Optimize
+from trtnorm_cli.rewrite.prepare import Prepared
+from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.side_work import SideWork
+from trtnorm_cli.tensorrt.build_request import request_for
+from trtnorm_cli.tensorrt.launch import EventHandler, launch
+from trtnorm_cli.tensorrt.origin import Subject
+from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
+from trtnorm_cli.tensorrt.variants import VariantBuilder
+
+_STEPS = ("rewrite", "variants", "parse", "build", "reproducible", "compare")
+# Processes that work on a model at once take this many times its size, of this share of the memory that there is.
+_COPIES, _MEMORY_SHARE = 12, 0.5
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What the command line says about a build."""
+
+    backend: str | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+    check_reproducible: bool = False
+    isolate: bool = False
+    compare: bool = True
+    seed: int = 0
+    require_compare: bool = False
+
+    def __post_init__(self) -> None:
+        if self.require_compare and not self.compare:
+            raise UsageProblem("--no-compare and --require-compare contradict each other", hint="leave out one of them")
+
+
+@dataclass
+class Stopwatch:
+    """Wall time in seconds by step. Steps may overlap."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def in_order(self) -> dict[str, float]:
+        """The steps in the order of the pipeline, whichever began first."""
+        return {name: self.seconds[name] for name in _STEPS if name in self.seconds}
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One build: what is built, how, and where. ``work`` is private to it, ``beside`` a folder on the disk of ``engine``."""
+
+    prepared: Prepared
+    engine: Path
+    options: BuildOptions
+    work: Path
+    beside: Path
+    on_event: EventHandler
+    session: RewritingSession
+    clock: Stopwatch
+    side: SideWork
+
+    @property
+    def built(self) -> Path:
+        """Where the engine is until it gets its name."""
+        return self.beside / self.engine.name
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.options.timeout_s, self.options.memory_bytes)
+
+    @property
+    def policy(self) -> Optimize:
+        return self.session.settings.optimize
+
+    def subject(self, rewriting: Rewriting) -> Subject:
+        """The user's model, for messages about nodes that ``rewriting`` made."""
+        loaded = self.prepared.loaded
+        return Subject(loaded.path, self.prepared.profile_path, loaded.proto, rewriting.changes)
+
+    def request(self, engine: Path) -> BuildRequest:
+        """The request to build ``engine``, but for the model."""
+        return request_for(self.prepared, self.options.backend, engine)
+
+    def variants(self) -> VariantBuilder:
+        """What builds engines that are only looked at."""
+        return VariantBuilder(self.work, self.request(self.built), self.limits)
+
+    def stage(self, name: str) -> None:
+        self.on_event({"event": "stage", "stage": name})
+
+    def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
+        """Run one build process in ``folder``."""
+        limits = self.limits
+        return launch(request, folder, listen or self.on_event, limits.timeout_s, memory_bytes=limits.memory_bytes)
+
+
+def has_room(prepared: Prepared) -> bool:
+    """Whether several processes of TensorRT may work on the model at once; each takes about three times its size."""
+    files = (prepared.loaded.path, *prepared.loaded.data_files)
+    return _COPIES * sum(file.stat().st_size for file in files) < _MEMORY_SHARE * available_memory()

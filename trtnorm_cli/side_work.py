@@ -1,0 +1,129 @@
+"""Work beside the main thread, and work that is put off until somebody asks for it.
+
+Python's own work stays in the main thread, where an interrupt reaches it. A thread prepares a child process and waits for it,
+so that it can be ended at any time by ending its child.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+from trtnorm_cli.child_process import Cancelled, cancellable
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Awaited(Protocol[T_co]):
+    """Something that is known, or will be."""
+
+    def result(self) -> T_co:
+        """What came of it; raises the error that it ended with."""
+
+    def error(self) -> BaseException | None:
+        """The error that it ended with, or ends with."""
+
+    def cancel(self) -> None:
+        """It is not wanted any more: end it soon."""
+
+    def close(self) -> None:
+        """Wait until it is at work no more."""
+
+
+class Later(Generic[T]):
+    """Work of the thread that first asks for its result, done once."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._future: Future[T] = Future()
+
+    def error(self) -> BaseException | None:
+        if not self._future.done():
+            try:
+                self._future.set_result(self._work())
+            except Exception as error:
+                self._future.set_exception(error)
+        return self._future.exception()
+
+    def result(self) -> T:
+        self.error()
+        return self._future.result()
+
+    def cancel(self) -> None:
+        if not self._future.done():
+            self._future.set_exception(Cancelled())
+
+    def close(self) -> None:
+        """Nothing is at work."""
+
+
+class Pending(Generic[T]):
+    """Work in a thread of its own, begun at once."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._future: Future[T] = Future()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trtnorm-side-work")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with cancellable(self._stop):
+                found = self._work()
+        except BaseException as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(found)
+
+    def error(self) -> BaseException | None:
+        return self._future.exception()
+
+    def result(self) -> T:
+        return self._future.result()
+
+    def cancel(self) -> None:
+        self._stop.set()
+
+    def close(self) -> None:
+        self._thread.join()
+
+
+class SideWork:
+    """A block during which work is done beside the main thread. At its end nothing of it is left running.
+
+    Where there is no room for that, ``is_beside`` is false, and each piece is done when its result is asked for.
+    """
+
+    def __init__(self, is_beside: bool = True) -> None:
+        self.is_beside = is_beside
+        self._begun: list[tuple[Awaited[Any], Callable[[BaseException], None]]] = []
+
+    def start(self, work: Callable[[], T], forget: Callable[[BaseException], None] = lambda error: None) -> Awaited[T]:
+        """Begin ``work``, which runs child processes. ``forget`` is told of its error where the block ends with another."""
+        begun: Awaited[T] = Pending(work) if self.is_beside else Later(work)
+        self._begun.append((begun, forget))
+        return begun
+
+    def __enter__(self) -> SideWork:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """End all that is still at work. A further interrupt does not shorten the wait for that, which is short."""
+        for begun, _ in self._begun:
+            begun.cancel()
+        interrupted = False
+        while self._begun:
+            begun, forget = self._begun[-1]
+            try:
+                begun.close()
+                if kind is not None and (error := begun.error()) is not None:
+                    forget(error)
+                self._begun.pop()
+            except KeyboardInterrupt:
+                interrupted = True
+        if interrupted:
+            raise KeyboardInterrupt
