@@ -1,4 +1,4 @@
-"""How far one array is from another."""
+"""Measures of the distance of one array from another."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Distance:
 class Metrics:
     """Everything that is reported of a candidate c against a reference r, computed in float64.
 
-    Elements that are NaN or infinite in the same way on both sides agree; those that are not count in
-    ``not_finite_differs`` and make the largest difference infinite. ``psnr_db`` takes the range of r as the peak. ``ulp``
-    holds the 50th, 99th and 100th percentile of the distance in units in the last place of the common type, or None.
-    ``top1_agreement`` is the share of rows of a two-dimensional output with the largest entry in the same place, or None.
+    Elements that are NaN or infinite in the same way on both sides agree. Those that are not count in ``not_finite_differs``
+    and make the largest difference infinite. ``psnr_db`` takes the range of r as the peak. ``ulp`` holds the 50th, 99th and
+    100th percentile of the distance in units in the last place of the common type, or None. ``top1_agreement`` is the share of
+    rows of a two-dimensional output with the largest entry in the same place, or None.
     """
 
     max_abs: float
@@ -54,7 +54,7 @@ class Metrics:
 
 
 def distance(reference: np.ndarray, candidate: np.ndarray) -> Distance:
-    """The distance of ``candidate`` from ``reference``; infinite when shapes differ or only one side is finite."""
+    """The distance of ``candidate`` from ``reference``, which is infinite when shapes differ or only one side is finite."""
     if reference.shape != candidate.shape:
         return Distance(math.inf, math.inf)
     difference, r, _, _ = _difference(reference, candidate)
@@ -150,7 +150,7 @@ def _is_floating(dtype: np.dtype) -> bool:
 
 
 def _ordinals(values: np.ndarray) -> np.ndarray:
-    """Unsigned numbers that count representable values in order of size: IEEE bit patterns, negative ones mirrored."""
+    """Unsigned numbers that count representable values in order of size. They are IEEE bit patterns, negative ones mirrored."""
     bits = np.ascontiguousarray(values).view(_INTEGER_OF_SIZE[values.dtype.itemsize]).astype(np.int64)
     lowest = np.int64(np.iinfo(_INTEGER_OF_SIZE[values.dtype.itemsize]).min)
     signed = np.where(bits < 0, lowest - bits, bits)

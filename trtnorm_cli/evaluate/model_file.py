@@ -1,4 +1,4 @@
-"""A model as a file that the child can load: with inner tensors as outputs, and with external data above 2 GiB."""
+"""A model as a file that the child can load, with inner tensors as outputs, and with external data above 2 GiB."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTERNAL_TENSOR_BYTES = 1024
 def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, folder: Path) -> tuple[Path, str | None]:
     """A file that ONNX Runtime can load and that has ``outputs``, and the folder of its external data if another.
 
-    ``model`` is not changed; what has to be written goes to ``folder``.
+    ``model`` is not changed. New files go to ``folder``.
     """
     if isinstance(model, onnx.ModelProto):
         return _write(model, outputs, folder), None
@@ -30,7 +30,7 @@ def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, fol
 
 
 def _inner(model: onnx.ModelProto, outputs: Sequence[str] | None) -> list[str]:
-    """Those of ``outputs`` that are no graph output; ONNX Runtime infers their types."""
+    """Those of ``outputs`` that are no graph output. ONNX Runtime infers their types."""
     known = {output.name for output in model.graph.output}
     return list(dict.fromkeys(name for name in outputs or () if name not in known))
 
@@ -51,7 +51,7 @@ def _raw_size(tensor: onnx.TensorProto) -> int:
 
 
 def _with_external_data(model: onnx.ModelProto, data_file: Path) -> onnx.ModelProto:
-    """A copy of ``model`` whose large initializers' data are in ``data_file``; ``model`` is not changed."""
+    """A copy of ``model`` whose large initializers' data are in ``data_file``. ``model`` is not changed."""
     slim = onnx.ModelProto()
     for field, value in model.ListFields():
         if field.name != "graph":

@@ -1,4 +1,4 @@
-"""How far a candidate may be from the truth: calibrated on the network's own noise.
+"""The distance from the truth that a candidate may have, calibrated on the network's own noise.
 
 Two questions are asked of a candidate c against a reference r, where T is r evaluated in float64:
 
@@ -7,8 +7,8 @@ Two questions are asked of a candidate c against a reference r, where T is r eva
 * native: does c still compute well in its own types? The noise is how far T moves when everything is rounded: inputs,
   constants and every intermediate result.
 
-Either noise is measured in a few seeded runs (:mod:`trtnorm_cli.compare.calibration`), once for outputs as a whole and once
-for single elements. What is closer than a few units in the last place needs no measurement.
+Either noise is measured in a few seeded runs (:mod:`trtnorm_cli.compare.calibration`), once for outputs as a whole and once for
+single elements. What is closer than a few units in the last place needs no measurement.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def at_least(one: Distance, other: Distance) -> Distance:
 
 
 def without_calibration(reference_error: Distance | None, known: Distance | None, *dtypes: np.dtype) -> Bound:
-    """The distance allowed before noise is measured, for an output of ``dtypes`` (reference and candidate; the coarser counts).
+    """The distance allowed before noise is measured, for an output of ``dtypes``, of which the coarser counts.
 
-    ``reference_error`` is the distance of the reference's run from float64, None when that is not known; ``known`` is the
+    ``reference_error`` is the distance of the reference's run from float64, None when that is not known. ``known`` is the
     native bound that smaller inputs gave.
     """
     coarsest = max(dtypes, key=epsilon)
@@ -88,18 +88,18 @@ def allowed_each(samples: Sequence[np.ndarray], factor: float = FACTOR) -> np.nd
 
 
 def share(measured: Distance, limit: Distance) -> float:
-    """Measured over allowed: up to 1 passes."""
+    """The measured distance over the one allowed. Up to 1 passes."""
     pairs = ((measured.relative_l2, limit.relative_l2), (measured.relative_max, limit.relative_max))
     return max(0.0 if found == 0 else found / most if most > 0 else math.inf for found, most in pairs)
 
 
 def says_something(limit: Distance, dtype: np.dtype) -> bool:
-    """True while a candidate could be told from noise: the bound is a few percent at most."""
+    """True while a candidate could be told from noise, which is while the bound is a few percent at most."""
     return limit.largest <= max(_MOST_NOISE, _MOST_NOISE_ULPS * epsilon(dtype))
 
 
 def epsilon(dtype: np.dtype) -> float:
-    """The spacing of ``dtype`` at 1; zero for types that are not floating: they must agree exactly."""
+    """The spacing of ``dtype`` at 1. It is zero for types that are not floating, which must agree exactly."""
     try:
         return float(ml_dtypes.finfo(dtype).eps)
     except ValueError:

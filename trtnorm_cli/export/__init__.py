@@ -1,1 +1,1 @@
-"""PyTorch modules to ONNX. Only the child process imports PyTorch; see ``worker.py``."""
+"""Export PyTorch modules to ONNX. Only the child process imports PyTorch (``child/worker.py``)."""

@@ -1,4 +1,4 @@
-"""``trtnorm export`` as one function: export, then put the files in place."""
+"""``trtnorm export`` as one function that exports, then puts the files in place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Done:
 
 
 def run_export(text: str, output: Path | None, profile_path: Path | None, options: ExportOptions, update: bool) -> Done:
-    """Export the model ``text`` to ``output`` with its manifest beside it; nothing is written unless everything succeeded."""
+    """Export the model ``text`` to ``output`` with its manifest beside it. Nothing is written unless everything succeeded."""
     require_torch()
     spec = parse_pytorch(text)
     profile = None if profile_path is None else load_profile(profile_path)

@@ -44,7 +44,7 @@ class ExportedModel:
     seed: int
 
     def manifest(self) -> dict[str, Any]:
-        """How the file came about, as JSON values."""
+        """The record of how the file came about, as JSON values."""
         result = self.result
         return {
             "format": FORMAT,

@@ -1,4 +1,4 @@
-"""``trtnorm inspect`` of a PyTorch model: its normalization modules, and what is wrong with them."""
+"""``trtnorm inspect`` of a PyTorch model, with its normalization modules and their faults."""
 
 from __future__ import annotations
 

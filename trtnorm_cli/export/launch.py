@@ -1,6 +1,6 @@
 """Start the export process and decode how it ended.
 
-The user's code and PyTorch's exporters run there: they may print, change global state, leak, or crash.
+The user's code and PyTorch's exporters run there, where they may print, change global state, leak, or crash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A comparison whose reference is a PyTorch module: it runs first, in a process of its own, on every set of inputs."""
+"""A comparison whose reference is a PyTorch module. It runs first, in a process of its own, on every set of inputs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ from trtnorm_cli.target import Target, require_torch
 def run_module_session(
     reference: Target, candidates: Sequence[Target], profile_path: Path | None, settings: Settings
 ) -> Comparison:
-    """Compare candidates with the module ``reference``; without a candidate, what it is exported to and rewritten to.
+    """Compare candidates with the module ``reference``.
 
-    Raises the errors of exporting, reading, fitting and pairing; ``ModelError`` when the module runs on none of the inputs.
+    Without any, compare the models that it is exported to and rewritten to.
+
+    Raises the errors of exporting, reading, fitting and pairing, and ``ModelError`` when the module runs on none of the inputs.
     """
     require_torch()
     options = ExportOptions(seed=settings.seed, backend=settings.backend, verify=False, weights=settings.weights)
@@ -75,7 +77,7 @@ def _judged(module: Target, found: Candidates, profile: BuildProfile | None, set
 
 
 def _recorded(module: Target, trials: Sequence[Trial], settings: Settings) -> tuple[dict[str, Recorded], tuple[str, ...]]:
-    """The module's outputs on each set of inputs; sets that it refuses are left out, with a line that says so."""
+    """The module's outputs on each set of inputs. Sets that it refuses are left out, with a line that says so."""
     with tempfile.TemporaryDirectory(prefix="trtnorm-module-") as name:
         folder = Path(name)
         feeds = {

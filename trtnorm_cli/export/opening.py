@@ -1,4 +1,4 @@
-"""A model as commands take it: an ONNX file, or a PyTorch model that is exported to one first."""
+"""A model as commands take it, which is an ONNX file, or a PyTorch model that is exported to one first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ONNX opset a backend takes best."""
+"""The ONNX opset that a backend takes best."""
 
 from __future__ import annotations
 

@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """``weights`` are loaded into a PyTorch module; ``accepted`` are kinds of accidents that do not stop the export."""
+    """Options of an export. ``weights`` are loaded into a PyTorch module.
+
+    ``accepted`` are kinds of accidents that do not stop it.
+    """
 
     exporter: str = "auto"
     opset: int | None = None

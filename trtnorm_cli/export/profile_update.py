@@ -20,7 +20,7 @@ from trtnorm_cli.profile.positions import KeyPath, format_path
 
 @dataclass(frozen=True)
 class Edit:
-    """One number of a build profile to change; ``old`` is None for a key that is new."""
+    """One number of a build profile to change. ``old`` is None for a key that is new."""
 
     path: KeyPath
     old: int | None
@@ -88,7 +88,7 @@ def _edits_of_inputs(profile: BuildProfile, dimension: LearntDimension) -> list[
 
 
 def learnt_profile(profile: BuildProfile, dimensions: Sequence[LearntDimension]) -> BuildProfile:
-    """``profile`` for the exported model: the sizes that it takes, without the dimensions that became plain sizes."""
+    """``profile`` for the exported model, with the sizes that it takes and without the dimensions that became plain sizes."""
     data = _with_edits(profile, dimensions)
     known = {dimension.name for dimension in dimensions}
     for held in (data, *data.get("optimization_profiles", ())):
@@ -113,7 +113,7 @@ def suggestion(profile: BuildProfile, dimensions: Sequence[LearntDimension]) -> 
 
 
 def update_file(path: Path, dimensions: Sequence[LearntDimension]) -> list[Edit]:
-    """Write what was learnt into the user's file; comments and everything else stay as they are. Returns the changes made.
+    """Write what was learnt into the user's file. Comments and everything else stay as they are. Returns the changes made.
 
     Raises ``ProfileError``, and leaves the file alone, when the text cannot be edited in place.
     """

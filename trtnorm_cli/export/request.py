@@ -41,7 +41,7 @@ class ProfileText:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """Export the model. ``default_opset`` is that of the backend; the options may say another one."""
+    """Export the model. ``default_opset`` is that of the backend. The options may say another one."""
 
     target: Target
     options: ExportOptions
@@ -60,7 +60,7 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Run the model on ``feeds``: records of tensor files by label of the trial and by input."""
+    """Run the model on ``feeds``, which are records of tensor files by label of the trial and by input."""
 
     target: Target
     options: ExportOptions
@@ -115,7 +115,7 @@ def load_request(folder: Path) -> Request:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that the user should see: the name of a class of ``errors.py`` and what it says."""
+    """An error that the user should see, as the name of a class of ``errors.py`` and what it says."""
 
     kind: str
     summary: str
@@ -125,10 +125,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class LearntDimension:
-    """One dimension of the model: the sizes asked for, and those that the model takes.
+    """One dimension of the model, with the sizes asked for and those that the model takes.
 
     ``reasons`` are the guards that told, each with the module and the source line that it comes from. ``places`` says which
-    axes it is: ``image[2]``.
+    axes it is, as in ``image[2]``.
     """
 
     name: str
@@ -146,7 +146,10 @@ class LearntDimension:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One run of the module: feeds and outputs as records of tensor files; ``exact`` is the run in float64, if there is one."""
+    """One run of the module, with feeds and outputs as records of tensor files.
+
+    ``exact`` is the run in float64, if there is one.
+    """
 
     label: str
     feeds: dict[str, Any]

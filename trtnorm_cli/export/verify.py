@@ -44,7 +44,7 @@ def _element_type(array: np.ndarray) -> int:
 
 
 def verified(label: str, model: Path, profile: BuildProfile | None, folder: Path, records: Sequence[TrialRecord]) -> Comparison:
-    """Compare ``model`` with the module's runs in ``records``; ONNX Runtime runs it with its optimisation off."""
+    """Compare ``model`` with the module's runs in ``records``. ONNX Runtime runs it with its optimisation off."""
     proto = onnx.load(str(model), load_external_data=False)
     trials, recorded = read_trials(folder, records)
     reference = module_participant(label, proto.graph.input, recorded)

@@ -1,4 +1,7 @@
-"""When does a Where pass an operand on? Exporters wrap indices with ``Where(i < 0, i + n, i)``; tables are split so as well."""
+"""The values at which a Where passes an operand on.
+
+Exporters wrap indices with ``Where(i < 0, i + n, i)``, and split tables so.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def never_multiplied(site: Site, position: int) -> Values:
 
 
 def is_selection(site: Site) -> bool:
-    """True where both operands of an Add are products with conditions: a Where of integers as some exporters write it."""
+    """True where both operands of an Add are products with conditions. Some exporters write a Where of integers so."""
     return all(_is_masked(site.facts, site.facts.origin(site.scope, name)) for name in site.node.input)
 
 
@@ -83,7 +86,7 @@ def _compared(node: onnx.NodeProto, facts: Facts, scope: Scope) -> tuple[_Form, 
 
 
 def where_compared(operator: str, value: Number) -> tuple[Values, Values]:
-    """Where ``number <operator> value`` holds for whole numbers, and where it does not."""
+    """The whole numbers for which ``number <operator> value`` holds, and those for which it does not."""
     below, above = between(-_INFINITE, value - 1), between(value + 1, _INFINITE)
     equal = between(value, value)
     true = {

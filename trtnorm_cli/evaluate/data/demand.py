@@ -16,8 +16,8 @@ class Demand:
 
     ``components`` are one set for each position along the last axis, where these differ. ``roles`` say what the tensor is for:
     ``index``, ``length``, ``mask``, ``flag``, ``distinct``, ``domain``, ``pixels``, ``position``. ``constants`` are numbers
-    that it is compared with; where that makes a mask, ``shown`` are the values that it does not hide. ``penalty`` is (k, d)
-    where k·value + d is added to scores: where it is very low, a value of the mask hides an element.
+    that it is compared with. Where that makes a mask, ``shown`` are the values that it does not hide. ``penalty`` is (k, d)
+    where k·value + d is added to scores. Where that is very low, a value of the mask hides an element.
     """
 
     legal: Values = EVERYTHING
@@ -31,14 +31,14 @@ class Demand:
 
     @property
     def hides(self) -> int | None:
-        """Which of 0 and 1 is made a very low number, where the other is not."""
+        """The one of 0 and 1 that is made a very low number, where the other is not."""
         if self.penalty is None:
             return None
         at_zero, at_one = self.penalty[1], sum(self.penalty)
         return (0 if at_zero < at_one else 1) if min(at_zero, at_one) <= _LOW < max(at_zero, at_one) else None
 
     def whole_rows(self) -> Demand:
-        """The same without a difference between positions: every element must fit each."""
+        """The same demand without a difference between positions, where every element must fit each."""
         if self.components is None:
             return self
         legal = self.legal

@@ -1,4 +1,4 @@
-"""Seeded random inputs: as the profile asks, or what the uses of an input in the model call for."""
+"""Seeded random inputs, as the profile asks, or else as the uses of an input in the model demand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ def _generator(seed: int, name: str) -> np.random.Generator:
 def draw(
     kind: TensorType, shape: tuple[int, ...], data: InputData | None, rng: np.random.Generator, domain: Domain | None = None
 ) -> np.ndarray:
-    """Values of ``kind``'s element type: from ``domain``; without one standard normal, small integers, or coin tosses."""
+    """Values of ``kind``'s element type from ``domain``.
+
+    Without one they are standard normal, small integers, or coin tosses.
+    """
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.dtype)
     if data is not None:
         return np.asarray(_values(data, shape, rng)).astype(dtype)
@@ -116,14 +119,17 @@ def _from_domain(domain: Domain, shape: tuple[int, ...], rng: np.random.Generato
 
 
 def _masks(shape: tuple[int, ...], shown: int, rng: np.random.Generator) -> np.ndarray:
-    """Coin tosses; the first of each row, along the last axis that has several places, hides nothing."""
+    """Coin tosses. The first of each row, along the last axis that has several places, hides nothing."""
     drawn = np.asarray(rng.integers(0, 2, shape))
     _set_first(drawn, np.full(shape, shown))
     return drawn
 
 
 def _set_first(drawn: np.ndarray, other: np.ndarray) -> None:
-    """Take the first of each row from ``other``; everything, where no axis has several places, and nothing of a number."""
+    """Take the first of each row from ``other``.
+
+    That is everything where no axis has several places, and nothing of a number.
+    """
     axis = next((axis for axis in reversed(range(drawn.ndim)) if drawn.shape[axis] > 1), None)
     if axis is not None:
         np.moveaxis(drawn, axis, 0)[0] = np.moveaxis(other, axis, 0)[0]

@@ -1,6 +1,6 @@
 """Follow inputs forward through operators that keep their values or shift and scale them, to the operators that use them.
 
-One pass over the nodes, in the order of the file, into subgraphs as well. What is reached stays small: convolutions, matrix
+One pass over the nodes, in the order of the file, into subgraphs as well. Few tensors are reached, because convolutions, matrix
 products and normalizations end every way.
 """
 
@@ -46,7 +46,7 @@ _PRODUCTS = frozenset({"MatMul", "Einsum"})
 class Reached:
     """A tensor that holds values of an input. ``whole`` is False for floating types, ``truth`` True for booleans.
 
-    ``roots`` are the inputs that it comes from; ``counted`` is True where these are integers or booleans.
+    ``roots`` are the inputs that it comes from. ``counted`` is True where these are integers or booleans.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Site:
         return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
 
     def elements(self, position: int) -> int | None:
-        """How many elements an operand is made of, before it was repeated."""
+        """The number of elements of an operand before it was repeated."""
         shape = self.facts.shape(*self.facts.origin(self.scope, self.node.input[position]))
         known = [size for size in shape or () if size is not None]
         return math.prod(known) if shape is not None and len(known) == len(shape) else None
@@ -228,7 +228,7 @@ def _made(site: Site, name: str, through: Sequence[Reached]) -> Reached:
 
 
 def _bindings(node: onnx.NodeProto, graph: onnx.GraphProto) -> dict[str, str]:
-    """Which outer tensor each input of a body is at first. The counter and condition of a Loop are its own."""
+    """The outer tensor that each input of a body is at first. The counter and condition of a Loop are its own."""
     if node.op_type == "If":
         return {}
     skipped = 2 if node.op_type == "Loop" else 0
@@ -237,6 +237,6 @@ def _bindings(node: onnx.NodeProto, graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _leaving(node: onnx.NodeProto, graph: onnx.GraphProto) -> dict[str, str]:
-    """Which tensor of a body each output of the node is made of."""
+    """The tensor of a body that each output of the node is made of."""
     skipped = 1 if node.op_type == "Loop" else 0
     return {outside: value.name for outside, value in zip(node.output, graph.output[skipped:], strict=False) if outside}

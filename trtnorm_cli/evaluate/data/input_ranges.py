@@ -1,4 +1,4 @@
-"""Which values fit an input: its uses in the model say what is legal, and a legal range is drawn from as a whole."""
+"""The values that fit an input. Its uses in the model say what is legal, and a legal range is drawn from as a whole."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _STEPS = 1000
 class Domain:
     """The values that an input is drawn from, and why, in words.
 
-    ``values`` are drawn evenly, one set for each position of the last axis where ``components`` are given; where they are
-    infinite, at a normal distance from the finite end. ``choices`` are single numbers. A mask holds 0 and 1, and ``open`` is
-    the one that hides nothing: it stands first in every row, and so does one of the ``shown`` numbers where a mask is made of
-    numbers. Of lengths the first is the longest.
+    ``values`` are drawn evenly, one set for each position of the last axis where ``components`` are given. Where they are
+    infinite, they are drawn at a normal distance from the finite end. ``choices`` are single numbers. A mask holds 0 and 1, and
+    ``open`` is the one that hides nothing. It stands first in every row, and so does one of the ``shown`` numbers where a mask
+    is made of numbers. Of lengths the first is the longest.
     """
 
     text: str
@@ -71,7 +71,7 @@ class InputRanges:
         }
 
     def _demands(self) -> dict[int, Demand]:
-        """The demand on each reached tensor; uses come before what they are made from."""
+        """The demand on each reached tensor. Uses come before the tensors that they are made from."""
         found: dict[int, Demand] = {}
         for site in reversed(self._sites):
             for position, reached in site.reads.items():
@@ -103,7 +103,7 @@ def _mask(demand: Demand, what: str, words: tuple[str, str] = ("0", "1")) -> Dom
 
 
 def _open(demand: Demand) -> int:
-    """The value of a mask that hides nothing: 1 unless what is made of it says otherwise."""
+    """The value of a mask that hides nothing. It is 1 unless the uses of the mask say otherwise."""
     return 0 if demand.hides == 1 else 1
 
 
@@ -179,7 +179,7 @@ def _floating(name: str, demand: Demand) -> Domain:
 
 
 def _lengths_or_indices(demand: Demand, values: Values) -> Domain:
-    """Whole numbers where there are several; fractions of a length lie between 0 and 1."""
+    """Whole numbers where there are several. Fractions of a length lie between 0 and 1."""
     whole = values.whole()
     if not whole.empty and whole.high - whole.low >= 2 and float(values.high).is_integer():
         return _evenly(whole, _why(demand), "lengths" if "length" in demand.roles else "evenly", "whole numbers")

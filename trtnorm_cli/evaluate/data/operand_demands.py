@@ -1,4 +1,4 @@
-"""Table: operator → what it asks of the values of its operands."""
+"""The demands of each operator on the values of its operands, as a table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _table_rows(site: Site, _: int, *, table: int) -> Demand:
 
 
 def _scattered(site: Site, _: int) -> Demand:
-    """Where two updates meet and nothing combines them, the result is not defined: the indices differ."""
+    """Indices that differ, because the result is not defined where two updates meet and nothing combines them."""
     return _indices(site, 1, distinct=site.text("reduction", "none") == "none")
 
 
@@ -73,7 +73,7 @@ def _scattered_points(site: Site, position: int) -> Demand:
 
 
 def _slice(site: Site, position: int) -> Demand:
-    """Starts lie before ends, so that something is left; where both come from inputs, each has a half of the axis."""
+    """Starts before ends, so that something is left. Where both come from inputs, each has a half of the axis."""
     if position not in (1, 2) or site.opset < 10:
         return NOTHING
     size = _sliced_size(site)
@@ -87,7 +87,7 @@ def _slice(site: Site, position: int) -> Demand:
 
 
 def _sliced_size(site: Site) -> int | None:
-    """The smallest axis that the Slice cuts; the first ones where it does not say which."""
+    """The smallest axis that the Slice cuts. It cuts the first ones where it does not name any."""
     shape, count = site.shape(0), site.size(1, 0)
     if shape is None:
         return None
@@ -108,7 +108,7 @@ def _one_hot(site: Site, position: int) -> Demand:
 
 
 def _count(what: str, low: int, high: int) -> Ask:
-    """A number of things: not an index, but small enough to be computed."""
+    """A number of things. It is no index, but small enough to be computed."""
     return lambda site, position: Demand(NOT_NEGATIVE, between(low, high), (what,), frozenset({"index"}))
 
 
@@ -199,7 +199,7 @@ def _truth(site: Site, position: int) -> Demand:
 
 
 def _compared(site: Site, position: int) -> Demand:
-    """Constants that a tensor is compared with; a range of positions makes it a length or a position."""
+    """Constants that a tensor is compared with. A range of positions makes it a length or a position."""
     other = 1 - position
     bounds = site.bounds(other)
     if bounds is None or not site.has(other) or site.reads[position].truth:
@@ -228,7 +228,7 @@ def _pixels(site: Site, position: int) -> Demand:
 
 
 def _factor(site: Site, position: int) -> Demand:
-    """An integer made floating that multiplies features is a mask; a large factor makes a mask of it that is added."""
+    """An integer made floating that multiplies features is a mask. A large factor makes a mask of it that is added."""
     reached = site.reads[position]
     other = 1 - position
     value = site.constant(other) if site.has(other) else None

@@ -1,4 +1,4 @@
-"""At which input shapes models are compared: the corners of every optimization profile, and shapes in between."""
+"""The input shapes at which models are compared, which are the corners of every optimization profile and shapes in between."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class ShapePoint:
-    """One set of input shapes; ``label`` says where in which profile it lies.
+    """One set of input shapes. ``label`` says where in which profile it lies.
 
-    ``values`` are the elements of inputs that hold sizes. ``optional`` points are drawn: a model may refuse their shapes.
+    ``values`` are the elements of inputs that hold sizes. ``optional`` points are drawn at random, and a model may refuse their
+    shapes.
     """
 
     label: str
@@ -33,14 +34,14 @@ class ShapePoint:
 
     @property
     def elements(self) -> int:
-        """How many values the inputs hold together."""
+        """The number of values that the inputs hold together."""
         return sum(int(np.prod(shape, dtype=np.int64)) for shape in self.shapes.values())
 
 
 def shape_points(proof: Proof, inputs: Mapping[str, TensorType], in_between: int, rng: np.random.Generator) -> list[ShapePoint]:
-    """min, opt and max of each profile, then ``in_between`` random shapes of each that fit the model; no shape twice.
+    """Min, opt and max of each profile, then ``in_between`` random shapes of each that fit the model. No shape comes twice.
 
-    A size of zero is raised to one: without elements there is nothing to compare.
+    A size of zero is raised to one, since without elements there is nothing to compare.
     """
     from trtnorm_cli.profile.dims import CORNERS
 
@@ -75,7 +76,7 @@ def _fitting_shapes(
 
 
 def _random_shapes(proof: Proof, profile: FittedProfile, inputs: Mapping[str, TensorType], rng: np.random.Generator) -> Shapes:
-    """Sizes between min and max; dimensions of one name get one size, and multiples are kept."""
+    """Sizes between min and max. Dimensions of one name get one size, and multiples are kept."""
     low, high = profile.at("min"), profile.at("max")
     drawn: dict[str, int] = {}
     shapes: dict[str, tuple[int, ...]] = {}

@@ -52,7 +52,7 @@ class Scope:
         return self._producers
 
     def owner(self, name: str) -> Scope:
-        """The innermost graph that has a tensor of this name; the outermost where none does."""
+        """The innermost graph that has a tensor of this name, or the outermost where none does."""
         scope = self
         while scope.parent is not None and not scope._has(name):
             scope = scope.parent
@@ -95,7 +95,7 @@ class Facts:
         self._known = {}
 
     def shape(self, scope: Scope, name: str) -> tuple[int | None, ...] | None:
-        """The sizes, None for each that is not known, or None where the rank is not."""
+        """The sizes, each of them None where it is not known, or None where the rank is not known."""
         owner = scope.owner(name)
         if name in owner.initializers:
             return tuple(int(size) for size in owner.initializers[name].dims)
@@ -154,7 +154,7 @@ class Facts:
         return None
 
     def origin(self, scope: Scope, name: str) -> Tensor:
-        """Where the elements of a tensor come from: back through operators that only move or convert them."""
+        """The tensor that the elements of a tensor come from, back through operators that only move or convert them."""
         for _ in range(_MOST_STEPS):
             scope = scope.owner(name)
             produced = scope.producers.get(name)

@@ -1,4 +1,4 @@
-"""Table: operator → what it must ask of an operand, so that its output is what others ask of that."""
+"""The demands that each operator passes back from its output to an operand, as a table."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _other_bounds(site: Site, position: int) -> tuple[Number, Number] | None:
 
 
 def _halved(wanted: Demand) -> Demand:
-    """Where two numbers that are not known are added, each has half of the range."""
+    """Half of the range, for each of two unknown numbers that are added."""
     return _mapped(wanted, lambda values: values.scale(0.5))
 
 
@@ -128,7 +128,10 @@ def _min(site: Site, position: int, wanted: Demand) -> Demand:
 
 
 def _limited(wanted: Demand, low: Number, high: Number) -> Demand:
-    """Values beyond ``low`` and ``high`` become these: legal where these are, preferred are the values in between."""
+    """Values beyond ``low`` and ``high`` become these.
+
+    They are legal where these are, and the values in between are preferred.
+    """
 
     def change(values: Values) -> Values:
         found = values.intersect(between(low, high))

@@ -1,4 +1,4 @@
-"""Sets of numbers: unions of closed intervals, whose ends may be infinite."""
+"""Sets of numbers as unions of closed intervals, whose ends may be infinite."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ NOT_NEGATIVE = between(0, _INFINITE)
 
 
 def union(parts: Iterable[tuple[Number, Number]]) -> Values:
-    """The intervals in order; those that overlap are joined."""
+    """The intervals in order, with those that overlap joined."""
     joined: list[tuple[Number, Number]] = []
     for low, high in sorted(parts):
         if joined and low <= joined[-1][1]:

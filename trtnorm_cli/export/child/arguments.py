@@ -1,4 +1,4 @@
-"""A module's arguments and results as named tensors: how a call is taken apart, and put together again."""
+"""A module's arguments and results as named tensors. A call is taken apart here, and put together again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value inside the arguments: where it is, what it is called, and what it is."""
+    """One value inside the arguments, with its path there and its name."""
 
     path: Path
     name: str
@@ -44,7 +44,7 @@ class Call:
         return {leaf.name: leaf.value for leaf in self.leaves if leaf.is_tensor}
 
     def constants(self) -> dict[str, Any]:
-        """The arguments that are no tensors, and become constants of the export; arguments that are None are left out."""
+        """The arguments that are no tensors, and become constants of the export. Arguments that are None are left out."""
         return {leaf.name: leaf.value for leaf in self.leaves if not leaf.is_tensor and leaf.value is not None}
 
     def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> Call:
@@ -89,7 +89,7 @@ def _positional_parameters(module: nn.Module) -> tuple[list[str], str]:
 
 
 def arguments_by_parameter(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The argument of each parameter of ``forward``; further keyword arguments by their own names."""
+    """The argument of each parameter of ``forward``, with further keyword arguments by their own names."""
     signature = inspect.signature(module.forward)
     bound = dict(signature.bind(*args, **kwargs).arguments)
     for parameter in signature.parameters.values():
@@ -99,7 +99,10 @@ def arguments_by_parameter(module: nn.Module, args: Sequence[Any], kwargs: Mappi
 
 
 def leaf_names(paths: Sequence[Sequence[Any]], single: str = "") -> list[str]:
-    """A name for each leaf: the last key where that is a name of its own, else the keys joined; ``single`` for a bare value."""
+    """A name for each leaf, which is the last key where that is a name of its own, or else the keys joined.
+
+    A bare value is ``single``.
+    """
     keys = [[_key(entry) for entry in path] for path in paths]
     last = Counter(path[-1] for path in keys if path)
     names: list[str] = []
@@ -133,7 +136,9 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def result_leaves(result: Any, inputs: Collection[str] = ()) -> list[Leaf]:
-    """The values in what ``forward`` returned: ``output`` alone, ``output_0`` … of a tuple, keys and field names otherwise.
+    """The values in what ``forward`` returned.
+
+    One alone is ``output``, those of a tuple are ``output_0`` …, and others have keys and field names.
 
     A name that is one of ``inputs`` too gets the prefix ``output_``.
     """
@@ -167,7 +172,7 @@ def register_dataclasses(value: Any) -> None:
 
 
 def _name_children(kind: type) -> None:
-    """Give a type that a library has registered without names for its parts those names: PyTorch asks for them on the way."""
+    """Name the parts of a type that a library has registered without such names, which PyTorch asks for on the way."""
     node = pytree.SUPPORTED_NODES[kind]
     if node.flatten_with_keys_fn is not None:
         return

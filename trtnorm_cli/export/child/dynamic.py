@@ -1,8 +1,8 @@
-"""torch.export with dynamic dimensions: constraints are solved and retried, and what cannot be solved is explained.
+"""Run torch.export with dynamic dimensions. Constraints are solved and retried, and what cannot be solved is explained.
 
 ``torch.onnx.export`` would apply PyTorch's suggested fixes without a word, so that a model asked for dynamic sizes comes out
-static; and torch.export itself does not check a guard against a multiple such as ``4*_H``. Here every guard is read and solved
-over the sizes that were asked for, and the trace is made again with what remains.
+static. torch.export itself does not check a guard against a multiple such as ``4*_H``. Here every guard is read and solved over
+the sizes that were asked for, and the trace is made again with what remains.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _rounds(module: nn.Module, call: Call, solver: Solver, profile: BuildProfile
 def _round(
     module: nn.Module, call: Call, solver: Solver, profile: BuildProfile, strict: bool, automatic: bool = False
 ) -> tuple[Traced | None, GuardLog, str]:
-    """One trace: the program, or None when the dimensions have to be narrowed first, with what PyTorch said."""
+    """The program of one trace, or None when the dimensions have to be narrowed first, with what PyTorch said."""
     ready = call.with_tensors(example_tensors(solver.wanted, call.tensors(), profile))
     with recorded_guards(module) as log:
         try:

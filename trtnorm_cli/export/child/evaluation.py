@@ -1,4 +1,4 @@
-"""Run the module on inputs at the sizes of the build profile: what the exported model has to compute."""
+"""Run the module on inputs at the sizes of the build profile, which gives what the exported model has to compute."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Point:
 def points(requested: Requested, assumptions: Sequence[Assumption], in_between: int, seed: int) -> list[Point]:
     """min, opt and max of every dimension together, each once, and the sizes at which an assumption of the trace fails.
 
-    ``in_between`` random sizes follow; the module may refuse them.
+    ``in_between`` random sizes follow, which the module may refuse.
     """
     found: dict[tuple[int, ...], Point] = {}
     for corner, label in enumerate(CORNERS):
@@ -103,7 +103,7 @@ def _doubled(tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Feeds:
-    """The inputs of trials: drawn as ``data`` says, with the values that were ``given`` where their sizes fit."""
+    """The inputs of trials, drawn as ``data`` says, with the values that were ``given`` where their sizes fit."""
 
     requested: Requested
     given: Mapping[str, torch.Tensor]
@@ -155,7 +155,7 @@ class Evaluation:
         return trials
 
     def one(self, label: str, feeds: Mapping[str, torch.Tensor], optional: bool = False) -> Trials:
-        """One run; an optional one that the module refuses is skipped."""
+        """Run the module once. An optional run that the module refuses is skipped."""
         try:
             results, self.seconds = self._timed(feeds)
         except Exception as error:
@@ -174,7 +174,7 @@ class Evaluation:
         return Trials((record,))
 
     def _timed(self, feeds: Mapping[str, torch.Tensor]) -> tuple[dict[str, np.ndarray], float]:
-        """The results, and the seconds of the faster of two runs where one is short: a first run is mostly preparation."""
+        """The results, and the seconds of the faster of two runs where one is short. A first run is mostly preparation."""
         start = time.perf_counter()
         results = self.runner.run(feeds)
         first = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Example inputs: tensors of given sizes with values that the model can take."""
+"""Example inputs, which are tensors of given sizes with values that the model can take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trtnorm_cli.profile.model import BuildProfile, InputData, Integers
 
 
 def example_tensors(wanted: Requested, given: Mapping[str, torch.Tensor], profile: BuildProfile) -> dict[str, torch.Tensor]:
-    """A tensor for each input at the sizes of the trace; one that came with the model is kept where its shape is right."""
+    """A tensor for each input at the sizes of the trace. One that came with the model is kept where its shape is right."""
     made = {}
     for name, held in wanted.inputs.items():
         shape, example = held.sized(wanted.sizes()), given.get(name)
@@ -52,7 +52,7 @@ def drawn_array(
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor of the array's type; NumPy has no bfloat16 of its own."""
+    """A tensor of the array's type. NumPy has no bfloat16 of its own."""
     array = np.require(array, requirements=["C", "W"])
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

@@ -1,4 +1,4 @@
-"""One export from source to ONNX file: which inputs, which exporter, and why."""
+"""One export from source to ONNX file, with the choice of inputs and exporter and the reasons."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Exporting:
         return self.request.target.text
 
     def _bound(self) -> Call:
-        """The arguments that came with the module; without any, an empty call that the profile's inputs will fill."""
+        """The arguments that came with the module, or an empty call that the profile's inputs will fill."""
         if self.source.args is None:
             return Call((), {}, (), ())
         try:
@@ -132,7 +132,10 @@ class Exporting:
         return bind(self.source.module, (), made)
 
     def _runnable(self, wanted: Requested, call: Call) -> tuple[Requested, Call, list[str]]:
-        """The request with sizes at which the model runs: opt, or where it does not run there the nearest rounder ones."""
+        """The request with sizes at which the model runs.
+
+        They are opt, or the nearest rounder ones where it does not run there.
+        """
         ready = self._completed(call, wanted)
         try:
             return wanted, ready, self._try_run(ready)
@@ -149,7 +152,7 @@ class Exporting:
             raise
 
     def _other_sizes(self, wanted: Requested, call: Call) -> Iterator[Requested]:
-        """Sizes that the model may run at where it refuses opt: rounder ones, and those of its example inputs."""
+        """Sizes that the model may run at where it refuses opt, which are rounder ones and those of its example inputs."""
         for multiple in _ROUND_SIZES:
             yield _rounded(wanted, multiple)
         examples = call.tensors()
@@ -221,7 +224,7 @@ class Exporting:
         return Exported("dynamo", because, written, traced.requested, runner, given, traced.assumptions, tuple(notes))
 
     def _default_opset(self, call: Call) -> int:
-        """The backend's; Conv and many others take bfloat16 only from opset 22 on."""
+        """The backend's default opset, or a later one for bfloat16, which Conv and many others take only from opset 22 on."""
         tensors = (*self.source.module.parameters(), *self.source.module.buffers(), *call.tensors().values())
         half = any(tensor.dtype == torch.bfloat16 for tensor in tensors)
         return _BFLOAT16_OPSET if half and self.request.default_opset == _BFLOAT16_OPSET - 1 else self.request.default_opset

@@ -1,4 +1,4 @@
-"""Prepare the user's module for the export: load weights, put accidents right, move it to the CPU."""
+"""Prepare the user's module for the export. Load weights, put accidents right, and move it to the CPU."""
 
 from __future__ import annotations
 

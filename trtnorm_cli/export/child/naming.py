@@ -1,4 +1,4 @@
-"""Names in the user's language: nodes by module path, inputs and outputs by signature, sizes by build profile."""
+"""Names that the user knows, of nodes by module path, inputs and outputs by signature, and sizes by build profile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEPT = (_SCOPES, "pkg.torch.onnx.class_hierarchy")
 
 
 def name_nodes(model: ir.Model, prefix: str = "") -> None:
-    """Call each node ``/encoder/norm1/LayerNormalization``; ``prefix`` is a module path to leave out."""
+    """Call each node as in ``/encoder/norm1/LayerNormalization``. ``prefix`` is a module path to leave out."""
     taken: set[str] = set()
     for node in model.graph.all_nodes():
         path = "/".join(["", *_module_path(node, prefix), node.op_type])
@@ -28,7 +28,7 @@ def name_nodes(model: ir.Model, prefix: str = "") -> None:
 
 
 def _module_path(node: ir.Node, prefix: str) -> list[str]:
-    """The keys of the modules on the way to ``node``: from dynamo's metadata, else from TorchScript's name."""
+    """The keys of the modules on the way to ``node``, from dynamo's metadata or else from TorchScript's name."""
     scopes = node.metadata_props.get(_SCOPES)
     if scopes is not None:
         listed = ast.literal_eval(scopes)
@@ -40,7 +40,7 @@ def _module_path(node: ir.Node, prefix: str) -> list[str]:
 
 
 def _without_repeats(parts: Sequence[str]) -> list[str]:
-    """TorchScript calls the first child of ``layer1`` ``layer1.0``: keep what is new in each part."""
+    """The new end of each part. TorchScript calls the first child of ``layer1`` ``layer1.0``."""
     path: list[str] = []
     for part in parts:
         known = ".".join(path)
@@ -51,7 +51,7 @@ def _without_repeats(parts: Sequence[str]) -> list[str]:
 
 
 def leave_out_prefix(model: ir.Model, prefix: str) -> None:
-    """Take a module's own name out of the names of tensors: ``prefix.conv.weight``, ``/prefix/conv/Conv_output_0``."""
+    """Take a module's own name out of the names of tensors, as of ``prefix.conv.weight`` and ``/prefix/conv/Conv_output_0``."""
     values = [*model.graph.initializers.values(), *(value for node in model.graph.all_nodes() for value in node.outputs)]
     taken = {value.name for value in values}
     for value in values:
@@ -62,7 +62,7 @@ def leave_out_prefix(model: ir.Model, prefix: str) -> None:
 
 
 def name_interface(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Give inputs and outputs their names, in order; other tensors that have one of these names give way."""
+    """Give inputs and outputs their names, in order. Other tensors that have one of these names are renamed."""
     wanted = [*inputs, *outputs]
     interface = [*model.graph.inputs, *model.graph.outputs]
     _make_way(model, set(wanted), interface)
@@ -86,7 +86,7 @@ def _make_way(model: ir.Model, wanted: set[str], interface: Iterable[ir.Value]) 
 
 
 def name_sizes(model: ir.Model, inputs: Mapping[str, Sequence[int | str]]) -> None:
-    """Write the dimensions of the inputs by name; sizes of other tensors are kept where they are equal to one of these."""
+    """Write the dimensions of the inputs by name. Sizes of other tensors are kept where they are equal to one of these."""
     known: dict[str, str] = {}
     for value in model.graph.inputs:
         wanted = inputs[value.name or ""]

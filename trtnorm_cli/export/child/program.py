@@ -1,4 +1,4 @@
-"""A saved exported program: its dimensions were decided when it was exported, and the build profile has to fit them."""
+"""A saved exported program, whose dimensions were decided when it was exported. The build profile has to fit them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MULTIPLE = re.compile(r"(\d+)\*\w+")
 
 
 def take_program(program: torch.export.ExportedProgram, wanted: Requested, call: Call) -> Requested:
-    """``wanted`` with each dimension narrowed to what the program takes; its notes say which sizes became fixed.
+    """``wanted`` with each dimension narrowed to what the program takes. Its notes say which sizes became fixed.
 
     Raises ``ModelError`` for a dimension that the program fixes, or that has no common size.
     """

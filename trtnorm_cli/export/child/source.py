@@ -1,4 +1,4 @@
-"""The user's model: found, called, and checked. Runs the user's code, so only the export process imports this."""
+"""Find, call and check the user's model. This runs the user's code, so only the export process imports it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Source:
 def load_source(spec: Target) -> Source:
     """The model that ``spec`` names.
 
-    Raises ``ModelError`` when the code cannot be imported, raises, or gives something else than a model; the message holds
-    the user's own part of the traceback.
+    Raises ``ModelError`` when the code cannot be imported, raises, or gives something else than a model. The message holds the
+    user's own part of the traceback.
     """
     if spec.kind == "program":
         return _saved_program(spec)
@@ -75,7 +75,7 @@ def user_frames(error: BaseException, title: str) -> str:
 
 
 def shown(filename: str) -> str:
-    """A file's name for a message: from here on where it lies below the current folder."""
+    """A file's name for a message, relative where it lies below the current folder."""
     path = Path(filename)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename
 

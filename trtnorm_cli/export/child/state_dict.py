@@ -24,7 +24,7 @@ class StateDict:
 
 
 def read_state_dict(path: Path) -> StateDict:
-    """The tensors in ``path``: ``.safetensors``, a file of ``torch.save``, or the index of several of them.
+    """The tensors in ``path``, which is a ``.safetensors`` file, one of ``torch.save``, or the index of several of them.
 
     Raises ``UsageProblem`` when it cannot be read, holds more than tensors and plain values, or several state dicts of which
     none has a usual name.

@@ -25,7 +25,7 @@ _WRAPPED = "wrapped"
 
 @dataclass(frozen=True)
 class Written:
-    """The contents of the file: the opset, the outputs' names and the exporter's warnings."""
+    """The contents of the file, with the opset, the outputs' names and the exporter's warnings."""
 
     opset: int
     outputs: tuple[str, ...]
@@ -35,7 +35,10 @@ class Written:
 def export_program(
     program: torch.export.ExportedProgram, requested: Requested, call: Call, outputs: Sequence[str], opset: int, path: Path
 ) -> Written:
-    """Write an exported program with the dynamo exporter. Its optimiser stays off: it would fold normalizations unproved."""
+    """Write an exported program with the dynamo exporter.
+
+    Its optimiser stays off, because it would fold normalizations unproved.
+    """
     with _collected_warnings() as messages:
         made = torch.onnx.export(program, dynamo=True, opset_version=opset, optimize=False, verbose=False)
     assert made is not None
@@ -89,7 +92,7 @@ def _finish(model: ir.Model, requested: Requested, inputs: Sequence[str], output
 
 
 def _outputs(model: ir.Model, names: Sequence[str]) -> list[str]:
-    """The names of the model's outputs; those of the exporter where it did not write one for each result."""
+    """The names of the model's outputs, or those of the exporter where it did not write one for each result."""
     written = [value.name or "" for value in model.graph.outputs]
     return list(names) if len(names) == len(written) else written
 

@@ -1,4 +1,4 @@
-"""``--weights`` of a PyTorch model: load a file of weights into the module, or say what does not fit."""
+"""``--weights`` of a PyTorch model. Load a file of weights into the module, or say what does not fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_STRICT = "--no-strict loads what fits and leaves the rest as the callable ma
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """The loaded weights, JSON-serialisable: tensors that fit, names that the file lacks, names that the model lacks."""
+    """The loaded weights, JSON-serialisable, as tensors that fit, names that the file lacks, and names that the model lacks."""
 
     file: str
     sha256: str
@@ -37,7 +37,7 @@ class LoadedWeights:
 def load_weights(module: nn.Module, path: Path, strict: bool = True) -> LoadedWeights:
     """Load ``path`` into ``module``, in place.
 
-    Raises ``UsageProblem`` when the file cannot be read; ``ModelError`` when shapes differ or no name fits and, with
+    Raises ``UsageProblem`` when the file cannot be read, and ``ModelError`` when shapes differ or no name fits and, with
     ``strict``, when a name is missing on either side.
     """
     state = read_state_dict(path)
@@ -58,7 +58,7 @@ def without_prefixes(tensors: Mapping[str, Tensor], wanted: Iterable[str]) -> tu
 
 
 def _casts(module: nn.Module, tensors: Mapping[str, Tensor]) -> list[str]:
-    """Which types are converted by loading, with the number of tensors."""
+    """The types that loading converts, with the number of tensors."""
     own = module.state_dict()
     pairs = Counter(
         (_type(tensors[name]), _type(tensor))
@@ -73,7 +73,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _load(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> tuple[list[str], list[str]]:
-    """Names that the file lacks and that the model lacks; tied parameters count as there when one of their names is."""
+    """Names that the file lacks and that the model lacks. Tied parameters are there when one of their names is."""
     on_meta = any(parameter.is_meta for parameter in module.parameters())
     tied = _tied(module)
     try:
@@ -85,7 +85,7 @@ def _load(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> tuple[li
 
 
 def _tied(module: nn.Module) -> dict[str, list[str]]:
-    """For each parameter of several names, all of these: files without tied weights hold one of them."""
+    """All names of each parameter that has several. Files without tied weights hold one of them."""
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -93,7 +93,7 @@ def _tied(module: nn.Module) -> dict[str, list[str]]:
 
 
 def _refused(module: nn.Module, tensors: Mapping[str, Tensor], path: Path, error: RuntimeError) -> ModelError:
-    """PyTorch's refusal: shapes that differ, or whatever else it says."""
+    """The error for PyTorch's refusal, with the shapes that differ or whatever else it says."""
     own = module.state_dict(keep_vars=True)
     differ = [
         f"{name} is {list(tensors[name].shape)} in the file and {list(tensor.shape)} in the model"
@@ -127,7 +127,7 @@ def _lines(path: Path, found: list[str]) -> str:
 
 
 def renaming(missing: Iterable[str], unexpected: Iterable[str]) -> str | None:
-    """How whole groups of names seem to have been renamed: ``backbone.* looks like encoder.*``, or None when none do."""
+    """The renaming of whole groups of names, as in ``backbone.* looks like encoder.*``, or None when none seem renamed."""
     by_suffix: dict[str, list[str]] = {}
     for name in missing:
         for suffix in _suffixes(name):
@@ -146,6 +146,6 @@ def renaming(missing: Iterable[str], unexpected: Iterable[str]) -> str | None:
 
 
 def _suffixes(name: str) -> list[str]:
-    """``a.b.c``: itself, ``b.c``, ``c``."""
+    """The name and its ends, for ``a.b.c`` also ``b.c`` and ``c``."""
     parts = name.split(".")
     return [".".join(parts[start:]) for start in range(len(parts))]

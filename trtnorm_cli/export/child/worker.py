@@ -1,7 +1,7 @@
 """The child process that exports one model: ``python -m trtnorm_cli.export.child.worker FOLDER``.
 
 It reads ``request.json``, runs the user's code and PyTorch's exporters, and writes ``result.json`` last. Whatever it prints
-goes to a log; the only modules of trtnorm that import PyTorch run here.
+goes to a log. Besides the readers of weights, the only modules of trtnorm that import PyTorch run here.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _run(request: RunRequest, prepared: Any, folder: Path) -> ExportResult:
 
 
 def _call(source: Any, tensors: dict[str, Any]) -> Any:
-    """A call with ``tensors``: in the place of those that came with the model, or by keyword."""
+    """A call with ``tensors``, in the place of those that came with the model, or by keyword."""
     from trtnorm_cli.export.child.arguments import bind
 
     try:

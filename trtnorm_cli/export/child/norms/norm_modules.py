@@ -1,4 +1,4 @@
-"""The normalization modules of a PyTorch model: which they are, of which family, and what their state says.
+"""The normalization modules of a PyTorch model, with their family and their state.
 
 A module is recognised by its class (``torch.nn`` and subclasses), by its state (a scale, a shift and two statistics that are
 all buffers: a frozen BatchNorm), or by the name of its class (``LlamaRMSNorm``, ``GRN``). Calls of functions such as
@@ -60,13 +60,13 @@ class Norm:
 
     @property
     def type_name(self) -> str:
-        """The class with its package: ``torch.nn.BatchNorm2d``, ``timm.layers.norm.LayerNorm2d``."""
+        """The class with its package, such as ``torch.nn.BatchNorm2d`` or ``timm.layers.norm.LayerNorm2d``."""
         kind = type(self.module)
         return f"torch.nn.{kind.__name__}" if getattr(nn, kind.__name__, None) is kind else f"{kind.__module__}.{kind.__name__}"
 
     @property
     def epsilon(self) -> float | None:
-        """None where the module has no such attribute: it may stand in its code as a number."""
+        """The module's epsilon, or None where it has no such attribute because a number stands in its code."""
         found = first_attribute(self.module, _EPSILONS)
         return float(found) if isinstance(found, int | float) else None
 
@@ -88,7 +88,7 @@ class Norm:
 
 
 def norms(model: nn.Module) -> list[Norm]:
-    """Every normalization module of ``model`` in the order of its definition; one used at two paths stands once."""
+    """Every normalization module of ``model`` in the order of its definition. One used at two paths stands once."""
     found = (recognise(path, module) for path, module in model.named_modules())
     return [norm for norm in found if norm is not None]
 
@@ -109,7 +109,7 @@ def recognise(path: str, module: nn.Module) -> Norm | None:
 
 
 def is_frozen_batchnorm(module: nn.Module) -> bool:
-    """Scale, shift, mean and variance are buffers and nothing can be trained: torchvision, detectron2, DETR, mmdetection."""
+    """True where scale, shift, mean and variance are buffers and nothing can be trained, as in torchvision and DETR."""
     return not module._parameters and _own_state(module) >= _FROZEN
 
 
@@ -125,7 +125,7 @@ def _family_by_name(module: nn.Module) -> Family | None:
 
 
 def _is_container(module: nn.Module) -> bool:
-    """True where submodules hold weights or normalize: ``PreNorm``, ``AdaLayerNorm``, ``NormMlpClassifierHead``."""
+    """True where submodules hold weights or normalize, as in ``PreNorm``, ``AdaLayerNorm`` and ``NormMlpClassifierHead``."""
     below = list(_descendants(module))
     return any(True for child in below for _ in child.parameters(recurse=False)) or any(_is_norm(child) for child in below)
 

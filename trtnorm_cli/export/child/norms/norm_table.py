@@ -1,4 +1,4 @@
-"""A model's normalization modules as a table: what ``trtnorm inspect SPEC`` shows."""
+"""A model's normalization modules as the table that ``trtnorm inspect SPEC`` shows."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def _row(norm: Norm) -> NormRow:
 
 
 def floating_dtypes(module: nn.Module) -> set[str]:
-    """The floating-point types of a module's own parameters and buffers: ``{"float32"}``."""
+    """The floating-point types of a module's own parameters and buffers, such as ``{"float32"}``."""
     own = [*module._parameters.values(), *module._buffers.values()]
     return {str(tensor.dtype).removeprefix("torch.") for tensor in own if tensor is not None and tensor.is_floating_point()}
 
 
 def statistics_of(norm: Norm) -> Statistics:
-    """Whether the module holds running statistics, and whether any data ever reached them."""
+    """The state of the module's running statistics, which says whether there are any and whether data ever reached them."""
     if not norm.has_statistics:
         return "none"
     if untouched(norm):
@@ -85,7 +85,7 @@ def statistics_of(norm: Norm) -> Statistics:
 
 
 def untouched(norm: Norm) -> bool:
-    """Mean 0 and variance 1 everywhere and no batch counted: as the constructor left them."""
+    """True for statistics as the constructor left them, with mean 0 and variance 1 everywhere and no batch counted."""
     mean, variance, batches = (norm.state(name) for name in ("running_mean", "running_var", "num_batches_tracked"))
     if mean is None or variance is None or (batches is not None and int(batches) > 0):
         return False

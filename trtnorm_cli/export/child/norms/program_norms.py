@@ -1,7 +1,7 @@
 """The normalizations of a saved exported program, as the modules that its calls stand for.
 
-A program is a graph of operators: it shows what it was exported with, also where forward() calls a function, and none of it
-can be put right any more. Each call becomes a module of ``torch.nn`` with the same tensors, to be looked at like one.
+A program is a graph of operators. It shows what it was exported with, also where forward() calls a function, and none of it can
+be put right any more. Each call becomes a module of ``torch.nn`` with the same tensors, to be looked at like one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 class ProgramNorms(nn.Module):
     """A module for each normalization at its path, and the program's other tensors where they were.
 
-    ``types`` says for each path what the call was: a module's class, or the operator and the module whose forward() calls it.
+    ``types`` holds for each path a module's class, or the operator and the module whose forward() calls it.
     """
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
@@ -38,7 +38,7 @@ class ProgramNorms(nn.Module):
         self.training = False
 
     def _free_path(self, node: fx.Node) -> str:
-        """The path of the module that calls it; with the operator where that is no normalization, and numbered if taken."""
+        """The path of the module that calls it, with the operator where that is no normalization, and numbered if taken."""
         path, kind = _module_of(node)
         if "norm" not in kind.rpartition(".")[2].lower():
             path = f"{path}.{_operator(node)}".lstrip(".")
@@ -68,7 +68,7 @@ class _Tensors:
         self.used: set[str] = set()
 
     def of(self, argument: Any) -> Any:
-        """The tensor that a node of the graph stands for; other arguments as they are."""
+        """The tensor that a node of the graph stands for. Other arguments stay as they are."""
         if not isinstance(argument, fx.Node):
             return argument
         name = self.names.get(argument.name)
@@ -83,7 +83,7 @@ class _Tensors:
 
 
 def _arguments(node: fx.Node, tensors: _Tensors) -> dict[str, Any]:
-    """The call's arguments by name, defaults filled in; the data that it normalizes is left out."""
+    """The call's arguments by name, defaults filled in. The data that it normalizes are left out."""
     schema = node.target._schema
     given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | dict(node.kwargs)
     return {
@@ -127,7 +127,7 @@ def _length(a: dict[str, Any]) -> int:
 
 
 def _with_statistics(norm: nn.Module, a: dict[str, Any], of_the_data: bool) -> nn.Module:
-    """Training mode means: there are running statistics, and they are not used."""
+    """``norm`` with its running statistics. In training mode they are there and not used."""
     norm._buffers.update({name: a[name] for name in _STATISTICS[:2]})
     norm.track_running_stats = a["running_mean"] is not None
     return _with_affine(norm, a).train(of_the_data and a["running_mean"] is not None)

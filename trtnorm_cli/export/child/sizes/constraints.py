@@ -1,7 +1,7 @@
-"""torch.export's words about sizes: guards while it traces, and the violations that it ends with.
+"""The guards that torch.export logs while it traces, and the violations that it ends with.
 
 Guards are recorded where they arise, so that a message can name the user's module and line. Violations are read from the
-error's text: PyTorch has no other form of them.
+error's text, because PyTorch has no other form of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIX = re.compile(r"^\s+(?P<dim>\w+) = (?P<value>[^\n]+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Location:
-    """Where in the user's model a guard comes from."""
+    """The place in the user's model that a guard comes from."""
 
     module: str
     file: str
@@ -44,8 +44,10 @@ class Location:
 
 @dataclass(frozen=True)
 class RecordedGuard:
-    """A guard as PyTorch's log has it: over symbols such as ``s73``. ``internal`` says that no code asked for it, but the
-    bookkeeping of memory layouts."""
+    """A guard as PyTorch's log has it, over symbols such as ``s73``.
+
+    ``internal`` says that the bookkeeping of memory layouts asked for it, and no code.
+    """
 
     text: str
     location: Location | None

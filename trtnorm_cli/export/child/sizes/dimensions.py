@@ -1,4 +1,4 @@
-"""Which axes of which inputs are to be dynamic, and over which sizes: the build profile against a module's inputs."""
+"""The build profile against a module's inputs, which tells the axes to be dynamic and their sizes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TensorInput:
 
 @dataclass(frozen=True)
 class Dimension:
-    """The sizes of one dynamic dimension: those asked for, and those that remain of them.
+    """The sizes of one dynamic dimension that were asked for, and those that remain of them.
 
     ``opt`` is the size at which the module is traced. ``named`` tells whether the user gave the name.
     """
@@ -110,7 +110,7 @@ class _Request:
         return Requested(inputs, self.dimensions, tuple(self.notes))
 
     def _names(self) -> list[str]:
-        """The inputs in the order of the signature; whatever the profile says of others is a problem."""
+        """The inputs in the order of the signature. Whatever the profile says of others is a problem."""
         said: dict[str, KeyPath] = {name: ("export", "inputs", name) for name in self.profile.export.inputs}
         for index, one in enumerate(self.profile.optimization_profiles):
             said.update({name: ("optimization_profiles", index, "inputs", name) for name in one.inputs if name not in said})
@@ -156,7 +156,7 @@ class _Request:
         return "int64" if data is not None and data.distribution == "integers" else self.default_dtype
 
     def _dim(self, name: str, axis: int, dim: int | str, entries: Sequence[tuple[int, object]], said: bool) -> int | str:
-        """The entry at one axis; a dynamic one is entered among the dimensions."""
+        """The entry at one axis. A dynamic one is added to the dimensions."""
         values = [tuple(getattr(entry, corner)[axis] for corner in CORNERS) for _, entry in entries]
         if isinstance(dim, str):
             ranges = self._ranges(dim) or values

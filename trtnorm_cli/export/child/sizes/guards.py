@@ -1,7 +1,7 @@
-"""Guards that torch.export puts on sizes: read as text, and solved over the sizes that were asked for.
+"""Guards that torch.export puts on sizes, read as text and solved over the sizes that were asked for.
 
-A guard such as ``Eq(Mod(((H - 1)//4) - 1, 2), 0)`` holds for some sizes of a range. Which, is found by evaluating it for every
-size; an optimization profile can say a range and a multiple, so that is what is looked for.
+A guard such as ``Eq(Mod(((H - 1)//4) - 1, 2), 0)`` holds for some sizes of a range. They are found by evaluating it for every
+size. An optimization profile can state a range and a multiple, so that is what is looked for.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ class UnreadableGuard(ValueError):
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on sizes; ``names`` are the dimensions that it is about."""
+    """A condition on sizes. ``names`` are the dimensions that it is about."""
 
     text: str
     names: tuple[str, ...]
     condition: Size
 
     def holds(self, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Whether it holds, for each row of ``sizes``; a guard without a value there, as after a division by zero, does not."""
+        """True for each row of ``sizes`` where it holds.
+
+        A guard without a value there, as after a division by zero, does not.
+        """
         try:
             return values_together(self.condition, sizes).astype(bool)
         except Undefined:
@@ -49,7 +52,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that an optimization profile can describe: multiples of ``multiple_of`` from ``low`` to ``high``."""
+    """The sizes that an optimization profile can describe, which are multiples of ``multiple_of`` from ``low`` to ``high``."""
 
     low: int
     high: int
@@ -74,8 +77,8 @@ def legal_sizes(guards: Iterable[Guard], low: int, high: int, wanted: int) -> Si
     """The multiples within ``low`` … ``high`` that satisfy every one-dimensional guard, as many of the range as possible.
 
     ``wanted`` is the size that must stay inside, up to a multiple. A multiple that is legal beyond the range as well is
-    preferred: in a short range, others are legal by accident. None when no size of the range is legal, or the legal ones are no
-    multiples of one number.
+    preferred, since others can be legal by chance in a short range. None when no size of the range is legal, or the legal ones
+    are no multiples of one number.
     """
     sizes, legal = _tried(guards, low, max(high, low + _LOOKED_BEYOND))
     if legal[sizes <= high].all():
@@ -111,7 +114,7 @@ def _inside(runs: Iterable[tuple[int, tuple[int, int]]], high: int) -> list[tupl
 
 
 def residues(guards: Iterable[Guard], multiple: int, low: int, high: int) -> tuple[int, ...]:
-    """Which remainders modulo ``multiple`` are legal for every size of the range with that remainder."""
+    """The remainders modulo ``multiple`` that are legal for every size of the range with that remainder."""
     sizes, legal = _tried(guards, low, high)
     return tuple(r for r in range(multiple) if (sizes % multiple == r).any() and legal[sizes % multiple == r].all())
 
@@ -142,7 +145,9 @@ def _run(sizes: np.ndarray, legal: np.ndarray, multiple: int, wanted: int, high:
 
 
 def counterexample(guard: Guard, ranges: Mapping[str, Sizes], seed: int = 0, draws: int = 4096) -> dict[str, int] | None:
-    """Sizes within ``ranges`` for which ``guard`` does not hold, the smallest of those tried: corners and random sizes.
+    """Sizes within ``ranges`` for which ``guard`` does not hold, the smallest of those tried.
+
+    Corners and random sizes are tried.
 
     None if none is found.
     """

@@ -1,4 +1,4 @@
-"""From guards to sizes: what remains of the dimensions that were asked for, and why a dimension cannot be dynamic."""
+"""Solve guards for the sizes that remain of what was asked for, and explain dimensions that cannot be dynamic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FIX_MULTIPLE = re.compile(r"(?P<factor>\d+)\*_d\d+")
 
 
 class Unsolved(Exception):
-    """The guards could not be turned into sizes; ``error`` is what to tell the user if nothing else helps."""
+    """The guards could not be turned into sizes. ``error`` is what to tell the user if nothing else helps."""
 
     def __init__(self, error: ModelError) -> None:
         super().__init__(error.summary)
@@ -40,7 +40,7 @@ class Unsolved(Exception):
 
 @dataclass(frozen=True)
 class Assumption:
-    """A guard on several sizes that does not hold everywhere: ``sizes`` is where it fails."""
+    """A guard on several sizes that does not hold everywhere. At ``sizes`` it fails."""
 
     text: str
     location: Location | None
@@ -169,7 +169,7 @@ class Solver:
         return self._symbols[dim] if isinstance(dim, str) else None
 
     def _take_guards(self, violations: Violations | None, log: GuardLog) -> None:
-        """Add guards on one size to those known: what PyTorch objects to, and what it recorded."""
+        """Add guards on one size to those known, both those that PyTorch objects to and those that it recorded."""
         names = self._expressions(log)
         told = [self._guard(text, names) for text in violations.guards] if violations is not None else []
         located = {guard.text: location for guard, location in self._read(log)}
@@ -242,7 +242,7 @@ class Solver:
         return self.error(summary, f"guard: {guard}" if guard else "", location, hint)
 
     def _unite(self, one: str, other: str, log: GuardLog) -> None:
-        """Take two dimensions for one: only where the user named neither and asked the same of both."""
+        """Take two dimensions for one, where the user named neither and asked the same of both."""
         a, b = self.wanted.dimensions[one], self.wanted.dimensions[other]
         if a.named or b.named or a.asked != b.asked:
             named = ", ".join(f"{x.name} ({', '.join(f'{i}[{axis}]' for i, axis in x.places)})" for x in (a, b))
@@ -258,7 +258,7 @@ class Solver:
         self.notes.append(f"{one} and {other} are one dimension, because the model needs them to be equal")
 
     def _take_fixes(self, fixes: Mapping[str, str]) -> None:
-        """The sizes that PyTorch suggests, where its guards could not be read: multiples only, never a constant."""
+        """Take the multiples that PyTorch suggests where its guards could not be read, but no constant."""
         for symbol, value in fixes.items():
             found, name = _FIX_MULTIPLE.fullmatch(value.strip()), self._dimension(symbol)
             if found and name in self.wanted.dimensions:
@@ -287,7 +287,10 @@ def _renamed(held: TensorInput, old: str, new: str) -> TensorInput:
 
 
 def placeholder_shapes(program: torch.export.ExportedProgram, order: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """The shapes of a program's tensor inputs, sizes as integers or symbolic; ``order`` names its inputs, tensors or not."""
+    """The shapes of a program's tensor inputs, with sizes as integers or symbolic.
+
+    ``order`` names its inputs, tensors or not.
+    """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     users = program.graph_signature.user_inputs
     named = zip(order, (values.get(user) if isinstance(user, str) else None for user in users), strict=True)

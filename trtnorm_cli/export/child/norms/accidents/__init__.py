@@ -1,7 +1,7 @@
-"""Norm accidents: what is put right, warned of or refused in a model before it is exported.
+"""Norm accidents, which are put right, warned of or refused in a model before it is exported.
 
-``put_right`` runs every step in order, first those that change the module that will be exported, then those that look. What a
-step did or found is an ``Accident``; nothing is changed without one.
+``put_right`` runs every step in order, first those that change the module that will be exported, then those that look.
+Everything that a step did or found is an ``Accident``. Nothing is changed without one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def require_none_refused(found: Sequence[Accident]) -> None:
 
 
 def refusal(refused: Sequence[Accident]) -> TrtnormError:
-    """One error for all refusals; the ways out are listed once each."""
+    """One error for all refusals. The ways out are listed once each."""
     lines = [str(accident) for accident in refused[:_SHOWN]]
     if len(refused) > _SHOWN:
         lines.append(f"and {len(refused) - _SHOWN} more")

@@ -1,4 +1,4 @@
-"""Accidents: faults of a model's normalization before it is exported, and what was done about them."""
+"""Accidents, which are faults of a model's normalization before it is exported, with what was done about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lazy modules: their parameters have no sizes before the first input, or a checkpoint, gives them some."""
+"""Lazy modules, whose parameters have no sizes before the first input, or a checkpoint, gives them some."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def initialise_lazy_modules(model: nn.Module, args: Sequence[Any] | None, kwargs
 
 
 def _lazy(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Modules that still wait: they stop being of this class once their sizes are known."""
+    """Modules that still wait. They stop being of this class once their sizes are known."""
     for path, module in model.named_modules():
         if isinstance(module, LazyModuleMixin) and hasattr(module, "_infer_parameters"):
             yield path, module

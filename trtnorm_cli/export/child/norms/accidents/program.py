@@ -1,4 +1,4 @@
-"""Accidents of a saved exported program. Nothing in it can be put right: it is refused or warned of."""
+"""Accidents of a saved exported program. Nothing in it can be put right, so it is refused or warned of."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Weights that are computed on each call: weight normalization, spectral normalization, other parametrizations.
+"""Weights that are computed on each call, by weight normalization, spectral normalization and other parametrizations.
 
 Weight normalization (Salimans & Kingma 2016) writes w = g · v / ‖v‖, spectral normalization (Miyato et al. 2018) w = w / σ(w).
-Outside of training both are constant, so the computed weight takes their place: an exporter then finds a plain weight.
+Outside of training both are constant, so the computed weight takes their place and an exporter finds a plain weight.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _fold(
 
 
 def _value(module: nn.Module, name: str, hook: Callable[[Any, Any], Any] | None) -> Tensor:
-    """The value that forward() would use: a hook computes it just before, so the attribute alone may be out of date."""
+    """The value that forward() would use. A hook computes it just before, so the attribute alone may be out of date."""
     if hook is not None:
         hook(module, None)
     return getattr(module, name).detach().clone()

@@ -20,7 +20,7 @@ _LOAD = "load the trained weights, with --weights or in the callable"
 
 
 def statistics_are_there(model: nn.Module) -> list[Accident]:
-    """Every BatchNorm has running statistics that some data reached; an InstanceNorm has none, or it is said what it does."""
+    """Every BatchNorm has running statistics that some data reached. For an InstanceNorm with any, it is said what it does."""
     return [accident for norm in norms(model) for accident in _statistics(norm)]
 
 

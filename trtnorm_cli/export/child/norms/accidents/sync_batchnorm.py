@@ -1,4 +1,4 @@
-"""SyncBatchNorm: outside of training it computes what BatchNorm computes, but exporters and tools look for BatchNorm."""
+"""SyncBatchNorm, which outside of training computes what BatchNorm computes. Exporters and tools look for BatchNorm."""
 
 from __future__ import annotations
 

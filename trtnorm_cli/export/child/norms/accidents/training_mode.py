@@ -19,7 +19,10 @@ _OF_A_PROGRAM = "comes from an exported program, whose mode is that in which it 
 
 
 def leave_training_mode(model: nn.Module, keep_training: bool) -> list[Accident]:
-    """Call ``eval()`` where something is in training mode, and list what that concerns; or list what is kept."""
+    """Call ``eval()`` where something is in training mode, and list what that concerns.
+
+    With ``keep_training``, list what is kept.
+    """
     left = list(_topmost_in_training(model))
     if not left:
         return []
@@ -34,7 +37,7 @@ def leave_training_mode(model: nn.Module, keep_training: bool) -> list[Accident]
 
 
 def _topmost_in_training(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules in training mode below none that is; leaves on which the mode has no effect are passed over."""
+    """Modules in training mode below none that is. Leaves on which the mode has no effect are passed over."""
     below: tuple[str, ...] = ()
     for path, module in model.named_modules():
         if module.training and not (path.startswith(below) and below):
@@ -63,7 +66,7 @@ def changes_with_training(module: nn.Module) -> bool:
 
 
 def drop_probability(module: nn.Module) -> float:
-    """The share of values that a Dropout, DropPath or StochasticDepth drops in training; 0 for other modules."""
+    """The share of values that a Dropout, DropPath or StochasticDepth drops in training, or 0 for other modules."""
     if not isinstance(module, _DropoutNd) and type(module).__name__ not in ("DropPath", "StochasticDepth", "DropBlock2d"):
         return 0.0
     found = next((getattr(module, name) for name in ("p", "drop_prob") if hasattr(module, name)), 0.0)

@@ -1,4 +1,4 @@
-"""Values that cannot be right: NaN and infinity, negative and zero variances, scales of zero."""
+"""Values that cannot be right, such as NaN and infinity, negative and zero variances, and scales of zero."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _zero_variance(path: str, variance: Tensor, epsilon: float | None) -> Accide
 def scales_are_not_zero(model: nn.Module) -> list[Accident]:
     """No normalization scales all of its channels by 0, as one that was set so for the start of training and never trained.
 
-    Only known classes are looked at: others may scale by 1 + weight, or add their input (Gemma's RMSNorm, GRN).
+    Only known classes are looked at. Others may scale by 1 + weight, or add their input (Gemma's RMSNorm, GRN).
     """
     message = "weight is 0 in every channel: the module gives its bias whatever comes in"
     scales = [(norm.path, norm.state("weight")) for norm in norms(model) if norm.how != "name"]

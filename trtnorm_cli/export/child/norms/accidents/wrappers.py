@@ -11,7 +11,7 @@ _INNER = {"DataParallel": "module", "DistributedDataParallel": "module", "Optimi
 
 
 def unwrap(model: nn.Module) -> tuple[nn.Module, list[Accident]]:
-    """The model inside DataParallel, DistributedDataParallel and torch.compile: they change neither values nor weights."""
+    """The model inside DataParallel, DistributedDataParallel and torch.compile, which change neither values nor weights."""
     accidents = []
     while (inner := _inner(model)) is not None:
         message = f"{type(model).__name__} taken off: it computes the same, and puts a prefix before each name"
