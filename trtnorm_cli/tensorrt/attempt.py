@@ -39,9 +39,9 @@ _EXTERNAL_FROM = 32 << 20
 
 @dataclass(frozen=True)
 class Attempt:
-    """A build and what is needed to explain its failure: the rewritten model, and the user's own.
+    """A build, with the rewritten model and the user's own to explain its failure.
 
-    ``data_folder`` is what external tensors of ``model`` are relative to.
+    External tensors of ``model`` are relative to ``data_folder``.
     """
 
     request: BuildRequest
@@ -103,7 +103,7 @@ class Attempt:
         return with_plugins(request, model, self.request.plugins) if self.request.plugins else request
 
     def _save(self, found: Isolated, error: TrtnormError, target: Path) -> Path:
-        """Write the part as a work folder that the build process takes as it is; it gets its name when it is complete."""
+        """Write the part as a work folder that the build process takes as it is. It gets its name when it is complete."""
         with tempfile.TemporaryDirectory(prefix=".trtnorm-", dir=target.parent) as name:
             folder = Path(name) / target.name
             folder.mkdir()
@@ -151,5 +151,5 @@ def _report(found: Isolated, error: TrtnormError, request: BuildRequest, version
 
 
 def isolated_folder(engine: Path) -> Path:
-    """Where the smallest failing part of the model of ``engine`` is saved."""
+    """The folder where the smallest failing part of the model of ``engine`` is saved."""
     return engine.with_name(f"{engine.stem}.isolated")

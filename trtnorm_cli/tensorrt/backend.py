@@ -1,6 +1,6 @@
-"""One ``trt`` module handle for TensorRT 10, TensorRT 11 and TensorRT for RTX, and what each of them can do.
+"""One handle of the ``trt`` module for TensorRT 10, TensorRT 11 and TensorRT for RTX, with what each of them can do.
 
-Only the child process that builds imports TensorRT; the parent asks ``installed`` which of them exist.
+Only the child process that builds imports TensorRT. The parent asks ``installed`` which of them exist.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Backend:
         return str(self.trt.__version__)
 
     def can(self, capability: str) -> bool:
-        """True where this TensorRT has the capability of that name; see ``capabilities``."""
+        """True where this TensorRT has the capability of that name. ``capabilities`` lists them."""
         if capability not in CAPABILITY_NAMES:
             raise KeyError(capability)
         return capability in self.capabilities
@@ -63,7 +63,7 @@ class Backend:
         return tuple(f"sm_{number}" for number in sorted(int(name[2:]) for name in names))
 
     def network_flags(self) -> int:
-        """Flags for ``create_network``: explicit batch where it is still a choice, and strong typing everywhere."""
+        """The flags for ``create_network``, with explicit batch where it is still a choice, and strong typing everywhere."""
         flags = 0
         if self.can("explicit batch flag"):
             flags |= 1 << int(self.trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
@@ -102,7 +102,7 @@ def require_backend(name: str | None) -> None:
 
 
 def load_backend(name: str | None = None) -> Backend:
-    """Import ``tensorrt`` if it can be imported, else ``tensorrt_rtx``; or the one that ``name`` asks for.
+    """Import the package that ``name`` asks for, or else ``tensorrt`` if it can be imported, or else ``tensorrt_rtx``.
 
     Raises ``UsageProblem`` when nothing fits, with the reason for each package that is present but does not import.
     """

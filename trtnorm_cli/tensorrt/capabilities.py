@@ -1,8 +1,8 @@
 """The capabilities of a TensorRT, by name. Each is the names of its API that must exist, and those that rule it out.
 
-Nothing here asks for a version number: TensorRT 10, TensorRT 11 and TensorRT for RTX differ in what they have, also from one
+Nothing here asks for a version number. TensorRT 10, TensorRT 11 and TensorRT for RTX differ in what they have, also from one
 release to the next, and a name that is there is what counts. Every use of a name that some release lacks stands behind one of
-these capabilities; a test holds the package against the names of each release.
+these capabilities. A test holds the package against the names of each release.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _COMPILES_FOR_TARGETS = "IBuilderConfig.set_compute_capability"
 
 @dataclass(frozen=True)
 class Capability:
-    """Present where all of ``names`` exist and none of ``not_with`` does; a name is ``member`` or ``Class.member``."""
+    """A capability that is there where all of ``names`` exist and none of ``not_with`` does.
+
+    A name is ``member`` or ``Class.member``.
+    """
 
     name: str
     names: tuple[str, ...]

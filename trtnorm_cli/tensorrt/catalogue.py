@@ -1,6 +1,6 @@
-"""The meaning of TensorRT's messages, as data: one entry for each family of messages.
+"""The meaning of TensorRT's messages, as data, with one entry for each family of messages.
 
-The texts were read from TensorRT for RTX 1.4 and 1.7; TensorRT 10 and 11 use the same parser.
+The texts were read from TensorRT for RTX 1.4 and 1.7. TensorRT 10 and 11 use the same parser.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ DOCTOR = "trtnorm doctor"
 
 @dataclass(frozen=True)
 class Entry:
-    """A family of messages: a regular expression that finds them, what they mean, what to do, and the command to run next.
+    """A family of messages, with a regular expression that finds them, what they mean, what to do, and the command to run next.
 
     ``operators`` is a regular expression for the operators that the family is about. It is empty where it is about any. A
-    family that is ``general`` says less than any other: its advice is only given where there is no other.
+    family that is ``general`` says less than any other, so its advice is only given where there is no other.
     """
 
     pattern: str

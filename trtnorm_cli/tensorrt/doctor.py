@@ -1,4 +1,4 @@
-"""Examine the machine: versions, backends, GPU and driver, and which of them do not go together."""
+"""Examine the machine for versions, backends, GPU and driver, and tell which of them do not go together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _version(name: str) -> str | None:
 
 
 def _gpus() -> list[dict[str, str]]:
-    """The NVIDIA GPUs that the driver's own tool lists, or empty without a driver."""
+    """The NVIDIA GPUs that the driver's own tool lists. There are none without a driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -60,7 +60,7 @@ def _gpus() -> list[dict[str, str]]:
 
 
 def _backend(spec: BackendSpec) -> dict[str, Any]:
-    """Import the backend and build a one-layer engine with it, in a process of its own: native code may abort."""
+    """Import the backend and build a one-layer engine with it, in a process of its own because native code may abort."""
     ended = ask_child(PROBE, {"backend": spec.name}, _PROBE_TIMEOUT_S)
     reason = f"its process {ended.how}" if ended.excess is None else f"no answer within {_PROBE_TIMEOUT_S} s"
     answer = ended.result or {"installed": True, "can_build": False, "reason": reason}

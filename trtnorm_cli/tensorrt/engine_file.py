@@ -1,4 +1,4 @@
-"""Engines on disk: recognise one, read its manifest, and ask TensorRT's inspector where a GPU allows it."""
+"""Recognise an engine on disk, read its manifest, and ask TensorRT's inspector where a GPU allows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Inspection(Record):
 
 @dataclass(frozen=True)
 class EngineDescription:
-    """What is known of an engine. ``matches_manifest`` is False where its bytes are not those that the manifest describes."""
+    """The description of an engine. ``matches_manifest`` is False where its bytes are not those that the manifest describes."""
 
     manifest: Manifest
     matches_manifest: bool
@@ -70,7 +70,7 @@ def backend_of(engine: Path) -> str:
 
 
 def _inspector(engine: Path, backend: str) -> Inspection:
-    """The words of TensorRT's engine inspector, from a process of its own; the reason when there are none."""
+    """The words of TensorRT's engine inspector, from a process of its own, or the reason when there are none."""
     ended = ask_child(INSPECTOR, {"engine": str(engine.absolute()), "backend": backend}, _INSPECTOR_TIMEOUT_S)
     if ended.result is None:
         return Inspection(False, reason="the process that loads the engine ended without an answer")

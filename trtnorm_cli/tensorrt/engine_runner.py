@@ -19,7 +19,7 @@ _SHOWN = 3
 
 
 class EngineUnavailable(Exception):
-    """The engine cannot run on this machine, whatever is in it: there is no GPU, or not a supported one."""
+    """The engine cannot run on this machine, whatever is in it, because there is no GPU that is supported."""
 
 
 def run_engine(engine: Path, feeds: dict[str, np.ndarray], timeout_s: float) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Evidence of a build that failed: enough for a report, and never more than a few megabytes."""
+"""Evidence of a build that failed, enough for a report and never more than a few megabytes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _RECORDS = (REQUEST_FILE, RESULT_FILE, LOG_FILE, STDERR_FILE)
 def keep_evidence(folder: Path, error: TrtnormError, subject: Subject) -> None:
     """Shrink the work folder of a build that ended with ``error``.
 
-    Request, log and graph stay. A small model stays as it is, so that the command to repeat the build works; of a large one the
-    weights go, and the command in the hint becomes the one for the user's own file.
+    Request, log and graph stay. A small model stays as it is, so that the command to repeat the build works. A large one loses
+    its weights, and the command in the hint becomes the one for the user's own file.
     """
     model = folder / BuildRequest.load(folder).model if (folder / REQUEST_FILE).is_file() else None
     is_small = _size_of_files(folder) <= _MOST_MODEL_BYTES
@@ -60,7 +60,7 @@ def _size_of_files(folder: Path) -> int:
 
 
 def _leave_weights_out(path: Path) -> None:
-    """Write the graph in ``path`` without the values of its large weights; without it where it is still too large."""
+    """Write the graph in ``path`` without the values of its large weights, or remove it where it is still too large."""
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, OSError):
@@ -85,7 +85,7 @@ def _leave_values_out(tensor: onnx.TensorProto) -> None:
 
 
 def _shorten(log: Path) -> None:
-    """Keep the beginning and the end of a long log: how the build was started, and what went wrong."""
+    """Keep the beginning and the end of a long log, which tell how the build was started and what went wrong."""
     if not log.is_file() or log.stat().st_size <= _MOST_LOG_BYTES:
         return
     with log.open("rb") as stream:

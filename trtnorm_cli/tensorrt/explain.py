@@ -1,4 +1,4 @@
-"""Turn TensorRT's refusal into: which node, TensorRT's own words, what they mean, and what to do."""
+"""Turn TensorRT's refusal into an error that names the node, TensorRT's own words, what they mean, and what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SOURCE_PLACE = re.compile(r"ITensor::getDimensions: | In \S+ at /_src/[^\s)]+|^
 def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path, subject: Subject | None = None) -> TrtnormError:
     """The error to show for a build that ended with ``ok=False``.
 
-    ``model`` is the model that TensorRT was given; ``folder`` is the work folder, which stays for whoever looks further.
+    ``model`` is the model that TensorRT was given. ``folder`` is the work folder, which stays for whoever looks further.
     ``subject`` is the user's own model, which rewriting has changed.
     """
     if result.stage == "load":
@@ -66,7 +66,7 @@ def explain(text: str, operator: str = "") -> Entry | None:
 
 
 def informative(messages: tuple[TensorRTMessage, ...]) -> list[TensorRTMessage]:
-    """Each message once, without those that only say that something is wrong while another says what; known ones first."""
+    """Each message once, known ones first, without those that only say that something is wrong while another says what."""
     different = list({(message.node, message.number, words(message.text)): message for message in messages}.values())
     telling = [message for message in different if not _SAYS_NOTHING.match(words(message.text))]
     return sorted(telling or different, key=lambda message: _rank(explain(message.text, message.operator)))
@@ -121,7 +121,7 @@ def _lines(group: list[TensorRTMessage], model: onnx.ModelProto, subject: Subjec
 
 
 def _quoted(text: str) -> str:
-    """TensorRT's own words; where they are ``false`` alone, that it gives no reason."""
+    """TensorRT's own words, or that it gives no reason where they are ``false`` alone."""
     said = words(text)
     return "that it does not take the node, and no more (false)" if re.fullmatch(r"(Assertion failed: )?false", said) else said
 

@@ -1,6 +1,6 @@
-"""What the chosen backend is and has, asked in a process of its own: ``python -m trtnorm_cli.tensorrt.facts FOLDER``.
+"""The facts about the chosen backend, asked in a process of its own: ``python -m trtnorm_cli.tensorrt.facts FOLDER``.
 
-The process that the user runs imports no TensorRT: native code may take it down.
+The process that the user runs imports no TensorRT, because native code may take it down.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MIN
 
 
 def device_names() -> tuple[str, ...]:
-    """Each GPU as ``NVIDIA RTX A2000 (sm_86)``, or empty without a GPU or without a driver that starts."""
+    """Each GPU as ``NVIDIA RTX A2000 (sm_86)``. There is none without a driver that starts."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""The wheels that a backend is installed from, and what does not go together: with each other, the driver, and the GPUs."""
+"""The wheels that a backend is installed from, and what does not go together of these, the driver, and the GPUs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def incompatibilities(
 ) -> list[str]:
     """Problems to expect on this machine, and what to do about them.
 
-    ``backends`` are the findings of ``trtnorm doctor`` with their ``wheels``; ``driver_cuda`` is the newest CUDA version that
+    ``backends`` are the findings of ``trtnorm doctor`` with their ``wheels``. ``driver_cuda`` is the newest CUDA version that
     the driver runs.
     """
     found = [text for backend in backends if backend["installed"] for text in _of_backend(backend, driver_cuda)]

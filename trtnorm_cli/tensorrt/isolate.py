@@ -1,9 +1,9 @@
 """Find the smallest part of a model that TensorRT refuses, or dies on, in the same way.
 
-Each trial cuts nodes out of the rewritten model, gives what enters the cut the shapes that it has at min, opt and max of
-each optimization profile, and runs the real parser and builder on it in a process of its own. Which nodes to try follows
-delta debugging (Zeller and Hildebrandt 2002, "Simplifying and Isolating Failure-Inducing Input"), after a shortcut: the node
-that TensorRT names with what leads to it, or else the shortest beginning of the graph that fails.
+Each trial cuts nodes out of the rewritten model, gives what enters the cut the shapes that it has at min, opt and max of each
+optimization profile, and runs the real parser and builder on it in a process of its own. The choice of nodes follows delta
+debugging (Zeller and Hildebrandt 2002, "Simplifying and Isolating Failure-Inducing Input"). Before that it takes a shortcut to
+the node that TensorRT names with what leads to it, or else to the shortest beginning of the graph that fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Build = Callable[[onnx.ModelProto, Profiles], BuildResult]
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """How a build failed, without what differs between a model and a part of it: names and numbers."""
+    """The way in which a build failed, without names and numbers, which differ between a model and a part of it."""
 
     kind: str
     operator: str = ""
@@ -39,7 +39,7 @@ class BuildFailure:
 
 @dataclass(frozen=True)
 class Isolated:
-    """The smallest failing part that was found: the model, its profiles, how many nodes of how many, in how many trials."""
+    """The smallest failing part that was found, with its profiles and the numbers of its nodes, of all nodes, and of trials."""
 
     model: onnx.ModelProto
     profiles: Profiles
@@ -51,7 +51,10 @@ class Isolated:
 
 @dataclass
 class Isolation:
-    """One search. ``on_trial`` hears of each trial: its number, the size of the part, and whether it failed the same way."""
+    """One search.
+
+    ``on_trial`` hears of each trial, with its number, the size of the part, and whether it failed the same way.
+    """
 
     model: onnx.ModelProto
     profiles: Profiles
@@ -77,7 +80,7 @@ class Isolation:
         return Isolated(model, profiles, len(part), len(self._nodes), self.trials, self.failure)
 
     def _around(self, named: Iterable[str]) -> Part | None:
-        """The first failing one of: a named node, and it with the nodes up to 1, 2, 4 … steps before it."""
+        """The first part that fails of a named node alone, and it with the nodes up to 1, 2, 4 … steps before it."""
         places = {_name(node): i for i, node in enumerate(self.model.graph.node)}
         for start in [places[name] for name in named if name in places][:3]:
             for depth in (0, 1, 2, 4, 8, 16):
@@ -129,7 +132,7 @@ class Isolation:
         return part
 
     def _fails(self, part: Part) -> bool:
-        """True when the part alone fails in the same way; False also when the trials are used up."""
+        """True when the part alone fails in the same way. It is False also when the trials are used up."""
         if part not in self._known:
             if self.trials >= self.max_trials:
                 return False
@@ -208,7 +211,7 @@ def _types(model: onnx.ModelProto, pins: dict[str, tuple[int, ...]]) -> dict[str
 
 
 def failure_of(result: BuildResult, model: onnx.ModelProto) -> BuildFailure:
-    """How a refused build failed: the stage, the family of the first message, and the operator that it is about."""
+    """The failure of a refused build, by the stage, the family of the first message, and the operator that it is about."""
     if result.stage in NOT_OF_A_PART:
         raise UsageProblem("\n".join(message.text for message in result.errors))
     first = informative(result.errors)[0]
@@ -218,7 +221,7 @@ def failure_of(result: BuildResult, model: onnx.ModelProto) -> BuildFailure:
 
 
 def death_of(error: BuilderDied) -> BuildFailure:
-    """How a builder died: by which signal, or that it was stopped. How much it had used differs from part to part."""
+    """The death of a builder, by its signal, or that it was stopped. How much it had used differs from part to part."""
     return BuildFailure(re.sub(r"[\d.]+ (MiB|s)\b", "# \\1", error.summary))
 
 
@@ -235,7 +238,7 @@ def _without_names(text: str, model: onnx.ModelProto) -> str:
 
 
 def _covering(name: str, corners: Sequence[Mapping[str, TensorType]]) -> TensorType:
-    """One type for all corners: a dimension that varies is None, and so is the shape where a corner does not know it."""
+    """One type for all corners. A dimension that varies is None, and so is the shape where a corner does not know it."""
     kinds = [types[name] for types in corners if name in types]
     shapes = [kind.shape for kind in kinds]
     if len(kinds) < len(corners) or any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes):

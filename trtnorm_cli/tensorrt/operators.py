@@ -16,9 +16,9 @@ _TIMEOUT_S = 30
 
 
 def ask_operators(probes: Mapping[str, onnx.ModelProto], backend: str | None) -> dict[str, bool]:
-    """Whether the parser of ``backend`` has each operator; ``probes`` are small models by the operator in them.
+    """True for each operator that the parser of ``backend`` has. ``probes`` are small models by the operator in them.
 
-    Where the parser's process gives no answer the operators count as known: the build itself will tell.
+    Where the parser's process gives no answer the operators count as known, and the build itself will tell.
     """
     if not probes:
         return {}

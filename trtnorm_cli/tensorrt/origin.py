@@ -1,4 +1,4 @@
-"""Which nodes of the user's model a node that TensorRT names was made from."""
+"""The nodes of the user's model that a node that TensorRT names was made from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trtnorm_cli.rewrite.rule import Change
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that the user gave, for messages: its file, the build profile's, and how rewriting changed it."""
+    """The model that the user gave, for messages, with its file, the build profile's, and how rewriting changed it."""
 
     model: Path
     profile: Path | None = None
@@ -29,7 +29,7 @@ class Subject:
         return template.replace("{model}", shlex.quote(str(self.model))).replace("{profile}", profile)
 
     def origin(self, name: str, rewritten: onnx.ModelProto) -> str:
-        """The origin of the node ``name`` of the rewritten model, in words, or empty where it is the user's own node."""
+        """The origin of the node ``name`` of the rewritten model, in words. It is empty where it is the user's own node."""
         own = _named(all_nodes(self.source))
         made = [change for change in self.changes if name in change.added]
         if made:
@@ -58,7 +58,7 @@ def _through(names: Iterable[str], changes: Sequence[Change], own: Mapping[str, 
 
 
 def _by_output(name: str, rewritten: onnx.ModelProto, source: onnx.ModelProto) -> str:
-    """Cleaning may name a node that has no name, or inline a function: its outputs keep their names."""
+    """The origin by the node's outputs. These keep their names when cleaning names a node or inlines a function."""
     node = next((node for node in all_nodes(rewritten) if _name(node) == name), None)
     outputs = set() if node is None else {output for output in node.output if output}
     producer = next((node for node in all_nodes(source) if not outputs.isdisjoint(node.output)), None)

@@ -1,4 +1,4 @@
-"""Plugins in the parent: what the child is told of them, and what the user is told when they cannot be had."""
+"""Plugins in the parent, which tells the child of them, and the user when they cannot be had."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def refusal_of_plugins(result: BuildResult, folder: Path) -> TensorRTRefusal:
 
 
 def _hints(result: BuildResult) -> list[str]:
-    """The ways out; TensorRT for RTX brings no plugins of its own, and takes those of a library."""
+    """The ways out. TensorRT for RTX brings no plugins of its own, and takes those of a library."""
     absent = [message for message in result.errors if message.text.startswith(ABSENT)]
     own = {message.operator for message in absent if message.code == OWN}
     hints = [f"{key}: native builds TensorRT's own layer instead" for name, key in _KEYS.items() if name in own]

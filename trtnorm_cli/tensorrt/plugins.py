@@ -1,7 +1,7 @@
-"""Plugins in the child process: load their libraries, and ask TensorRT's registry for those that the model wants.
+"""Plugins in the child process, which loads their libraries, and asks TensorRT's registry for those that the model wants.
 
-The parser itself says only that a plugin was not found, ignores attributes that the plugin does not know, and hands on those
-of another type. So the registry is asked first.
+The parser itself says only that a plugin was not found, ignores attributes that the plugin does not know, and hands on those of
+another type. So the registry is asked first.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def _addresses(registry: Any) -> set[Address]:
 
 
 def plugin_problems(registry: Any, parser: Any, wanted: Iterable[Wanted], backend: str) -> list[TensorRTMessage]:
-    """Obstacles to the plugin nodes ``wanted``: one message for each absent plugin, and for each node whose
-    attributes the plugin does not take.
+    """Messages about the plugin nodes ``wanted``, for each absent plugin, and each node with attributes that it does not take.
 
     A node whose operator the parser imports by itself is none of them.
     """
@@ -101,7 +100,7 @@ def _creator(registry: Any, address: Address, domain: str) -> Any:
 
 
 def _no_text(node: Wanted) -> TensorRTMessage | None:
-    """A version or namespace that is a number; the parser would look for version 1 without a word."""
+    """The message for a version or namespace that is a number. The parser would look for version 1 without a word."""
     for name in _ADDRESS:
         if name in node["attributes"]:
             text = f"{name} has to be a string, and the node gives {node['attributes'][name].lower()}"

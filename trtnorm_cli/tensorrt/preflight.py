@@ -36,7 +36,7 @@ def require_settings(profile: BuildProfile | None, backend: str | None, model: o
 
 
 def setting_problems(settings: dict[str, Any], facts: BackendFacts, model: onnx.ModelProto) -> list[Problem]:
-    """Problems of the profile: ``settings`` that this backend or model does not take."""
+    """Problems of the profile, which are ``settings`` that this backend or model does not take."""
     backend = f"{facts.name} {facts.version}"
     faults = faults_of(settings, backend, frozenset(facts.capabilities), facts.targets)
     problems = [Problem(("builder", fault.key), fault.message, fault.instead) for fault in faults]
@@ -59,7 +59,7 @@ def _type_problems(targets: list[str], model: onnx.ModelProto) -> list[Problem]:
 
 
 def types_of(model: onnx.ModelProto) -> frozenset[str]:
-    """The element types that stand in the model: of inputs, outputs, values, weights, and what Cast makes."""
+    """The element types in the model, of inputs, outputs, values, weights, and what Cast makes."""
     values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
     numbers = {value.type.tensor_type.elem_type for value in values} | {tensor.data_type for tensor in all_tensors(model)}
     for node in all_nodes(model):

@@ -1,8 +1,8 @@
 """Recognise models that are quantised in a way which TensorRT does not take, before any work is spent on them.
 
 TensorRT's quantised models have QuantizeLinear and DequantizeLinear around operators on floats, with scales that are constants.
-ONNX Runtime's own quantised operators compute on integers. Whether the installed parser knows one of them is asked of the
-parser itself: later releases may.
+ONNX Runtime's own quantised operators compute on integers. The installed parser itself is asked whether it knows one of them,
+since later releases may.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _is_quantised(node: onnx.NodeProto) -> bool:
 
 
 def _varying(graph: onnx.GraphProto) -> set[str]:
-    """The tensors that depend on an input of the graph; the nodes stand in the order in which they run."""
+    """The tensors that depend on an input of the graph. Its nodes stand in the order in which they run."""
     varying = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         if not varying.isdisjoint(tensors_read(node)):

@@ -24,10 +24,10 @@ ShapeTriple = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 class BuildRequest:
     """One engine to build.
 
-    ``model`` is relative to the work folder; ``engine`` is where the child writes the finished bytes (a temporary name).
-    ``profiles`` maps input name to (min, opt, max) for each optimization profile; ``settings`` are builder settings.
-    ``plugins`` are libraries to load, ``plugin_nodes`` the nodes of the model that want a plugin (``PluginNode``).
-    With ``parse_only`` there will be no engine: the question is what the parser says.
+    ``model`` is relative to the work folder. ``engine`` is where the child writes the finished bytes (a temporary name).
+    ``profiles`` maps input name to (min, opt, max) for each optimization profile. ``settings`` are builder settings.
+    ``plugins`` are libraries to load, ``plugin_nodes`` the nodes of the model that want a plugin (``PluginNode``). With
+    ``parse_only`` there will be no engine, only what the parser says.
     """
 
     model: str
@@ -65,11 +65,13 @@ class TensorRTMessage:
 
 @dataclass(frozen=True)
 class BuildResult(Record):
-    """The child's findings. ``stage`` is the last stage it reached: load, parse, settings, profile, build, write or done.
+    """The child's findings.
+
+    ``stage`` is the last stage it reached, one of load, parse, settings, profile, build, write and done.
 
     ``bindings`` are the compiled engine's inputs and outputs, ``targets`` the compute capabilities that it was compiled for
-    (both as far as TensorRT tells them), and ``newer_too`` says whether it also loads on later ones. ``devices`` are the
-    GPUs of the machine.
+    (both as far as TensorRT tells them), and ``newer_too`` says whether it also loads on later ones. ``devices`` are the GPUs
+    of the machine.
     """
 
     ok: bool

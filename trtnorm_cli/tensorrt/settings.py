@@ -1,7 +1,7 @@
-"""The ``builder:`` settings of a build profile: what each needs, how it is applied, and what to do where it is missing.
+"""The ``builder:`` settings of a build profile, with what each needs, how it is applied, and what to do where it is missing.
 
-One row of ``SETTINGS`` a key. A setting that the backend lacks is an error that names the alternative. One that has no
-effect there gives a note that says so.
+One row of ``SETTINGS`` a key. A setting that the backend lacks is an error that names the alternative. One that has no effect
+there gives a note that says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Setting:
     """One key. ``apply(config, value, trt)`` carries it over.
 
     ``needs`` is the capability without which it cannot be had, ``needs_for`` that of single values, and ``instead`` what to do
-    then. Where ``harmless`` is given, the setting only changes how a build goes, never the engine: a backend that lacks it
+    then. Where ``harmless`` is given, the setting only changes how a build goes, never the engine. A backend that lacks it
     ignores it, and that sentence says so.
     """
 
@@ -37,7 +37,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Fault:
-    """A setting that the backend does not take: its key, what is wrong, and what to do instead."""
+    """A setting that the backend does not take, with its key, what is wrong, and what to do instead."""
 
     key: str
     message: str
@@ -80,7 +80,7 @@ def _targets(config: Any, value: list[str], trt: Any) -> None:
 
 
 def _nothing(config: Any, value: Any, trt: Any) -> None:
-    """The timing cache is a file: the worker opens it before the build and writes it after."""
+    """Apply nothing. The timing cache is a file, which the worker opens before the build and writes after."""
 
 
 def _flag(name: str) -> Apply:

@@ -1,4 +1,4 @@
-"""Hold the types of the built engine against those of the model: networks are strongly typed, so they must agree.
+"""Hold the types of the built engine against those of the model. Networks are strongly typed, so they must agree.
 
 Older tools built a float32 engine where float16 was asked for, and said nothing.
 """
@@ -66,7 +66,10 @@ def _different(side: str, values: Sequence[onnx.ValueInfoProto], found: Mapping[
 
 
 def _weight_faults(model: onnx.ModelProto, result: BuildResult) -> Iterator[str]:
-    """Weights by the names that TensorRT's parser gives its layers: the initializer's, or that of the node it feeds."""
+    """Faults of weights, by the names that TensorRT's parser gives its layers.
+
+    These are the initializer's, or the node's it feeds.
+    """
     types = _unambiguous((tensor.name, _TENSORRT_NAME.get(_type_name(tensor.data_type))) for tensor in all_tensors(model))
     kernels = _unambiguous(
         (node.name, types[node.input[1]])
@@ -84,7 +87,7 @@ def _weight_faults(model: onnx.ModelProto, result: BuildResult) -> Iterator[str]
 
 
 def _unambiguous(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str | None]:
-    """Type by name, without names that stand for several types: branches and bodies may use one again."""
+    """Type by name, without names that stand for several types, since branches and bodies may use one again."""
     found: dict[str, set[str | None]] = {}
     for name, kind in pairs:
         found.setdefault(name, set()).add(kind)

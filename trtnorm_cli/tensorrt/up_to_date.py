@@ -1,9 +1,9 @@
 """Recognise an engine that a build would only make again.
 
-A manifest says what its engine was made from: the bytes of the model with its external data and of further weights, what the
-build profile means, and the programs. Where all of that is the same, and the engine's bytes are still those that the manifest
-describes, building again would change nothing: builds are deterministic (``--check-reproducible`` shows it). Whatever cannot
-be read or differs is built.
+A manifest says what its engine was made from. That is the bytes of the model with its external data and of further weights,
+what the build profile means, and the programs. Where all of that is the same, and the engine's bytes are still those that the
+manifest describes, building again would change nothing. Builds are deterministic (``--check-reproducible`` shows it). Whatever
+cannot be read or differs is built.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, want
 
 
 def _own_code() -> str:
-    """The digest of this package's source: a checkout changes without a new version."""
+    """The digest of this package's source, since a checkout changes without a new version."""
     root = Path(trtnorm_cli.__file__).parent
     return f"{trtnorm_cli.__version__} {sha256_of(sorted(root.rglob('*.py')))[:16]}"
 

@@ -11,7 +11,7 @@ def allow_decomposition(network: Any, backend: Backend) -> None:
     """Mark every ``IAttention`` of a parsed network as decomposable.
 
     The ONNX parser leaves that off, and the build of an Attention node whose head size, type or mask has no kernel of its own
-    then fails. With it, such a node becomes products and a softmax; one that has a kernel keeps it.
+    then fails. With it, such a node becomes products and a softmax. One that has a kernel keeps it.
     """
     if not backend.can("attention"):
         return

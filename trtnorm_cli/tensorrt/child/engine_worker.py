@@ -16,7 +16,7 @@ from trtnorm_cli.tensorrt.child.inspector import load_engine
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The outcome: ``outputs`` as tensor records, ``unavailable`` with a reason, or ``error``."""
+    """The outcome, as ``outputs`` with tensor records, ``unavailable`` with a reason, or ``error``."""
     folder = Path(request["folder"])
     try:
         trt = load_backend(request["backend"]).trt

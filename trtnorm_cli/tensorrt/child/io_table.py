@@ -1,6 +1,6 @@
 """Read the inputs and outputs of the compiled engine out of TensorRT's log.
 
-They follow the compiled layers in the same message (see ``layer_table``): type, shape, and the range of each profile.
+They follow the compiled layers in the same message (see ``layer_table``), with type, shape, and the range of each profile.
 """
 
 from __future__ import annotations

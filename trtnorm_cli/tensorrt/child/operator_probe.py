@@ -16,7 +16,7 @@ from trtnorm_cli.tensorrt.parser_errors import parser_errors
 
 
 def has_operator(backend: Backend, logger: Any, name: str, model: bytes) -> bool:
-    """False when the parser says of ``model`` that it does not have the operator ``name``; other complaints do not count."""
+    """False when the parser says of ``model`` that it does not have the operator ``name``. Other complaints do not count."""
     trt: Any = backend.trt
     network = trt.Builder(logger).create_network(backend.network_flags())
     parser = trt.OnnxParser(network, logger)

@@ -13,7 +13,7 @@ _FORWARD = re.compile(rb"hardware_forward_compatibility=([01])")
 
 @dataclass(frozen=True)
 class CompiledFor:
-    """Compute capabilities as ``sm_86``; ``newer_too`` is true for an engine that also loads on later ones."""
+    """Compute capabilities as ``sm_86``. ``newer_too`` is true for an engine that also loads on later ones."""
 
     targets: tuple[str, ...]
     newer_too: bool

@@ -14,7 +14,7 @@ from trtnorm_cli.tensorrt.logger import in_one_line, make_logger
 
 
 def probe(name: str) -> dict[str, Any]:
-    """Whether ``name`` is installed, its version, whether it builds an engine with one layer, or why not."""
+    """The findings about the backend ``name``, with its version and whether it builds an engine with one layer, or why not."""
     if spec_named(name) not in installed():
         return {"installed": False, "can_build": False, "reason": "not installed"}
     try:

@@ -12,10 +12,10 @@ Corner = tuple[int, ...]
 
 
 def set_range(profile: Any, network: Any, name: str, low: Corner, opt: Corner, high: Corner) -> None:
-    """Give an input its range: of its shape, or of its elements where these decide shapes (TensorRT's shape tensors).
+    """Give an input the range of its shape, or of its elements where these decide shapes (TensorRT's shape tensors).
 
-    Elements of an input that turned out to decide none are left out: TensorRT takes no range for them. Raises what TensorRT
-    raises: ``ValueError``, ``TypeError`` or ``RuntimeError``.
+    Elements of an input that turned out to decide none are left out, because TensorRT takes no range for them. Raises
+    ``ValueError``, ``TypeError`` or ``RuntimeError`` where TensorRT does.
     """
     tensor = _inputs(network).get(name)
     if tensor is not None and tensor.is_shape_tensor:
@@ -36,5 +36,8 @@ def _inputs(network: Any) -> Mapping[str, Any]:
 
 
 def inconsistent(warnings: Iterable[str]) -> list[str]:
-    """The warnings that min or max of a profile does not fit the network: TensorRT builds, and fails there at run time."""
+    """The warnings that min or max of a profile does not fit the network.
+
+    TensorRT builds all the same, and fails there at run time.
+    """
     return [warning for warning in dict.fromkeys(warnings) if _NOT_SELF_CONSISTENT.search(warning)]

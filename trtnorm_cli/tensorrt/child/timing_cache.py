@@ -1,6 +1,6 @@
-"""A timing cache on disk that several builds share: read under a lock, and replaced whole.
+"""A timing cache on disk that several builds share. It is read under a lock, and replaced whole.
 
-TensorRT measures kernels while it builds; a later build that finds the measurements need not repeat them.
+TensorRT measures kernels while it builds. A later build that finds the measurements need not repeat them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock that belongs to ``path``; waits while another build holds it. The kernel frees it when a holder dies."""
+    """Hold the lock that belongs to ``path``, after waiting while another build holds it.
+
+    The kernel frees it when a holder dies.
+    """
     import fcntl  # not on Windows
 
     with path.with_name(path.name + ".lock").open("a") as lock:
@@ -32,7 +35,7 @@ def read(path: Path) -> bytes:
 def update(path: Path, merged: Callable[[bytes], bytes]) -> None:
     """Replace the content of ``path`` by ``merged`` of what stands there now, in one step.
 
-    Another build may have written since this one read: what it added stays.
+    Another build may have written since this one read. Its additions stay.
     """
     with locked(path):
         content = merged(path.read_bytes() if path.exists() else b"")

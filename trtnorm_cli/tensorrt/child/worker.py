@@ -1,9 +1,9 @@
-"""The child process that builds one engine; the only module that drives a TensorRT builder.
+"""The child process that builds one engine. No other module drives a TensorRT builder.
 
     python -m trtnorm_cli.tensorrt.child.worker WORK_FOLDER [EVENTS_FD]
 
-It reads ``request.json``, reports progress as JSON lines on EVENTS_FD (if given), writes the engine, and writes
-``result.json`` last. TensorRT's whole VERBOSE log goes to ``build.log``.
+It reads ``request.json``, reports progress as JSON lines on EVENTS_FD (if given), writes the engine, and writes ``result.json``
+last. TensorRT's whole VERBOSE log goes to ``build.log``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trtnorm_cli.tensorrt.settings import apply_settings, faults_of, notes_of
 
 
 class Refused(Exception):
-    """TensorRT said no at ``stage``; the reasons are in ``messages``."""
+    """TensorRT refused at ``stage``, with its reasons in ``messages``."""
 
     def __init__(self, stage: str, messages: list[TensorRTMessage]) -> None:
         super().__init__(stage)
@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Events:
-    """Progress as JSON lines on a file descriptor; silent without one."""
+    """Progress as JSON lines on a file descriptor, or none without one."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._stream: TextIO | None = os.fdopen(descriptor, "w", buffering=1) if descriptor is not None else None
@@ -186,7 +186,7 @@ class Build:
         return config
 
     def _apply_settings(self, config: Any) -> None:
-        """Apply the builder settings; TensorRT logs an error and goes on where it does not support one."""
+        """Apply the builder settings. TensorRT logs an error and goes on where it does not support one."""
         settings, capabilities = self.request.settings, self.backend.capabilities
         faults = faults_of(settings, self.backend.name, capabilities, self.backend.targets)
         if faults:
@@ -293,7 +293,7 @@ def work(folder: Path, events: Events) -> int:
 
 
 def work_or_say_why_not(folder: Path, events: Events) -> int:
-    """The exit code of ``work``; ``CANNOT_WRITE`` when the log or the result cannot be written."""
+    """The exit code of ``work``, or ``CANNOT_WRITE`` when the log or the result cannot be written."""
     try:
         return work(folder, events)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The TensorRT network as a participant: what TensorRT's parser made of a model, as an ONNX model that can be run."""
+"""The network that TensorRT's parser made of a model, as an ONNX model that can be run and compared."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ _MASK, _QUANTIZE_SCALE, _QUERY_LENGTHS, _KEY_VALUE_LENGTHS = 3, 4, 5, 6
 
 
 def attention_input(layer: LayerContext) -> str:
-    """``IAttention``, computed where its inputs enter: softmax(query · keyᵀ + mask) · value.
+    """``IAttention``: softmax(query · keyᵀ + mask) · value, computed where its inputs enter.
 
-    Tensors are [batch, heads, tokens, width]; fewer key-value heads serve groups of query heads. A boolean mask tells
-    where to attend, any other is added. TensorRT expects the query to be scaled before.
+    Tensors are [batch, heads, tokens, width]. Fewer key-value heads serve groups of query heads. A boolean mask tells where to
+    attend, any other is added. TensorRT expects the query to be scaled before.
     """
     attention = layer.handle.attention
     causal = _causal_kind(attention)
@@ -57,7 +57,7 @@ def _require_plain(layer: LayerContext, attention: Any, causal: str) -> None:
 
 
 def _per_query_head(layer: LayerContext, index: int) -> str:
-    """Keys or values with one head for each query head: each is repeated for its group."""
+    """Keys or values with one head for each query head. Each is repeated for its group."""
     x, query_heads, heads, width = layer.wide(index), layer.shape(0)[1], layer.shape(index)[1], layer.shape(index)[3]
     if query_heads == heads:
         return x
@@ -102,8 +102,8 @@ def _positions(layer: LayerContext, index: int, axis: int) -> str:
 def rotary_embedding(layer: LayerContext) -> str:
     """``IRotaryEmbeddingLayer``: rotate pairs of the first ``rotary_embedding_dim`` elements (0: all) of each head.
 
-    The input is [batch, heads, tokens, width]; cosines and sines are [batch, tokens, half the rotated width], or a table
-    that input 3, the positions, looks up. A pair is two neighbours if interleaved, else elements half the width apart.
+    The input is [batch, heads, tokens, width]. Cosines and sines are [batch, tokens, half the rotated width], or a table that
+    input 3, the positions, looks up. A pair is two neighbours if interleaved, else elements half the width apart.
     """
     width = layer.shape(0)[3]
     rotated = int(layer.handle.rotary_embedding_dim) or width

@@ -1,8 +1,8 @@
-"""The view that the translation of one layer has: its inputs by ONNX name, its parameters, and a place to write nodes.
+"""The view that the translation of one layer has, with its inputs by ONNX name, its parameters, and a place to write nodes.
 
-Arithmetic in a type narrower than float32 is evaluated in float32 and rounded once, to the type of the layer's output.
-TensorRT states the types of a layer's inputs and outputs but not the precision in between (accumulation of convolutions,
-matrix products and reductions, steps inside a fused kernel), so this is one admissible evaluation, not the engine's bits.
+Arithmetic in a type narrower than float32 is evaluated in float32 and rounded once, to the type of the layer's output. TensorRT
+states the types of a layer's inputs and outputs but not the precision in between (accumulation of convolutions, matrix products
+and reductions, steps inside a fused kernel), so this is one admissible evaluation, not the engine's bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_NATIVE_BOOL = frozenset({"Where"})
 
 
 class Scope:
-    """Which ONNX name holds a tensor, in one graph and the graphs around it."""
+    """The ONNX name of each tensor, in one graph and the graphs around it."""
 
     def __init__(self, outer: Scope | None = None) -> None:
         self._outer = outer
@@ -65,11 +65,11 @@ class LayerContext:
     # What the layer has.
 
     def has(self, index: int) -> bool:
-        """Whether the optional input is connected."""
+        """True where the optional input is connected."""
         return index < len(self.layer.inputs) and self.layer.inputs[index] is not None
 
     def tensor(self, index: int) -> Tensor:
-        """The input tensor; a missing one is a refusal."""
+        """The input tensor. A missing one is a refusal."""
         if not self.has(index):
             raise self.layer.refused(f"it has no input {index}")
         return cast(Tensor, self.layer.inputs[index])
@@ -90,11 +90,11 @@ class LayerContext:
         return self.name_of(self.tensor(index))
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The input's shape, -1 for run-time dimensions; an unknown rank is a refusal."""
+        """The input's shape, with -1 for run-time dimensions. An unknown rank is a refusal."""
         return self.shape_of(self.tensor(index))
 
     def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
-        """The shape of any tensor; an unknown rank is a refusal."""
+        """The shape of any tensor. An unknown rank is a refusal."""
         if tensor.shape is None:
             raise self.layer.refused(f"TensorRT cannot compute the shape of '{tensor.name}'")
         return tensor.shape
@@ -137,7 +137,7 @@ class LayerContext:
         return self.op("Cast", name, to=want)
 
     def move(self, op: str, inputs: Sequence[str], onnx_type: int, data: Sequence[int] = (0,), **attributes: Any) -> str:
-        """Write an operator that only moves data, in a type that ONNX Runtime moves; ``data`` are the moved inputs."""
+        """Write an operator that only moves data, in a type that ONNX Runtime moves. ``data`` are the moved inputs."""
         carrier = _carrier(op, onnx_type)
         carried = [self.cast(x, onnx_type, carrier) if i in data and x else x for i, x in enumerate(inputs)]
         return self.cast(self.op(op, *carried, **attributes), carrier, onnx_type)
@@ -145,7 +145,7 @@ class LayerContext:
     # Types.
 
     def wide(self, index: int) -> str:
-        """An input for arithmetic: narrow floating-point types as float32, everything else as it is."""
+        """An input for arithmetic, with narrow floating-point types as float32 and everything else as it is."""
         return self.widened(self.value(index), self.tensor(index).onnx_type)
 
     def widened(self, name: str, onnx_type: int) -> str:
@@ -205,7 +205,7 @@ class LayerContext:
         return self.op("Shape", name)
 
     def dim(self, index: int, axis: int) -> str:
-        """One dimension of an input as a one-element int64 tensor: a constant if known, else read at run time."""
+        """One dimension of an input as a one-element int64 tensor, which is a constant if known, or else read at run time."""
         known = self.shape(index)[axis]
         if known >= 0:
             return self.ints(known)

@@ -1,4 +1,4 @@
-"""Loops and conditionals: TensorRT's boundary layers become ONNX's Loop and If with bodies of their own."""
+"""Loops and conditionals. TensorRT's boundary layers become ONNX's Loop and If with bodies of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trtnorm_cli.tensorrt.network.structure import ControlRegion, Structure
 
 
 class Translator(Protocol):
-    """The writer of the layers of a body; loops and conditionals call back into it."""
+    """The writer of the layers of a body, which loops and conditionals call."""
 
     structure: Structure
 
@@ -52,10 +52,10 @@ def _branch(translator: Translator, region: ControlRegion, side: int, writer: Gr
 
 
 def loop(translator: Translator, region: ControlRegion, writer: GraphWriter, scope: Scope) -> None:
-    """``ILoop``: recurrences are carried from one iteration to the next, iterators read one slice each time.
+    """``ILoop``: a Loop that carries recurrences from one iteration to the next, and whose iterators read one slice each time.
 
-    The condition of a WHILE limit is a function of the recurrences and is tested before each iteration: it is computed
-    once from their initial values and, in the body, from their next ones.
+    The condition of a WHILE limit is a function of the recurrences and is tested before each iteration. It is computed once
+    from their initial values and, in the body, from their next ones.
     """
     _Loop(translator, region, writer, scope).write()
 
@@ -92,7 +92,7 @@ class _Loop:
         return context.op("Reshape", context.int64(0), context.array([], np.int64))
 
     def _condition(self, writer: GraphWriter, scope: Scope, states: Sequence[str]) -> str:
-        """The WHILE limit's condition for given values of the recurrences, or empty without one."""
+        """The WHILE limit's condition for given values of the recurrences, or an empty name without one."""
         if "WHILE" not in self.limits:
             return ""
         limit = self.limits["WHILE"]
@@ -157,7 +157,7 @@ class _Loop:
     def _stacked(self, layer: Layer, values: str) -> str:
         """One value per iteration along axis 0, brought to TensorRT's order, length and axis.
 
-        TensorRT fixes the length beforehand; where the loop ends earlier, what follows is unspecified, and zero here.
+        TensorRT fixes the length beforehand. Where the loop ends earlier, what follows is unspecified, and zero here.
         """
         context = self.translator.context(layer, self.writer, self.scope)
         onnx_type = context.tensor(0).onnx_type

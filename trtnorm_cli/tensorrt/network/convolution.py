@@ -26,9 +26,9 @@ def convolution(layer: LayerContext) -> str:
 
 
 def deconvolution(layer: LayerContext) -> str:
-    """``IDeconvolutionLayer``: kernel [channels, maps / groups, spatial …]; padding trims the output.
+    """``IDeconvolutionLayer``: kernel [channels, maps / groups, spatial …], where padding trims the output.
 
-    Both rounding modes give O = (I − 1) · S + DK − (B + A); SAME trims P = max(DK − S, 0).
+    Both rounding modes give O = (I − 1) · S + DK − (B + A). SAME trims P = max(DK − S, 0).
     """
     handle = layer.handle
     window = window_of(layer, tuple(handle.kernel_size_nd))

@@ -45,7 +45,7 @@ def onnx_type_of_array(array: np.ndarray) -> int:
 
 
 def element_bytes(onnx_type: int, count: int) -> int:
-    """How many bytes ``count`` elements take; 4-bit types are packed in pairs."""
+    """The number of bytes of ``count`` elements, where 4-bit types are packed in pairs."""
     bits = _ELEMENT_BITS.get(onnx_type) or 8 * _FROM_ONNX[onnx_type].itemsize
     return (bits * count + 7) // 8
 

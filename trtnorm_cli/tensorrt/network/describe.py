@@ -41,7 +41,7 @@ class NetworkDescription(Record):
 
 
 def describe_network(model: Path, save_to: Path | None, backend: str | None) -> NetworkDescription:
-    """Layers, inputs and outputs of the network; its ONNX form is saved when ``save_to`` is given."""
+    """Layers, inputs and outputs of the network. Its ONNX form is saved when ``save_to`` is given."""
     load_model(model)
     if save_to is not None and not save_to.absolute().parent.is_dir():
         raise UsageProblem("there is no such folder", str(save_to.parent), "choose another one with -o")

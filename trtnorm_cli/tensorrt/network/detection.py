@@ -38,7 +38,7 @@ def _require_few_boxes(layer: LayerContext) -> None:
 
 
 def _by_batch_and_score(layer: LayerContext, found: str, scores: str) -> str:
-    """Sort stably by falling score, then stably by batch: the sort keys of the second step are unique integers."""
+    """Sort stably by falling score, then stably by batch. The sort keys of the second step are unique integers."""
     where = layer.op("Gather", found, layer.ints(0, 2, 1), axis=1)
     falling = _order(layer, layer.op("GatherND", scores, where), largest=1)
     rows = layer.op("Gather", found, falling, axis=0)

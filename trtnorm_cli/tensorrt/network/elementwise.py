@@ -116,7 +116,7 @@ def _scaled_tanh(layer: LayerContext, x: str, alpha: float, beta: float) -> str:
 
 
 def _clip(layer: LayerContext, x: str, alpha: float, beta: float) -> str:
-    """max(alpha, min(beta, x)); for integers the bounds, which are floats, end where the type ends."""
+    """max(alpha, min(beta, x)). For integers the bounds, which are floats, end where the type ends."""
     bounds = [alpha, beta]
     if layer.wide_type() != TensorProto.FLOAT:
         limits = np.iinfo(tensor_dtype_to_np_dtype(layer.wide_type()))
@@ -153,7 +153,7 @@ _COMPOSED_ACTIVATION = {
 
 
 def parametric_relu(layer: LayerContext) -> str:
-    """``IParametricReLULayer``: x where x ≥ 0, slope · x elsewhere; the slopes broadcast to x."""
+    """``IParametricReLULayer``: x where x ≥ 0, slope · x elsewhere, with slopes broadcast to x."""
     return layer.narrow(layer.op("PRelu", layer.wide(0), layer.wide(1)))
 
 
@@ -166,7 +166,7 @@ def select(layer: LayerContext) -> str:
 def cast(layer: LayerContext) -> str:
     """``ICastLayer``, and ``IIdentityLayer`` where a weakly typed network gave its output another type.
 
-    Floating point to integer truncates towards zero and, in TensorRT, ends where int32 ends; ONNX leaves that undefined.
+    Floating point to integer truncates towards zero and, in TensorRT, ends where int32 ends. ONNX leaves that undefined.
     """
     have, want = layer.tensor(0).onnx_type, layer.output().onnx_type
     if have == want:

@@ -9,7 +9,7 @@ from trtnorm_cli.tensorrt.network.context import LayerContext
 
 
 def fill(layer: LayerContext) -> str:
-    """``IFillLayer``: out[i, j, …] = alpha + beta[0] · i + beta[1] · j + …; random fills are refused."""
+    """``IFillLayer``: out[i, j, …] = alpha + beta[0] · i + beta[1] · j + …, while random fills are refused."""
     operation = layer.handle.operation.name
     if operation != "LINSPACE":
         raise layer.layer.refused(f"{operation} draws its values from the engine's own generator")

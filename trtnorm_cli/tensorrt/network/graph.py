@@ -13,7 +13,7 @@ from trtnorm_cli.tensorrt.network.weights import TensorValues
 
 
 class Names:
-    """Hands out every name once: ONNX wants names unique over a graph and all bodies inside it."""
+    """Names that are given out once each. ONNX wants names unique over a graph and all bodies inside it."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -50,7 +50,7 @@ class Constants:
         return name
 
     def rename(self, old: str, new: str) -> bool:
-        """Rename the newest initializer if it is ``old`` and not shared; False otherwise."""
+        """Rename the newest initializer if it is ``old`` and not shared. Returns False otherwise."""
         tensors = self._graph.initializer
         if not tensors or tensors[-1].name != old or old in self._shared:
             return False
@@ -58,7 +58,7 @@ class Constants:
         return True
 
     def array(self, array: np.ndarray, wanted: str) -> str:
-        """Store a small array that the translation itself needs; equal arrays share one initializer."""
+        """Store a small array that the translation itself needs. Equal arrays share one initializer."""
         onnx_type = onnx_type_of_array(array)
         key = (onnx_type, array.shape, array.tobytes())
         if key not in self._by_value:
@@ -68,7 +68,7 @@ class Constants:
 
 
 class GraphWriter:
-    """The nodes of one graph: the model's own, or the body of a loop or a conditional."""
+    """The nodes of one graph, which is the model's own, or the body of a loop or a conditional."""
 
     def __init__(self, tensor_names: Names, node_names: Names, constants: Constants) -> None:
         self.tensor_names = tensor_names
@@ -88,7 +88,7 @@ class GraphWriter:
         return fresh
 
     def rename_since(self, first_node: int, old: str, new: str) -> bool:
-        """Rename a tensor produced by the nodes from ``first_node`` on; False when none of them produces it."""
+        """Rename a tensor produced by the nodes from ``first_node`` on. Returns False when none of them produces it."""
         recent = self.nodes[first_node:]
         if not any(old in node.output for node in recent):
             return False
@@ -98,7 +98,7 @@ class GraphWriter:
         return True
 
     def label_since(self, first_node: int, name: str, results: Collection[str], properties: dict[str, str]) -> None:
-        """Name the nodes from ``first_node`` on: the last one that makes a result is ``name``, helpers get a suffix."""
+        """Name the nodes from ``first_node`` on. The last one that makes a result is ``name``, and helpers get a suffix."""
         recent = self.nodes[first_node:]
         main = next((node for node in reversed(recent) if set(results) & set(node.output)), recent[-1] if recent else None)
         for node in recent:

@@ -10,8 +10,8 @@ from trtnorm_cli.tensorrt.network.context import LayerContext
 def gather(layer: LayerContext) -> str:
     """``IGatherLayer`` in its three modes.
 
-    An index outside the data, for which TensorRT stores zero, makes ONNX Runtime fail; a negative index counts from the
-    back, which TensorRT leaves undefined for a dimension known at run time only.
+    An index outside the data, for which TensorRT stores zero, makes ONNX Runtime fail. A negative index counts from the back,
+    which TensorRT leaves undefined for a dimension known at run time only.
     """
     mode, batch = layer.handle.mode.name, int(layer.handle.num_elementwise_dims)
     data, indices, onnx_type = layer.value(0), layer.int64(1), layer.tensor(0).onnx_type
@@ -44,7 +44,7 @@ def _batched_gather(layer: LayerContext, data: str, indices: str, axis: int) -> 
 
 
 def scatter(layer: LayerContext) -> str:
-    """``IScatterLayer``: updates replace the elements that the indices name; repeated indices are undefined."""
+    """``IScatterLayer``: updates replace the elements that the indices name, and repeated indices are undefined."""
     inputs = [layer.value(0), layer.int64(1), layer.value(2)]
     mode, onnx_type = layer.handle.mode.name, layer.tensor(0).onnx_type
     if mode == "ELEMENT":

@@ -1,4 +1,4 @@
-"""Ask for the TensorRT network of a model: TensorRT is native code and may abort, so it runs in a child process."""
+"""Ask for the TensorRT network of a model. TensorRT is native code and may abort, so it runs in a child process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 5
 class NetworkTranslation:
     """The network that TensorRT's parser made of ``model``, written as ONNX to ``network``.
 
-    ``layers`` counts TensorRT's layer types; ``warnings`` are the parser's; ``notes`` name the places where TensorRT's
+    ``layers`` counts TensorRT's layer types. ``warnings`` are the parser's. ``notes`` name the places where TensorRT's
     documentation leaves a choice that the translation had to make.
     """
 

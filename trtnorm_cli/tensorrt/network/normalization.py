@@ -12,9 +12,9 @@ from trtnorm_cli.tensorrt.network.windows import with_one_batch_axis
 def normalization(layer: LayerContext) -> str:
     """``INormalizationLayer``: y = (x − mean(x)) / √(var(x) + ε) · scale + bias, evaluated in float32.
 
-    Mean and variance are taken over the axes of the mask. With more than one group the channels, axis 1, are split into
-    groups and each group is normalized with its own share of the channels; the mask then holds all axes after the channel.
-    With one group the mask alone decides: axes 2, 3, … make it an instance normalization, whatever the parser meant.
+    Mean and variance are taken over the axes of the mask. With more than one group the channels, axis 1, are split into groups
+    and each group is normalized with its own share of the channels. The mask then holds all axes after the channel. With one
+    group the mask alone decides, so axes 2, 3, … make it an instance normalization, whatever the parser meant.
     """
     handle = layer.handle
     if int(handle.num_groups) > 1:

@@ -20,7 +20,7 @@ EXTERNAL_DATA_BYTES = 1_500_000_000
 
 
 class ParserRefused(Exception):
-    """TensorRT's parser did not make a network of the file; ``messages`` are its reasons."""
+    """TensorRT's parser did not make a network of the file. ``messages`` are its reasons."""
 
     def __init__(self, messages: list[TensorRTMessage]) -> None:
         super().__init__("; ".join(message.text for message in messages))
@@ -31,8 +31,8 @@ def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int =
     """Parse ``model_path``, translate the network, and write it to ``out_path``. Returns what the caller reports.
 
     ``trt`` is TensorRT's module and ``flags`` are for ``create_network``. The result holds ``layers`` (type -> count),
-    ``warnings`` of the parser, ``notes`` of the translation, ``external_data`` and ``seconds``. Raises ``ParserRefused`` also
-    for an empty network, which the parser makes without an error of files that hold no graph; raises ``UntranslatableLayer``.
+    ``warnings`` of the parser, ``notes`` of the translation, ``external_data`` and ``seconds``. Raises ``UntranslatableLayer``,
+    and ``ParserRefused`` also for an empty network, which the parser makes without an error of files that hold no graph.
     """
     started = time.monotonic()
     logger = make_logger(trt, _print)
@@ -71,7 +71,7 @@ def save(translation: Translation, path: Path) -> bool:
 
 
 def _print(severity: str, message: str) -> bool:
-    """Print ``message``, unless it says that there is no GPU: that is said after any other error, and never its cause."""
+    """Print ``message``, unless it says that there is no GPU. That is said after any other error, and is never its cause."""
     if "catchCudaError" in message:
         return False
     print(f"[{severity}] {message}", file=sys.stderr)

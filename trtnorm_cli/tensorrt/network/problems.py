@@ -1,4 +1,4 @@
-"""The refusal of a translation: a layer whose semantics standard ONNX cannot state."""
+"""The refusal of a translation, for a layer whose semantics standard ONNX cannot state."""
 
 from __future__ import annotations
 

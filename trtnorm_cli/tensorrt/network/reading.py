@@ -1,7 +1,7 @@
 """Read an ``INetworkDefinition`` into plain Python objects.
 
-TensorRT hands out every layer as the base class ``ILayer``; it is given its own class here, so that its parameters can be
-read. Tensors and layers are told apart by object, because TensorRT allows names to repeat.
+TensorRT returns every layer as the base class ``ILayer``. It is given its own class here, so that its parameters can be read.
+Tensors and layers are told apart by object, because TensorRT allows names to repeat.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ LAYER_CLASS = {
 
 @dataclass(eq=False)
 class Tensor:
-    """A tensor of the network. ``shape`` has -1 for a dimension known at run time only; None: TensorRT cannot tell."""
+    """A tensor of the network.
+
+    ``shape`` has -1 for a dimension known at run time only, and is None where TensorRT cannot tell.
+    """
 
     handle: Any
     name: str
@@ -91,7 +94,7 @@ class Tensor:
 
 @dataclass(eq=False)
 class Layer:
-    """A layer of the network: ``kind`` is its ``LayerType`` name, ``handle`` the object of its own class."""
+    """A layer of the network. ``kind`` is its ``LayerType`` name, ``handle`` the object of its own class."""
 
     index: int
     kind: str

@@ -10,7 +10,7 @@ _REDUCE = {"SUM": "ReduceSum", "PROD": "ReduceProd", "MAX": "ReduceMax", "MIN": 
 
 
 def reduce(layer: LayerContext) -> str:
-    """``IReduceLayer`` over the axes of its mask; an integer average truncates towards zero."""
+    """``IReduceLayer`` over the axes of its mask. An integer average truncates towards zero."""
     operation = layer.handle.op.name
     if operation not in _REDUCE:
         raise layer.layer.refused(f"no translation of the reduction {operation}")
@@ -37,7 +37,7 @@ def cumulative(layer: LayerContext) -> str:
 
 
 def top_k(layer: LayerContext) -> list[str]:
-    """``ITopKLayer``: sorted values and their positions; the order of equal values is unspecified in TensorRT."""
+    """``ITopKLayer``: sorted values and their positions, where TensorRT does not specify the order of equal values."""
     axes = axes_of(layer.handle.axes)
     if len(axes) != 1:
         raise layer.layer.refused(f"top-k over {len(axes)} axes")

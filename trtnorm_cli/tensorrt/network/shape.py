@@ -11,8 +11,8 @@ from trtnorm_cli.tensorrt.network.reading import dims_of
 def shuffle(layer: LayerContext) -> str:
     """``IShuffleLayer``: transpose, reshape, transpose, each only where it is set.
 
-    The reshape's dimensions come from the layer or from input 1; −1 is inferred, and 0 copies the dimension at the same
-    place of the transposed input unless ``zero_is_placeholder`` is off.
+    The reshape's dimensions come from the layer or from input 1. −1 is inferred, and 0 copies the dimension at the same place
+    of the transposed input unless ``zero_is_placeholder`` is off.
     """
     handle = layer.handle
     x = _transposed(layer, layer.value(0), tuple(handle.first_transpose), layer.rank(0))
@@ -67,7 +67,7 @@ def shape(layer: LayerContext) -> str:
 
 
 def padding(layer: LayerContext) -> str:
-    """``IPaddingLayer``: zeros around the last two axes; negative padding trims."""
+    """``IPaddingLayer``: zeros around the last two axes, where negative padding trims."""
     rank = layer.rank(0)
     before, after = ([0] * (rank - 2) + list(p) for p in (layer.handle.pre_padding_nd, layer.handle.post_padding_nd))
     return layer.move("Pad", [layer.value(0), layer.ints(*before, *after)], layer.tensor(0).onnx_type)

@@ -15,7 +15,7 @@ _BEYOND = np.iinfo(np.int64)
 
 @dataclass(frozen=True)
 class _Extent:
-    """Start, size or stride along the sliced axes: numbers, or the name of a one-dimensional int64 tensor."""
+    """Start, size or stride along the sliced axes, as numbers, or as the name of a one-dimensional int64 tensor."""
 
     numbers: tuple[int, ...] | None
     name: str
@@ -49,7 +49,7 @@ def _axes(layer: LayerContext) -> list[int] | None:
 
 
 def _over_all_axes(layer: LayerContext, *extents: _Extent) -> tuple[_Extent, ...]:
-    """Spread values for run-time axes over all axes; an axis that is not named starts at 0 and keeps its length."""
+    """Spread values for run-time axes over all axes. An axis that is not named starts at 0 and keeps its length."""
     rank, axes = layer.rank(0), layer.int64(5)
     counted = layer.op("Add", axes, layer.array(rank, np.int64))
     axes = layer.op("Unsqueeze", layer.op("Mod", counted, layer.array(rank, np.int64)), layer.ints(-1))
@@ -70,7 +70,7 @@ def _extent(layer: LayerContext, index: int, attribute: str) -> _Extent:
 
 
 def _strict(layer: LayerContext, x: str, axes: list[int], start: _Extent, size: _Extent, stride: _Extent) -> str:
-    """A Slice; an axis of stride 0 repeats one element, which is what the parser makes of Expand."""
+    """A Slice. An axis of stride 0 repeats one element, which is what the parser makes of Expand."""
     onnx_type = layer.tensor(0).onnx_type
     strides = stride.numbers or ()
     if 0 not in strides:
@@ -101,7 +101,7 @@ def _full_size(layer: LayerContext, axes: list[int], size: _Extent) -> str:
 
 
 def _ends(layer: LayerContext, start: _Extent, size: _Extent, stride: tuple[int, ...]) -> str:
-    """Where each axis ends. Going down, an end before the first element must not read as "from the back"."""
+    """The end of each axis. Going down, an end before the first element must not read as "from the back"."""
     if start.numbers is not None and size.numbers is not None:
         ends = [s + n * step for s, n, step in zip(start.numbers, size.numbers, stride, strict=True)]
         return layer.ints(*[_BEYOND.min if end < 0 else end for end in ends])
@@ -114,7 +114,7 @@ def _ends(layer: LayerContext, start: _Extent, size: _Extent, stride: tuple[int,
 def _gathered(
     layer: LayerContext, x: str, axis: int, position: int, extents: tuple[_Extent, _Extent, _Extent], mode: str
 ) -> str:
-    """Take the elements along one axis by index: exact for every mode, start, size and stride."""
+    """Take the elements along one axis by index, which is exact for every mode, start, size and stride."""
     length = layer.shape(0)[axis]
     first, count, step = (None if e.numbers is None else e.numbers[position] for e in extents)
     if (first, step) == (0, 1) and count == length >= 0:
@@ -164,7 +164,7 @@ def _wrapped(layer: LayerContext, index: str, limit: str) -> str:
 
 
 def _reflected(layer: LayerContext, index: str, limit: str) -> str:
-    """Reflection about the middle of the outermost elements, repeated: period 2 · (limit − 1)."""
+    """Repeated reflection about the middle of the outermost elements, with period 2 · (limit − 1)."""
     one, two = (layer.scalar(v, TensorProto.INT64) for v in (1, 2))
     period = layer.op("Mul", layer.op("Sub", limit, one), two)
     phase = layer.op("Mod", index, layer.larger(period, one, TensorProto.INT64))

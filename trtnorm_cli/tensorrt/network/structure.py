@@ -1,7 +1,7 @@
 """Find the loops and conditionals of a network, whose layers TensorRT keeps in one flat list.
 
-Boundary layers mark where tensors enter and leave. A layer is inside a loop or conditional when it depends on a tensor
-that enters and something that leaves depends on it; everything else is computed outside, once.
+Boundary layers mark where tensors enter and leave. A layer is inside a loop or conditional when it depends on a tensor that
+enters and something that leaves depends on it. Everything else is computed outside, once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTROL_ONLY = frozenset({"TRIP_LIMIT", "CONDITION"})
 
 @dataclass(eq=False)
 class ControlRegion:
-    """A loop or a conditional: its boundary layers, those of them through which results leave, and what lies between."""
+    """A loop or a conditional, with its boundary layers, those of them through which results leave, and what lies between."""
 
     is_loop: bool
     boundary: list[Layer] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ControlRegion:
 class Structure:
     """The regions of a network, and an order in which layers and regions can be computed.
 
-    Layers that no output and no assertion depends on are left out: nothing that they compute can be seen.
+    Layers that no output and no assertion depends on are left out, since nothing that they compute can be seen.
     """
 
     def __init__(self, network: Network) -> None:
@@ -63,7 +63,7 @@ class Structure:
             self._fill(region)
 
     def inputs_of(self, layer: Layer) -> list[Tensor]:
-        """The layers that a layer depends on; results of a loop or conditional also depend on what controls it."""
+        """The layers that a layer depends on. Results of a loop or conditional also depend on what controls it."""
         return [tensor for tensor in layer.inputs if tensor is not None] + self._controls.get(layer, [])
 
     def _find_live(self, network: Network, regions: list[ControlRegion]) -> set[Layer]:

@@ -123,7 +123,7 @@ class Translation:
 
 
 def translate(network: Any, trt: Any) -> ModelProto:
-    """The ONNX model of ``network``, an ``INetworkDefinition``; ``trt`` is the module that made it.
+    """The ONNX model of ``network``, an ``INetworkDefinition``. ``trt`` is the module that made it.
 
     Raises ``UntranslatableLayer`` for the first layer without a translation, which names the others too.
     """
@@ -139,7 +139,7 @@ def translate_network(network: Any, trt: Any) -> Translation:
 
 
 class Translator:
-    """Writes one network; ``control`` calls back into it for the bodies of loops and conditionals."""
+    """The writer of one network, which ``control`` calls for the bodies of loops and conditionals."""
 
     def __init__(self, network: Network, trt: Any) -> None:
         self.network = network
@@ -156,7 +156,7 @@ class Translator:
         self._claimed: set[str] = set()
 
     def _reserve_names(self) -> dict[Tensor, str]:
-        """The ends of the network first: their names are the interface and must not change."""
+        """The names of the network's inputs and outputs, which are reserved first because they must not change."""
         inner = [tensor for layer in self.network.layers for tensor in layer.outputs]
         ordered = dict.fromkeys([*self.network.inputs, *self.network.outputs, *inner])
         return {tensor: self._names.unique(tensor.name or "tensor") for tensor in ordered}
@@ -210,7 +210,7 @@ class Translator:
         return LayerContext(layer, writer, scope, self._trt, self.notes)
 
     def bind(self, layer: Layer, results: list[str], writer: GraphWriter, scope: Scope, mark: int) -> None:
-        """Make the results the layer's outputs: under TensorRT's names, for the layers that follow."""
+        """Make the results the layer's outputs, under TensorRT's names, for the layers that follow."""
         names = []
         for tensor, result in zip(layer.outputs, results, strict=False):
             name = self._claim(tensor)
@@ -223,7 +223,7 @@ class Translator:
         writer.label_since(mark, layer.name, names, self.origin(layer))
 
     def _claim(self, tensor: Tensor) -> str:
-        """The tensor's own name the first time; a layer in two branches or two iterations needs others."""
+        """The tensor's own name the first time. A layer in two branches or two iterations needs others."""
         name = self._reserved[tensor]
         if name in self._claimed:
             return self._names.unique(name)
@@ -232,7 +232,7 @@ class Translator:
 
     @staticmethod
     def origin(layer: Layer) -> dict[str, str]:
-        """Where a node comes from: TensorRT's layer, its type, and the ONNX nodes that its metadata names."""
+        """The origin of a node, with TensorRT's layer, its type, and the ONNX nodes that its metadata names."""
         properties = {"trt.layer": layer.name, "trt.type": layer.kind}
         parts = (getattr(layer.handle, "metadata", None) or "").split(_METADATA_SEPARATOR)
         nodes = [found[1] for found in (re.fullmatch(r"\[ONNX Layer: (.*)\]", part) for part in parts) if found]

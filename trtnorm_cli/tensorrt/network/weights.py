@@ -23,14 +23,14 @@ class _WeightsStruct(ctypes.Structure):
 
 @dataclass(frozen=True)
 class TensorValues:
-    """Values copied out of TensorRT: ONNX element type, number of elements, and little-endian bytes."""
+    """Values copied out of TensorRT, as ONNX element type, number of elements, and little-endian bytes."""
 
     onnx_type: int
     count: int
     raw: bytes
 
     def array(self) -> np.ndarray:
-        """The values as a flat array; 4-bit integers have no NumPy form and raise ``KeyError``."""
+        """The values as a flat array. 4-bit integers have no NumPy form and raise ``KeyError``."""
         by_type = {ONNX_TYPE[name]: dtype for name, dtype in NUMPY_TYPE.items()}
         return np.frombuffer(self.raw, dtype=by_type[self.onnx_type])
 
@@ -66,7 +66,7 @@ def _from_memory(weights: Any, trt: Any) -> TensorValues | None:
 
 
 def _struct_of(weights: Any) -> _WeightsStruct:
-    """The C++ structure behind the object: pybind11 keeps its address right after the object header."""
+    """The C++ structure behind the object. Pybind11 keeps its address right after the object header."""
     address = ctypes.c_void_p.from_address(id(weights) + object.__basicsize__).value
     if not address:
         raise RuntimeError("a Weights object of TensorRT holds no C++ structure")

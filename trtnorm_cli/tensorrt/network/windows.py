@@ -1,7 +1,7 @@
-"""How a sliding window lies over an input: TensorRT's padding modes as explicit numbers.
+"""The places of a sliding window over an input, with TensorRT's padding modes as explicit numbers.
 
-Formulas from the documentation of ``nvinfer1::PaddingMode``. I, O are input and output length, S the stride, DK the
-dilated kernel length, B and A the padding before and after the data.
+Formulas from the documentation of ``nvinfer1::PaddingMode``. I, O are input and output length, S the stride, DK the dilated
+kernel length, B and A the padding before and after the data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Window:
 
     @property
     def pads(self) -> list[int] | None:
-        """ONNX's order: all starts, then all ends."""
+        """The padding in ONNX's order, all starts before all ends."""
         return None if self.before is None or self.after is None else [*self.before, *self.after]
 
     @property
@@ -61,7 +61,7 @@ def window_of(layer: LayerContext, kernel: tuple[int, ...]) -> Window:
 def with_one_batch_axis(layer: LayerContext, spatial_rank: int, compute: Callable[[str], str]) -> str:
     """Apply ``compute`` to input 0 as [batch, channels, spatial axes …], which is all that ONNX takes.
 
-    TensorRT allows several batch axes; they are folded into one before and unfolded after.
+    TensorRT allows several batch axes, which are folded into one before and unfolded after.
     """
     x, rank = layer.wide(0), layer.rank(0)
     batch_axes = rank - spatial_rank - 1
@@ -74,7 +74,7 @@ def with_one_batch_axis(layer: LayerContext, spatial_rank: int, compute: Callabl
 
 
 def _overhang(length: int, kernel: int, stride: int, dilation: int, before: int, after: int) -> int:
-    """Padding that makes rounding down give ceil((M − DK) / S) + 1; S − 1 does for any length."""
+    """Padding that makes rounding down give ceil((M − DK) / S) + 1. S − 1 is enough for any length."""
     if length < 0:
         return stride - 1
     rest = (length + before + after - (dilation * (kernel - 1) + 1)) % stride

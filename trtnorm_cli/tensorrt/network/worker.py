@@ -23,7 +23,7 @@ from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Do what ``request`` asks; every foreseen failure is part of the answer."""
+    """Do what ``request`` asks. Every foreseen failure is part of the answer."""
     try:
         backend = load_backend(request["backend"])
     except UsageProblem as problem:
