@@ -5,7 +5,8 @@
 
 For each model and seed the rewritten model is compared with the source at the smallest shapes, and so are copies of it with
 one planted defect each: one output channel of one weight multiplied by 1 + 1e-4. Both are held to the bounds of
-``trtnorm compare``, but for what that passes without measuring: here the noise is always measured.
+``trtnorm compare``, but for what that passes without measuring, or after the first of the runs that measure noise: here all
+of them are made.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from trtnorm_cli.compare import verdict
+from trtnorm_cli.compare import comparer, verdict
+from trtnorm_cli.compare.calibration import RUNS
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import Comparison, Options
@@ -52,6 +54,7 @@ def main() -> None:
 def measure(models: tuple[str, ...], seeds: str, defects: int, output: Path) -> None:
     """Write one JSON line for each model, seed and candidate."""
     verdict.without_calibration = lambda *arguments: Bound(both(0.0), both(0.0))  # type: ignore[assignment]
+    verdict.FIRST_RUNS = comparer.FIRST_RUNS = RUNS
     numbers = [int(seed) for seed in seeds.split(",")]
     with output.open("a") as out:
         for text in models:

@@ -11,7 +11,7 @@ import onnx
 from onnx import numpy_helper
 
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
-from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, Watch
 from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation, digest
 from trtnorm_cli.evaluate.float64.raising import raised_array
 from trtnorm_cli.evaluate.metrics import Distance, distance
@@ -19,6 +19,8 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
 
 RUNS = 4
+# The first run decides where it allows twice what was measured, as more runs never allow less than half of it.
+FIRST_RUNS = 1
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -30,50 +32,41 @@ class Noise:
     inner: Sequence[Mapping[str, Mapping[int, np.ndarray]]] = ()
 
 
-@dataclass(frozen=True)
-class NoiseSource:
-    """The model whose noise is measured in units of ``ulp``, with its inputs and its outputs in float64.
+@dataclass
+class NoiseRuns:
+    """Perturbed runs of a model, as many as were asked for.
 
-    ``budget_s`` bounds each run.
+    ``evaluate`` makes one, ``truth`` are the outputs without perturbation, ``ulp`` is the unit of the roundings. The tensors
+    ``names`` of ``inner`` are looked at as well. Constants in ``kept`` stay.
     """
 
-    model: Path
-    feeds: Arrays
+    evaluate: Callable[[Perturbation, Watch], Reference]
     truth: Arrays
     ulp: float
-    budget_s: float
+    moves: Moves
+    kept: Container[bytes] = frozenset()
+    inner: InnerTensors = field(default_factory=InnerTensors)
+    names: frozenset[str] = frozenset()
+    _outputs: dict[str, list[Distance]] = field(default_factory=dict)
+    _slices: list[Mapping[str, Mapping[int, np.ndarray]]] = field(default_factory=list)
+    _impossible: bool = False
 
+    def noise(self, runs: int) -> Noise:
+        """The noise of so many runs, or of more where these were made before; nothing where one cannot be made."""
+        while len(self._slices) < runs and not self._impossible:
+            self._run(len(self._slices))
+        return Noise() if self._impossible else Noise(self._outputs, self._slices)
 
-def constant_noise(source: NoiseSource, inner: InnerTensors, kept: Container[bytes]) -> Noise:
-    """Float64 runs whose constants, but for those ``kept``, were rounded otherwise; nothing where they cannot be run."""
-    return _noise(source, inner, lambda seed: Perturbation(source.ulp / 2, seed, Moves.CONSTANTS, kept))
-
-
-def arithmetic_noise(source: NoiseSource) -> Noise:
-    """Float64 runs in which everything was rounded, for the outputs alone; nothing where they cannot be run."""
-    return _noise(source, InnerTensors(), lambda seed: Perturbation(source.ulp / 2, seed, Moves.ARITHMETIC))
-
-
-def function_noise(source: NoiseSource) -> Noise:
-    """Float64 runs in which functions were approximated, for the outputs alone; nothing where they cannot be run."""
-    return _noise(source, InnerTensors(), lambda seed: Perturbation(source.ulp / 2, seed, Moves.FUNCTIONS))
-
-
-def _noise(source: NoiseSource, inner: InnerTensors, draw: Callable[[int], Perturbation]) -> Noise:
-    outputs: dict[str, list[Distance]] = {name: [] for name in source.truth}
-    slices = []
-    for seed in range(RUNS):
-        moved = SliceDistances(inner, 0.0)
+    def _run(self, seed: int) -> None:
+        moved = SliceDistances(self.inner, 0.0, self.names)
         try:
-            found = evaluate_float64(
-                source.model, source.feeds, budget_s=source.budget_s, perturbation=draw(seed), watch=moved.watch
-            ).outputs
+            found = self.evaluate(Perturbation(self.ulp / 2, seed, self.moves, self.kept), moved.watch)
         except ReferenceUnavailable:
-            return Noise()
-        for name, value in found.items():
-            outputs[name].append(distance(source.truth[name], value))
-        slices.append(moved.found)
-    return Noise(outputs, slices)
+            self._impossible = True
+            return
+        for name, value in found.outputs.items():
+            self._outputs.setdefault(name, []).append(distance(self.truth[name], value))
+        self._slices.append(moved.found)
 
 
 def stored_constants(model: onnx.ModelProto, folder: Path) -> frozenset[bytes]:

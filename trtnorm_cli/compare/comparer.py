@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.calibration import (
-    RUNS,
-    Noise,
-    NoiseSource,
-    arithmetic_noise,
-    constant_noise,
-    function_noise,
-    run_noise,
-    stored_constants,
-)
-from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, Watch, first_difference, suspicious
+from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
+from trtnorm_cli.compare.float64_runs import Float64Runs
+from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, Recognition, SliceDistances, first_difference, suspicious
+from trtnorm_cli.compare.noise import NoiseMeter
 from trtnorm_cli.compare.participants import (
     Candidate,
     EngineParticipant,
@@ -28,12 +19,11 @@ from trtnorm_cli.compare.participants import (
     NetworkParticipant,
     OnnxParticipant,
     RunnableReference,
-    pair_names,
-    require_same_types,
 )
-from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
-from trtnorm_cli.compare.verdict import ARITHMETIC, CONSTANTS, FUNCTIONS, Measured, NoiseOf, judged
-from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.compare.result import NOT_COMPARED, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
+from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
+from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
+from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Watch
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
@@ -44,64 +34,6 @@ from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 _NO_KERNEL = "Could not find an implementation"
 # A candidate may take longer than the reference, which a whole budget was left for.
 _SLOWER, _AT_LEAST_S = 4.0, 5.0
-# What decides between right and wrong may take longer than one float64 run, in such budgets.
-_PATIENCE = 3.0
-
-
-class Pairing:
-    """Which input and output of a candidate stands for which of the reference."""
-
-    def __init__(self, reference: RunnableReference, candidate: Candidate, by_position: bool) -> None:
-        self.candidate = candidate
-        if isinstance(candidate, EngineParticipant):
-            self.inputs = {name: name for name in reference.inputs()}
-            self.outputs = {name: name for name in reference.outputs()}
-            return
-        label = candidate.label
-        self.inputs = pair_names(reference.inputs(), candidate.inputs(), "inputs", label, by_position)
-        self.outputs = pair_names(reference.outputs(), candidate.outputs(), "outputs", label, by_position)
-        require_same_types(reference.inputs(), candidate.inputs(), self.inputs, label)
-
-    def feeds(self, trial: Trial) -> Feeds:
-        """The trial's arrays under the candidate's names and in its types."""
-        renamed = {theirs: trial.feeds[ours] for ours, theirs in self.inputs.items()}
-        if isinstance(self.candidate, EngineParticipant):
-            return renamed
-        kinds = self.candidate.inputs()
-        return {n: a.astype(onnx.helper.tensor_dtype_to_np_dtype(kinds[n].dtype), copy=False) for n, a in renamed.items()}
-
-    def back(self, outputs: Outputs) -> Outputs:
-        return {ours: outputs[theirs] for ours, theirs in self.outputs.items() if theirs in outputs}
-
-
-@dataclass
-class _Run:
-    """One trial while it is judged. ``truth`` is the reference in float64 once it is known.
-
-    ``seconds`` is what its own run took, ``float64_s`` what that in float64 took.
-    """
-
-    trial: Trial
-    native: Outputs
-    seconds: float
-    truth: Outputs | None = None
-    float64_s: float = 0.0
-    inner: InnerTensors = field(default_factory=InnerTensors)
-    noise: dict[tuple[str, float, bool], Noise] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """One candidate in one trial. ``feeds`` are the trial's inputs under the candidate's names."""
-
-    run: _Run
-    pairing: Pairing
-    report: CandidateReport
-    feeds: Feeds
-
-    @property
-    def candidate(self) -> Candidate:
-        return self.pairing.candidate
 
 
 class Comparer:
@@ -122,7 +54,9 @@ class Comparer:
         self._float64_refused = False
         # True once ONNX Runtime, which lacks many kernels for bfloat16 and float64, has not run the reference.
         self._uses_float64_reference = False
-        self._float64_rates: dict[str, float] = {}
+        self._exact = Float64Runs(options.budget_s)
+        self._noise = NoiseMeter(reference, self._exact, runner, pairings)
+        self._known = Known()
         self._used_s = 0.0
 
     def has_undecided(self) -> bool:
@@ -140,16 +74,14 @@ class Comparer:
             return
         start = time.perf_counter()
         native = self._run_reference(trial, left)
-        run = _Run(trial, native or {}, time.perf_counter() - start)
+        run = TrialRun(trial, self._known.for_other_inputs(), native or {}, time.perf_counter() - start)
         self._used_s += run.seconds
         if native is None:
             return
         self.result.trials.append(trial.label)
         if self._wants_float64():
             self._learn_truth(run)
-        for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
-            if report.error is None:
-                self._judge(_Attempt(run, pairing, report, pairing.feeds(trial)))
+        self._judge_all(run)
 
     def _seconds_left(self) -> float | None:
         """For runs; None without a bound. The first trial is run in any case."""
@@ -193,12 +125,12 @@ class Comparer:
         is_module = isinstance(self.reference, ModuleParticipant)
         return first or self._uses_float64_reference or is_module or self.has_undecided()
 
-    def _learn_truth(self, run: _Run) -> None:
+    def _learn_truth(self, run: TrialRun) -> None:
         """Evaluate the reference in float64, where that is possible within the budget."""
         if isinstance(self.reference, ModuleParticipant):
             run.truth = self.reference.recorded[run.trial.label].exact
         else:
-            found = self._float64(self.reference, run.trial.feeds, run.trial.label, run.inner.keep)
+            found = self._float64(self.reference, run.trial.feeds, run.trial.label, run.inner.keep, run.known)
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
                 run.truth, run.float64_s = found.outputs, found.seconds
@@ -211,44 +143,54 @@ class Comparer:
         if known is None or error.largest > known.largest:
             self._reference_errors[name] = error
 
-    def _float64(self, participant: OnnxParticipant, feeds: Feeds, label: str, watch: Watch | None = None) -> Reference | None:
+    def _float64(
+        self,
+        participant: OnnxParticipant,
+        feeds: Feeds,
+        label: str,
+        watch: Watch | None = None,
+        known: Known | None = None,
+    ) -> Reference | None:
         """The participant in float64; None, with a note, when that is not possible or takes too long."""
         if self._float64_refused:
             return None
-        elements = sum(array.size for array in feeds.values())
-        predicted = self._float64_rates.get(participant.label, 0.0) * elements
-        if predicted > self.options.budget_s:
-            reason = f"it would take about {predicted:.0f} s, the budget is {self.options.budget_s:g} s"
-            self._without_float64(participant, label, reason)
-            return None
         try:
-            found = evaluate_float64(participant.path, feeds, budget_s=self.options.budget_s, watch=watch)
+            return self._exact.evaluate(participant, feeds, watch, known)
         except ReferenceUnavailable as error:
             where = f" ({error.where})" if error.where else ""
             self._without_float64(participant, label, f"{error.summary}{where}")
             return None
-        self._float64_rates[participant.label] = found.seconds / max(elements, 1)
-        return found
 
     def _without_float64(self, participant: OnnxParticipant, label: str, reason: str) -> None:
         """Note why there is no float64 run. Without one of the reference, larger trials need not ask again."""
         self._float64_refused = self._float64_refused or participant is self.reference
         self._note(f"{label}: no float64 run of {participant.label}: {reason}")
 
-    def _judge(self, attempt: _Attempt) -> None:
-        run = attempt.run
-        start = time.perf_counter()
-        got = self._run_candidate(attempt)
-        self._used_s += time.perf_counter() - start
-        if got is None:
-            return
-        verdicts = self._verdicts(attempt, got)
+    def _judge_all(self, run: TrialRun) -> None:
+        """Run every candidate, and then judge them: what noise is asked of depends on all of them."""
+        ran: list[tuple[Attempt, Outputs]] = []
+        for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
+            if report.error is None:
+                attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
+                start = time.perf_counter()
+                got = self._run_candidate(attempt)
+                self._used_s += time.perf_counter() - start
+                if got is not None:
+                    self._learn_exact(attempt)
+                    ran.append((attempt, got))
+        names = frozenset(name for attempt, _ in ran for name in attempt.suspicious)
+        for attempt, got in ran:
+            attempt.report.verdicts += self._judged(attempt, got, names)
+
+    def _judged(self, attempt: Attempt, got: Outputs, names: frozenset[str]) -> list[OutputVerdict]:
+        """The verdicts; where the runs alone speak against the candidate, float64 is asked too."""
+        run, verdicts = attempt.run, self._verdicts(attempt, got, names)
         if run.truth is None and not self._float64_refused and any(v.passed is not True for v in verdicts):
             self._learn_truth(run)
-            verdicts = verdicts if run.truth is None else self._verdicts(attempt, got)
-        attempt.report.verdicts += verdicts
+            verdicts = verdicts if run.truth is None else self._verdicts(attempt, got, names)
+        return verdicts
 
-    def _run_candidate(self, attempt: _Attempt) -> Outputs | None:
+    def _run_candidate(self, attempt: Attempt) -> Outputs | None:
         """The candidate's outputs under the reference's names; None, with the reason in the report, where it does not run."""
         candidate, back, limit = attempt.candidate, attempt.pairing.back, self._candidate_limit(attempt.run)
         try:
@@ -264,7 +206,7 @@ class Comparer:
             self._report_failure(attempt, error)
         return None
 
-    def _substitute(self, attempt: _Attempt, error: RunFailed) -> Outputs | None:
+    def _substitute(self, attempt: Attempt, error: RunFailed) -> Outputs | None:
         """The candidate in float64, where ONNX Runtime rather than the candidate may be why it does not run."""
         candidate = attempt.candidate
         if isinstance(candidate, EngineParticipant):
@@ -274,7 +216,7 @@ class Comparer:
             return self._in_float64_instead(candidate, attempt.feeds, attempt.run.trial.label, error)
         return None
 
-    def _report_failure(self, attempt: _Attempt, error: RunFailed) -> None:
+    def _report_failure(self, attempt: Attempt, error: RunFailed) -> None:
         label, report = attempt.run.trial.label, attempt.report
         could_not = _NO_KERNEL in error.reason or error.timed_out or error.signal is not None
         if could_not and report.verdicts:
@@ -282,7 +224,7 @@ class Comparer:
         else:
             report.error, report.unavailable = f"{label}: {error.reason}", could_not
 
-    def _candidate_limit(self, run: _Run) -> float | None:
+    def _candidate_limit(self, run: TrialRun) -> float | None:
         left = self._seconds_left()
         return None if left is None else max(left, _SLOWER * run.seconds, _AT_LEAST_S)
 
@@ -295,33 +237,48 @@ class Comparer:
                 raise
             return self.runner.run(candidate.path, feeds, limit_s=limit)
 
-    def _verdicts(self, attempt: _Attempt, got: Outputs) -> list[OutputVerdict]:
-        run, candidate = attempt.run, attempt.candidate
-        exact: Outputs = {}
-        # A module and its export round their constants at different places, so only their runs are held to each other.
-        if run.truth is not None and isinstance(self.reference, OnnxParticipant) and isinstance(candidate, OnnxParticipant):
-            inner = SliceDistances(run.inner, FLOOR_ULPS * self._ulp(candidate))
-            watch = inner.watch if candidate.shares_tensors and not self.options.tolerances else None
-            found = self._float64(candidate, attempt.feeds, run.trial.label, watch)
-            self._look_inside(attempt, inner)
-            exact = attempt.pairing.back(found.outputs) if found else {}
-        return [self._verdict(attempt, name, got.get(name), exact.get(name)) for name in run.native]
+    def _learn_exact(self, attempt: Attempt) -> None:
+        """Evaluate the candidate in float64 where the reference was, and look how far the tensors inside it are off.
 
-    def _look_inside(self, attempt: _Attempt, found: SliceDistances) -> None:
-        """Remember the first inner tensor that is further off than rounding explains."""
-        run, report = attempt.run, attempt.report
-        names = suspicious(found)
-        if not names:
+        A module and its export round their constants at different places, so only their runs are held to each other.
+        """
+        run, candidate = attempt.run, attempt.candidate
+        if run.truth is None or not isinstance(self.reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant):
             return
-        if run.float64_s * RUNS > self.options.budget_s:
-            self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {run.float64_s * RUNS:.0f} s")
+        ulp, seen = self._ulp(candidate), None
+        if candidate.shares_tensors and not self.options.tolerances:
+            seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp)
+        found = self._float64(candidate, attempt.feeds, run.trial.label, None if seen is None else seen.watch, run.known)
+        if seen is not None:
+            attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
+            run.near.append(seen.own)
+        attempt.exact = attempt.pairing.back(found.outputs) if found else {}
+
+    def _verdicts(self, attempt: Attempt, got: Outputs, names: frozenset[str]) -> list[OutputVerdict]:
+        if attempt.exact is None:
+            self._learn_exact(attempt)
+        self._look_inside(attempt, names.union(attempt.suspicious))
+        exact = attempt.exact or {}
+        return [self._verdict(attempt, name, got.get(name), exact.get(name)) for name in attempt.run.native]
+
+    def _look_inside(self, attempt: Attempt, names: frozenset[str]) -> None:
+        """Remember the first inner tensor that is further off than rounding explains. ``names`` are of all candidates."""
+        run, report, worst = attempt.run, attempt.report, None
+        if not attempt.suspicious or attempt.slices is None:
             return
-        noise = self._noise(attempt, CONSTANTS, self._ulp(attempt.candidate)).inner
-        worst = first_difference(found, names, noise) if noise else None
+        for runs in (FIRST_RUNS, RUNS):
+            if run.float64_s * runs > self.options.budget_s:
+                seconds = f"{run.float64_s * runs:.0f} s"
+                self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {seconds}")
+                return
+            noise = self._noise.measured(attempt, CONSTANTS, self._ulp(attempt.candidate), runs, names).inner
+            worst = first_difference(attempt.slices, attempt.suspicious, noise) if noise else None
+            if worst is None or worst.share <= DECIDED:
+                break
         if worst is not None and (report.inner is None or worst.share > report.inner.share):
             report.inner = worst
 
-    def _verdict(self, attempt: _Attempt, name: str, got: np.ndarray | None, exact: np.ndarray | None) -> OutputVerdict:
+    def _verdict(self, attempt: Attempt, name: str, got: np.ndarray | None, exact: np.ndarray | None) -> OutputVerdict:
         run, wanted = attempt.run, attempt.run.native[name]
         measured = Measured(
             trial=run.trial.label,
@@ -336,7 +293,7 @@ class Comparer:
             is_module=isinstance(self.reference, ModuleParticipant),
         )
         given = self.options.tolerances.get(name, self.options.tolerances.get(""))
-        verdict = judged(measured, given, self._noise_of(attempt, name, measured.ulp))
+        verdict = judged(measured, given, self._noise.of_output(attempt, name, measured.ulp))
         if verdict.bound is not None and run.truth is not None:
             self._native_bounds[name] = verdict.bound.native
         return verdict
@@ -350,61 +307,6 @@ class Comparer:
         plain = [kind for kind in kinds if kind.name in ("float64", "float32", "float16", "bfloat16")]
         given = [array.dtype for array in arrays if array is not None]
         return max((epsilon(kind) for kind in (*plain, *given)), default=0.0) or epsilon(np.dtype(np.float32))
-
-    def _noise_of(self, attempt: _Attempt, name: str, ulp: float) -> NoiseOf:
-        """Noise of output ``name`` by kind, measured when it is asked for."""
-        return lambda kind: self._noise(attempt, kind, ulp).outputs.get(name, [])
-
-    def _noise(self, attempt: _Attempt, kind: str, ulp: float) -> Noise:
-        """The reference's own noise, measured once a trial; that of its export where the reference is a module.
-
-        How functions are approximated is the candidate's: ONNX Runtime's Sigmoid near 0, say, of which no reference that
-        spells it otherwise knows.
-        """
-        run = attempt.run
-        of_candidate = kind == FUNCTIONS or isinstance(self.reference, ModuleParticipant)
-        key = (f"{kind} of {attempt.candidate.label}" if of_candidate else kind, ulp, run.truth is None)
-        if key not in run.noise:
-            run.noise[key] = (
-                self._candidate_noise(attempt, kind, ulp) if of_candidate else self._reference_noise(run, kind, ulp)
-            )
-        return run.noise[key]
-
-    def _reference_noise(self, run: _Run, kind: str, ulp: float) -> Noise:
-        assert not isinstance(self.reference, ModuleParticipant)
-        model, feeds = self.reference.path, run.trial.feeds
-        if run.truth is None:
-            return run_noise(self.runner, model, feeds, run.native, ulp)
-        if run.float64_s * RUNS > _PATIENCE * self.options.budget_s:
-            return Noise()
-        source = NoiseSource(model, feeds, run.truth, ulp, self.options.budget_s)
-        return arithmetic_noise(source) if kind == ARITHMETIC else constant_noise(source, run.inner, self._kept_constants)
-
-    def _candidate_noise(self, attempt: _Attempt, kind: str, ulp: float) -> Noise:
-        candidate, run = attempt.candidate, attempt.run
-        if not isinstance(candidate, OnnxParticipant) or run.float64_s * RUNS > _PATIENCE * self.options.budget_s:
-            return Noise()
-        found = self._float64(candidate, attempt.feeds, run.trial.label)
-        if found is None:
-            return Noise()
-        source = NoiseSource(candidate.path, attempt.feeds, found.outputs, ulp, self.options.budget_s)
-        if kind == CONSTANTS:
-            noise = constant_noise(source, InnerTensors(), frozenset())
-        else:
-            noise = function_noise(source) if kind == FUNCTIONS else arithmetic_noise(source)
-        ours = {theirs: name for name, theirs in attempt.pairing.outputs.items()}
-        return Noise({ours[name]: distances for name, distances in noise.outputs.items() if name in ours})
-
-    @cached_property
-    def _kept_constants(self) -> frozenset[bytes]:
-        """Constants that every candidate holds as they are: no rounding of them can make a difference."""
-        candidates = (pairing.candidate for pairing in self.pairings)
-        held = [_constants(candidate) for candidate in candidates if isinstance(candidate, OnnxParticipant)]
-        return frozenset.intersection(*held) if held else frozenset()
-
-
-def _constants(candidate: OnnxParticipant) -> frozenset[bytes]:
-    return stored_constants(candidate.model, candidate.path.absolute().parent)
 
 
 def _stored(values: np.ndarray, kind: TensorType | None) -> np.ndarray:

@@ -11,8 +11,9 @@ name, as when a scale moved across them: what goes wrong there is large, and sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,8 @@ _OWN_NOISE, _COMMON_NOISE = 3.0, 5.0
 # The unluckiest of many slices is looked at: a thousand allow twice as much as one.
 _DECADES_TO_DOUBLE = 3.0
 _MOST_BYTES = 1 << 29
-Watch = Callable[[str, object], None]
+# Two computations of one formula in float64 are nearer than this, in units in the last place of the model's own type.
+_SAME_ULPS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -54,32 +56,90 @@ class Difference:
 
 @dataclass
 class InnerTensors:
-    """The reference's tensors by name, up to half a gibibyte of them."""
+    """Tensors of a model by name, up to half a gibibyte of them."""
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
-    _bytes: int = 0
+    _room: int = _MOST_BYTES
 
-    def keep(self, name: str, value: object) -> None:
-        if isinstance(value, np.ndarray) and value.dtype == np.float64 and self._bytes + value.nbytes <= _MOST_BYTES:
+    def keep(self, name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.nbytes <= self._room:
             self.values[name] = value
-            self._bytes += value.nbytes
+            self._room -= value.nbytes
+        return value
+
+    def of(self, name: str, value: Any) -> np.ndarray | None:
+        """The tensor of this name in the shape of ``value``, where both can be held to each other."""
+        known = self.values.get(name)
+        if known is None or not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.size != known.size:
+            return None
+        return known.reshape(value.shape)
 
 
 @dataclass
 class SliceDistances:
-    """Distances of another run from ``reference``, by tensor and axis; of tensors that move at least one slice by ``floor``."""
+    """Distances of another run from ``reference``, by tensor and axis; of tensors that move at least one slice by ``floor``.
+
+    With ``names`` only these are looked at.
+    """
 
     reference: InnerTensors
     floor: float
+    names: frozenset[str] | None = None
     found: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
 
-    def watch(self, name: str, value: object) -> None:
-        wanted = self.reference.values.get(name)
-        if wanted is None or not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.size != wanted.size:
-            return
-        found = slice_distances(wanted, value.reshape(wanted.shape), self.floor)
-        if found:
-            self.found[name] = found
+    def watch(self, name: str, value: Any) -> Any:
+        wanted = self.reference.of(name, value) if self.names is None or name in self.names else None
+        if wanted is not None:
+            shape = self.reference.values[name].shape
+            found = slice_distances(wanted.reshape(shape), value.reshape(shape), self.floor)
+            if found:
+                self.found[name] = found
+        return value
+
+
+@dataclass
+class Recognition:
+    """A candidate's tensors while it is evaluated: one that is another's but for float64's rounding becomes that one.
+
+    What follows from it is then known already. ``slices`` are held to the reference, ``others`` are tensors of earlier
+    candidates, ``ulp`` is that of the model's own type.
+    """
+
+    slices: SliceDistances
+    others: Sequence[InnerTensors]
+    ulp: float
+    own: InnerTensors = field(default_factory=InnerTensors)
+
+    def watch(self, name: str, value: Any) -> Any:
+        same = self._same(self.slices.reference, name, value)
+        if same is not None:
+            return same
+        self.slices.watch(name, value)
+        for other in self.others:
+            same = self._same(other, name, value)
+            if same is not None:
+                return same
+        return self.own.keep(name, value)
+
+    def _same(self, other: InnerTensors, name: str, value: Any) -> np.ndarray | None:
+        known = other.of(name, value)
+        return known if known is not None and _is_same(known, value, _SAME_ULPS * self.ulp) else None
+
+
+def _is_same(one: np.ndarray, other: np.ndarray, limit: float) -> bool:
+    """True where no element, or else no slice along any axis, is further off than ``limit`` of its own size."""
+    difference = np.abs(other - one)
+    sizes = np.abs(one)
+    if bool(np.all(difference <= limit * sizes)):
+        return True
+    if not np.isfinite(difference).all() or float(difference.max()) > float(sizes.max()) * limit:
+        return False
+    squares, limits = np.square(difference), np.square(limit * sizes)
+    for axis, length in enumerate(one.shape):
+        rest = tuple(i for i in range(one.ndim) if i != axis)
+        if length > 1 and not bool(np.all(squares.sum(rest) <= limits.sum(rest))):
+            return False
+    return one.size > 1
 
 
 def slice_distances(wanted: np.ndarray, got: np.ndarray, floor: float) -> dict[int, np.ndarray]:

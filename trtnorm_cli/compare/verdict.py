@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
 from trtnorm_cli.compare.result import OutputVerdict
 from trtnorm_cli.evaluate.metrics import Distance, distance, measure
 from trtnorm_cli.evaluate.tolerance import (
@@ -26,8 +27,11 @@ from trtnorm_cli.profile.model import Tolerance
 # A number that PyTorch keeps as float64, such as an epsilon, is a float32 attribute in ONNX.
 _ATTRIBUTE_ROUNDING = 2.0**-23
 CONSTANTS, ARITHMETIC, FUNCTIONS = "constants", "arithmetic", "functions"
-# Gives the distances of perturbed runs from the truth for one of these kinds; none where they cannot be had.
-NoiseOf = Callable[[str], list[Distance]]
+# Gives the distances of at least so many perturbed runs from the truth for one of these kinds; none where they cannot be had.
+NoiseOf = Callable[[str, int], list[Distance]]
+# What one run allows is near enough to what all of them do if no more than this share of it is measured, and if it is this
+# far from saying nothing.
+DECIDED, _CLEAR = 0.5, 8.0
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,10 @@ def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: Nois
     if m.is_module and m.got.dtype == np.float64:
         bound = replace(bound, native=at_least(bound.native, both(_ATTRIBUTE_ROUNDING)))
     if exact is not None and share(exact, bound.exact) > 1:
-        bound = replace(bound, exact=at_least(bound.exact, _exact_limit(m, noise)))
+        bound = replace(bound, exact=_measured(bound.exact, exact, lambda runs: _exact_limit(m, noise, runs), m.wanted.dtype))
     if share(native, bound.native) > 1:
-        bound = replace(bound, native=at_least(bound.native, _native_limit(m, noise)))
-    if share(native, bound.native) > 1 and (approximated := noise(FUNCTIONS)):
+        bound = replace(bound, native=_measured(bound.native, native, lambda runs: _native_limit(m, noise, runs), m.got.dtype))
+    if share(native, bound.native) > 1 and (approximated := noise(FUNCTIONS, RUNS)):
         bound = replace(bound, native=at_least(bound.native, allowed(approximated)))
     of_exact = 0.0 if exact is None else share(exact, bound.exact)
     of_native = share(native, bound.native)
@@ -113,18 +117,30 @@ def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: Nois
     return _Judgement(passed, reason, bound, max(of_exact, of_native))
 
 
-def _exact_limit(m: Measured, noise: NoiseOf) -> Distance:
+def _measured(known: Distance, found: Distance, limit: Callable[[int], Distance], dtype: np.dtype) -> Distance:
+    """What is allowed by the noise: of the first run where that leaves no doubt, else of all."""
+    first = at_least(known, limit(FIRST_RUNS))
+    if share(found, first) <= DECIDED and says_something(_times(first, _CLEAR), dtype):
+        return first
+    return at_least(known, limit(RUNS))
+
+
+def _times(one: Distance, factor: float) -> Distance:
+    return Distance(one.relative_l2 * factor, one.relative_max * factor)
+
+
+def _exact_limit(m: Measured, noise: NoiseOf, runs: int) -> Distance:
     """Constants rounded otherwise; in a model of doubles float64's own rounding is of the same size."""
     kinds = [CONSTANTS] if m.ulp > epsilon(np.dtype(np.float64)) else [CONSTANTS, ARITHMETIC]
-    samples = [noise(kind) for kind in kinds]
+    samples = [noise(kind, runs) for kind in kinds]
     if not all(samples):
         return both(0.0 if m.reference_error is None else m.reference_error.largest)
     limit = allowed(samples[0])
     return limit if len(samples) == 1 else at_least(limit, allowed(samples[1]))
 
 
-def _native_limit(m: Measured, noise: NoiseOf) -> Distance:
-    samples = noise(ARITHMETIC)
+def _native_limit(m: Measured, noise: NoiseOf, runs: int) -> Distance:
+    samples = noise(ARITHMETIC, runs)
     if not samples:
         return both(0.0 if m.reference_error is None else FACTOR * m.reference_error.largest)
     return allowed(samples)

@@ -48,12 +48,18 @@ SAME padding and a kernel smaller than its stride, pooling with VALID and ``ceil
 from __future__ import annotations
 
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
-from trtnorm_cli.evaluate.float64.evaluator import Reference, evaluate_float64
+from trtnorm_cli.evaluate.float64.evaluator import Float64Model, Reference, Watch, evaluate_float64
+from trtnorm_cli.evaluate.float64.known import Known
+from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 
 __all__ = [
     "BudgetExceeded",
+    "Float64Model",
+    "Known",
+    "Perturbation",
     "Reference",
     "ReferenceUnavailable",
     "UnsupportedOperator",
+    "Watch",
     "evaluate_float64",
 ]

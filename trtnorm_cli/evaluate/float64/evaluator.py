@@ -21,6 +21,7 @@ from trtnorm_cli.evaluate.float64.function_bodies import body_model
 from trtnorm_cli.evaluate.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPLEMENTATIONS, KERNELS, microsoft
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.evaluate.float64.kernels.casting import dense
+from trtnorm_cli.evaluate.float64.known import Known
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, node_name, plan
 from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_array
@@ -51,24 +52,73 @@ class Reference:
     notes: tuple[str, ...]
 
 
+Watch = Callable[[str, Any], Any]
+"""Is shown a result of the main graph with its name, and gives what is to be computed with: the same, or its equal."""
+
+
+class Float64Model:
+    """A model read and raised once, to be evaluated as often as wanted; its weights are raised when they are needed."""
+
+    def __init__(self, model: onnx.ModelProto | Path) -> None:
+        self._proto, self.folder = _loaded(model)
+        self.structure = _raised(self._proto)
+        self.opsets = imported_opsets(self._proto)
+        if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
+            raise UnsupportedOperator(f"opset {self.opsets['']} is older than {OLDEST_OPSET}")
+        self._weights = {t.name: t for t in (*self._proto.graph.initializer, *self.structure.graph.initializer)}
+        self._sparse = {s.values.name: s for s in self.structure.graph.sparse_initializer}
+        self._plans: dict[tuple[str, ...], Plan] = {}
+
+    def plan(self, outputs: Sequence[str] | None) -> Plan:
+        """The steps to ``outputs``, with nothing remembered from another evaluation."""
+        graph = self.structure.graph
+        names = tuple(outputs) if outputs is not None else tuple(value.name for value in graph.output)
+        if names not in self._plans:
+            self._plans[names] = plan(graph, names, self.opsets)
+        for step in self._plans[names].steps:
+            step.cache.clear()
+        return self._plans[names]
+
+    def holds(self, name: str) -> bool:
+        return name in self._weights or name in self._sparse
+
+    def is_stored(self, name: str) -> bool:
+        """True for dense weights, which stand for an input that is not given."""
+        return name in self._weights
+
+    def weight(self, name: str) -> tuple[Any, bool]:
+        """A weight raised to float64, and whether it is stored in the model's own type; KeyError where there is none."""
+        if name in self._sparse:
+            return dense(self._sparse[name]), False
+        tensor = self._weights[name]
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor = TensorProto()
+            tensor.CopyFrom(self._weights[name])
+        array = numpy_helper.to_array(tensor, self.folder)
+        return (array, False) if name.endswith(KEPT) else (raised_array(array), True)
+
+
 def evaluate_float64(
-    model: onnx.ModelProto | Path,
+    model: onnx.ModelProto | Path | Float64Model,
     feeds: Mapping[str, np.ndarray],
     outputs: Sequence[str] | None = None,
     budget_s: float = 60.0,
     perturbation: Perturbation | None = None,
-    watch: Callable[[str, Any], None] | None = None,
+    watch: Watch | None = None,
+    known: Known | None = None,
 ) -> Reference:
     """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
 
     The model is raised with :func:`raise_structure`. Weights are raised one by one when they are needed, and every tensor is
     freed after its last use. A ``perturbation`` moves constants and results. ``watch`` is shown every result of the main
-    graph by name. Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
+    graph by name. ``known`` holds what earlier evaluations found, and learns what this one finds unless it is perturbed.
+    Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
     :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
     stands in the way: a missing input, shapes that do not fit, no memory.
     """
     start = time.perf_counter()
-    run = _Run(*_loaded(model), start, start + budget_s, perturbation)
+    prepared = model if isinstance(model, Float64Model) else Float64Model(model)
+    run = _Run(prepared, start, start + budget_s, perturbation, known)
     with np.errstate(all="ignore"):
         values = run.evaluate(feeds, outputs, watch)
     return Reference(values, run.evaluated_with, time.perf_counter() - start, run.notes())
@@ -123,35 +173,25 @@ class _Scope:
 
 class _Run:
     def __init__(
-        self, model: onnx.ModelProto, folder: str, start: float, deadline: float, perturbation: Perturbation | None
+        self, model: Float64Model, start: float, deadline: float, perturbation: Perturbation | None, known: Known | None
     ) -> None:
-        self._structure = _raised(model)
-        self._opsets = imported_opsets(model)
-        if self._opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
-            raise UnsupportedOperator(f"opset {self._opsets['']} is older than {OLDEST_OPSET}")
-        self._weights = {t.name: t for t in (*model.graph.initializer, *self._structure.graph.initializer)}
-        self._sparse = {s.values.name: s for s in self._structure.graph.sparse_initializer}
-        self._folder, self._start, self._deadline = folder, start, deadline
-        self._perturbation = perturbation
+        self._model, self._start, self._deadline = model, start, deadline
+        self._perturbation, self._known = perturbation, known
         # Tensors whose elements depend on the elements of an input, not only on its shape.
         self._varying: set[str] = set()
         self.evaluated_with: dict[str, str] = {}
 
-    def evaluate(
-        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Callable[[str, Any], None] | None
-    ) -> dict[str, Any]:
-        graph = self._structure.graph
-        names = list(outputs) if outputs is not None else [value.name for value in graph.output]
+    def evaluate(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Watch | None) -> dict[str, Any]:
         scope = _Scope(self._weight)
         scope.values = {name: self._fed(raised_array(value)) for name, value in feeds.items()}
         self._varying = set(feeds)
-        todo = plan(graph, names, self._opsets)
+        todo = self._model.plan(outputs)
         self._check_inputs(todo, feeds)
-        self._run_plan(todo, scope, watch)
-        return {name: _own(raised_array(scope.get(name))) for name in names}
+        self._run_plan(todo, scope, watch, self._known)
+        return {name: _own(raised_array(scope.get(name))) for name in todo.outputs}
 
     def notes(self) -> tuple[str, ...]:
-        kept = sum(any(name.endswith(KEPT) for name in node.output) for node in self._structure.graph.node)
+        kept = sum(any(name.endswith(KEPT) for name in node.output) for node in self._model.structure.graph.node)
         jumps = sorted(set(self.evaluated_with) & set(DISCONTINUOUS))
         said = []
         if kept:
@@ -163,31 +203,27 @@ class _Run:
     def _check_inputs(self, todo: Plan, feeds: Mapping[str, Any]) -> None:
         inputs = {value.name for value in todo.graph.input}
         read = {name for step in todo.steps for name in step.reads} | set(todo.outputs)
-        missing = sorted(read & inputs - set(feeds) - set(self._weights))
+        missing = sorted(name for name in read & inputs - set(feeds) if not self._model.is_stored(name))
         if missing:
             raise ReferenceUnavailable(f"no value is given for the input '{missing[0]}'")
         unknown = sorted(set(feeds) - inputs)
         if unknown:
             raise ReferenceUnavailable(f"the model has no input '{unknown[0]}'")
-        lost = sorted(set(todo.outer) - set(self._weights) - set(self._sparse))
+        lost = sorted(name for name in todo.outer if not self._model.holds(name))
         if lost:
             raise ReferenceUnavailable(f"the graph has no tensor '{lost[0]}'")
 
     def _weight(self, name: str) -> Any:
-        if name in self._sparse:
-            return dense(self._sparse[name])
-        tensor = self._weights[name]
-        if tensor.data_location == TensorProto.EXTERNAL:  # reading would keep the data in the model
-            tensor = TensorProto()
-            tensor.CopyFrom(self._weights[name])
-        array = numpy_helper.to_array(tensor, self._folder)
-        return array if name.endswith(KEPT) else self._stored(raised_array(array))
+        value, is_stored = self._model.weight(name)
+        return self._stored(value) if is_stored else value
 
     def _fed(self, value: Any) -> Any:
-        return value if self._perturbation is None else self._perturbation.input(value)
+        moved = value if self._perturbation is None else self._perturbation.input(value)
+        return moved if self._known is None or moved is not value else self._known.constant(value)
 
     def _stored(self, value: Any) -> Any:
-        return value if self._perturbation is None else self._perturbation.constant(value)
+        shared = value if self._known is None else self._known.constant(value)
+        return shared if self._perturbation is None else self._perturbation.constant(shared)
 
     def _computed(self, step: Step, inputs: list[Any], name: str, value: Any) -> Any:
         """A result, moved if results are; what a node that decides sizes gives is exact."""
@@ -196,17 +232,16 @@ class _Run:
         fixed = self._varying.isdisjoint(step.reads)
         return self._perturbation.result(step.node, step.attributes, inputs, value, fixed)
 
-    def _run_plan(self, todo: Plan, scope: _Scope, watch: Callable[[str, Any], None] | None = None) -> None:
+    def _run_plan(self, todo: Plan, scope: _Scope, watch: Watch | None = None, known: Known | None = None) -> None:
         for step in todo.steps:
             self._check_time(step, 0.0)
             inputs = [self._read(scope, step, name) for name in step.node.input]
-            results = self._evaluate(step, inputs, scope, todo.opsets)
+            results = self._evaluate(step, inputs, scope, todo.opsets, known)
             for name, value in zip(step.node.output, results):  # noqa: B905 - trailing outputs may be left out
                 if name:
                     array = value if value is None or isinstance(value, list) else np.asarray(value)
-                    scope.values[name] = self._computed(step, inputs, name, array)
-                    if watch is not None:
-                        watch(name, scope.values[name])
+                    array = self._computed(step, inputs, name, array)
+                    scope.values[name] = array if watch is None else watch(name, array)
             if step.node.op_type not in _SIZES and not self._varying.isdisjoint(step.reads):
                 self._varying.update(step.node.output)
             for name in step.done:
@@ -218,9 +253,11 @@ class _Run:
         except KeyError:
             raise ReferenceUnavailable(f"the graph has no tensor '{name}'", where=node_name(step.node)) from None
 
-    def _evaluate(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
+    def _evaluate(
+        self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int], known: Known | None
+    ) -> Sequence[Any]:
         try:
-            return self._dispatch(step, inputs, scope, opsets)
+            return self._dispatch(step, inputs, scope, opsets) if known is None else self._found(step, inputs, scope, known)
         except ReferenceUnavailable:
             raise
         except NotImplementedHere as reason:
@@ -230,6 +267,18 @@ class _Run:
         except Exception as error:
             words = f"cannot be evaluated: {type(error).__name__}: {error}"
             raise ReferenceUnavailable(words, where=node_name(step.node)) from error
+
+    def _found(self, step: Step, inputs: list[Any], scope: _Scope, known: Known) -> Sequence[Any]:
+        """The results of a node of the main graph: those of an equal node, or evaluated now."""
+        node, opsets = step.node, self._model.opsets
+        if node.domain not in DEFAULT_DOMAINS or node.op_type not in KERNELS:
+            return self._dispatch(step, inputs, scope, opsets)
+        call = Call(node.op_type, opsets.get("", 1), tuple(inputs), step.attributes, tuple(node.output))
+        found = known.results(call)
+        if found is not None:
+            self._used(("", node.op_type), DESCRIPTIONS[node.op_type])
+            return found
+        return known.keep(call, self._dispatch(step, inputs, scope, opsets), self._perturbation is None)
 
     def _dispatch(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
         node = step.node
@@ -274,7 +323,9 @@ class _Run:
         if attribute not in step.cache:
             graph: GraphProto = step.attributes[attribute]
             todo = plan(graph, [value.name for value in graph.output], opsets)
-            weights = {t.name: self._stored(raised_array(numpy_helper.to_array(t, self._folder))) for t in graph.initializer}
+            weights = {
+                t.name: self._stored(raised_array(numpy_helper.to_array(t, self._model.folder))) for t in graph.initializer
+            }
             step.cache[attribute] = todo, weights
         todo, weights = step.cache[attribute]
 

@@ -1,0 +1,97 @@
+"""The noise of the networks in a comparison, measured when somebody asks for it, and no more runs of it than decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from trtnorm_cli.compare.calibration import Noise, NoiseRuns, run_noise, stored_constants
+from trtnorm_cli.compare.float64_runs import Float64Runs
+from trtnorm_cli.compare.participants import ModuleParticipant, OnnxParticipant, RunnableReference
+from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
+from trtnorm_cli.compare.verdict import ARITHMETIC, CONSTANTS, FUNCTIONS, NoiseOf
+from trtnorm_cli.evaluate.float64 import Perturbation, Reference, ReferenceUnavailable, Watch
+from trtnorm_cli.evaluate.float64.perturbation import Moves
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
+
+_MOVES = {CONSTANTS: Moves.CONSTANTS, ARITHMETIC: Moves.ARITHMETIC, FUNCTIONS: Moves.FUNCTIONS}
+# What decides between right and wrong may take longer than one float64 run, in such budgets.
+_PATIENCE = 3.0
+
+
+class NoiseMeter:
+    """Measures noise by trial, kind and unit; what was measured is remembered."""
+
+    def __init__(
+        self, reference: RunnableReference, exact: Float64Runs, runner: OrtRunner, pairings: Sequence[Pairing]
+    ) -> None:
+        self._reference, self._exact, self._runner, self._pairings = reference, exact, runner, pairings
+        self._measured: dict[tuple[str, str, float], NoiseRuns | Noise] = {}
+
+    def of_output(self, attempt: Attempt, name: str, ulp: float) -> NoiseOf:
+        """Noise of the output ``name`` by kind and number of runs, measured when it is asked for."""
+        return lambda kind, runs: self.measured(attempt, kind, ulp, runs).outputs.get(name, [])
+
+    def measured(self, attempt: Attempt, kind: str, ulp: float, runs: int, names: frozenset[str] = frozenset()) -> Noise:
+        """The reference's own noise, that of its export where the reference is a module; of inner tensors, that of ``names``.
+
+        How functions are approximated is the candidate's: ONNX Runtime's Sigmoid near 0, say, of which no reference that
+        spells it otherwise knows.
+        """
+        run = attempt.run
+        if run.truth is not None and run.float64_s * runs > _PATIENCE * self._exact.budget_s:
+            return Noise()
+        of_candidate = kind == FUNCTIONS or isinstance(self._reference, ModuleParticipant)
+        subject = f"{kind} of {attempt.candidate.label}" if of_candidate else kind
+        key = (f"{run.trial.label}{'' if run.truth is None else ', float64'}", subject, ulp)
+        found = self._measured.get(key)
+        if found is None or (isinstance(found, NoiseRuns) and not names <= found.names):
+            found = self._of_candidate(attempt, kind, ulp) if of_candidate else self._of_reference(run, kind, ulp, names)
+            self._measured[key] = found
+        if isinstance(found, Noise):
+            return found
+        return _renamed(found.noise(runs), attempt.pairing) if of_candidate else found.noise(runs)
+
+    def _of_reference(self, run: TrialRun, kind: str, ulp: float, names: frozenset[str]) -> NoiseRuns | Noise:
+        reference = self._reference
+        assert not isinstance(reference, ModuleParticipant)
+        if run.truth is None:
+            return run_noise(self._runner, reference.path, run.trial.feeds, run.native, ulp)
+
+        def evaluate(perturbation: Perturbation, watch: Watch) -> Reference:
+            return self._exact.evaluate(reference, run.trial.feeds, watch, run.known, perturbation)
+
+        if kind == CONSTANTS:
+            return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind], self._kept_constants, run.inner, names)
+        return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind])
+
+    def _of_candidate(self, attempt: Attempt, kind: str, ulp: float) -> NoiseRuns | Noise:
+        candidate, run = attempt.candidate, attempt.run
+        if not isinstance(candidate, OnnxParticipant):
+            return Noise()
+
+        def evaluate(perturbation: Perturbation | None, watch: Watch | None) -> Reference:
+            return self._exact.evaluate(candidate, attempt.feeds, watch, run.known, perturbation)
+
+        try:
+            truth = evaluate(None, None).outputs
+        except ReferenceUnavailable:
+            return Noise()
+        return NoiseRuns(evaluate, truth, ulp, _MOVES[kind])
+
+    @cached_property
+    def _kept_constants(self) -> frozenset[bytes]:
+        """Constants that every candidate holds as they are: no rounding of them can make a difference."""
+        candidates = (pairing.candidate for pairing in self._pairings)
+        held = [_constants(candidate) for candidate in candidates if isinstance(candidate, OnnxParticipant)]
+        return frozenset.intersection(*held) if held else frozenset()
+
+
+def _constants(candidate: OnnxParticipant) -> frozenset[bytes]:
+    return stored_constants(candidate.model, candidate.path.absolute().parent)
+
+
+def _renamed(noise: Noise, pairing: Pairing) -> Noise:
+    """Noise of a candidate's outputs under the reference's names."""
+    ours = {theirs: name for name, theirs in pairing.outputs.items()}
+    return Noise({ours[name]: distances for name, distances in noise.outputs.items() if name in ours})

@@ -1,0 +1,84 @@
+"""One trial while it is judged: what ran, what float64 says of it, and the candidates in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
+from trtnorm_cli.compare.participants import (
+    Candidate,
+    EngineParticipant,
+    RunnableReference,
+    pair_names,
+    require_same_types,
+)
+from trtnorm_cli.compare.result import CandidateReport, Feeds, Outputs, Trial
+from trtnorm_cli.evaluate.float64 import Known
+
+
+class Pairing:
+    """Which input and output of a candidate stands for which of the reference."""
+
+    def __init__(self, reference: RunnableReference, candidate: Candidate, by_position: bool) -> None:
+        self.candidate = candidate
+        if isinstance(candidate, EngineParticipant):
+            self.inputs = {name: name for name in reference.inputs()}
+            self.outputs = {name: name for name in reference.outputs()}
+            return
+        label = candidate.label
+        self.inputs = pair_names(reference.inputs(), candidate.inputs(), "inputs", label, by_position)
+        self.outputs = pair_names(reference.outputs(), candidate.outputs(), "outputs", label, by_position)
+        require_same_types(reference.inputs(), candidate.inputs(), self.inputs, label)
+
+    def feeds(self, trial: Trial) -> Feeds:
+        """The trial's arrays under the candidate's names and in its types."""
+        renamed = {theirs: trial.feeds[ours] for ours, theirs in self.inputs.items()}
+        if isinstance(self.candidate, EngineParticipant):
+            return renamed
+        kinds = self.candidate.inputs()
+        return {n: a.astype(onnx.helper.tensor_dtype_to_np_dtype(kinds[n].dtype), copy=False) for n, a in renamed.items()}
+
+    def back(self, outputs: Outputs) -> Outputs:
+        return {ours: outputs[theirs] for ours, theirs in self.outputs.items() if theirs in outputs}
+
+
+@dataclass
+class TrialRun:
+    """One trial while it is judged. ``truth`` is the reference in float64 once it is known.
+
+    ``seconds`` is what its own run took, ``float64_s`` what that in float64 took. ``known`` holds what was computed in
+    float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those inside candidates, each by name.
+    """
+
+    trial: Trial
+    known: Known
+    native: Outputs = field(default_factory=dict)
+    seconds: float = 0.0
+    truth: Outputs | None = None
+    float64_s: float = 0.0
+    inner: InnerTensors = field(default_factory=InnerTensors)
+    near: list[InnerTensors] = field(default_factory=list)
+
+
+@dataclass
+class Attempt:
+    """One candidate in one trial. ``feeds`` are the trial's inputs under the candidate's names.
+
+    ``exact`` are its outputs in float64 under the reference's names once they were asked for, ``slices`` how far tensors
+    inside it are off; those that are ``suspicious`` are further off than a few units.
+    """
+
+    run: TrialRun
+    pairing: Pairing
+    report: CandidateReport
+    feeds: Feeds
+    exact: Outputs | None = None
+    slices: SliceDistances | None = None
+    suspicious: Sequence[str] = ()
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.pairing.candidate

@@ -1,0 +1,187 @@
+"""Constants and results that several evaluations share: what was computed once on the same values is not computed again.
+
+A rewritten model, TensorRT's network of it and the model itself hold mostly the same nodes. An array is recognised by the
+memory that it lies in, so that everything recognised is kept alive here, and small ones by what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trtnorm_cli.evaluate.float64.kernels.call import Call
+
+MOST_BYTES = 1 << 29
+_SMALL = 64
+# These give their first input in another shape, however they say which.
+_RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
+# The versions of these operators, from opset 7 on, differ in nothing but the types that they take.
+_OF_ONE_MEANING = frozenset(
+    (
+        *("Add", "Concat", "Conv", "ConvTranspose", "Cos", "Div", "Erf", "Exp", "Gather", "Gemm", "Log", "MatMul", "Mul"),
+        *("Neg", "PRelu", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where"),
+    )
+)
+
+
+class Known:
+    """The constants that were met, and the results of nodes by operator, attributes and inputs, as long as there is room."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._constants, self._results = _Arrays(most_bytes), _Arrays(most_bytes)
+        self._equal: dict[Hashable, list[np.ndarray]] = {}
+        self._found: dict[Hashable, tuple[Any, ...]] = {}
+
+    def for_other_inputs(self) -> Known:
+        """The same constants, and no results."""
+        other = Known(self._results.most_bytes)
+        other._constants, other._equal = self._constants, self._equal
+        return other
+
+    def constant(self, value: Any) -> Any:
+        """``value``, or the equal array of an earlier model."""
+        if not isinstance(value, np.ndarray) or value.size <= _SMALL or value.dtype.hasobject:
+            return value
+        flat = np.ascontiguousarray(value).reshape(-1)
+        key = (flat.dtype.str, flat.size, flat[:8].tobytes(), flat[-8:].tobytes())
+        for other in self._equal.get(key, ()):
+            if np.array_equal(_bits(other), _bits(flat)):
+                return other.reshape(value.shape)
+        if self._constants.keep(flat):
+            self._equal.setdefault(key, []).append(flat)
+            return flat.reshape(value.shape)
+        return value
+
+    def results(self, call: Call) -> Sequence[Any] | None:
+        """The results of an equal node, in the shapes that these inputs give; None where there is none."""
+        found = None if call.op_type in _RESHAPES else self._found.get(_key(call, self._token))
+        if found is not None and call.op_type == "MatMul":
+            a, b = call.inputs
+            if a.ndim > 1 and b.ndim > 1:
+                return (found[0].reshape(*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]),)
+        return found
+
+    def keep(self, call: Call, results: Sequence[Any], learn: bool) -> Sequence[Any]:
+        """Gives the results of a node, or the same that another node had; ``learn`` remembers them while there is room."""
+        if call.op_type in _RESHAPES:
+            return [self._reshaped(call.x, results[0], learn)]
+        if learn and all(map(self._kept, results)):
+            key = _key(call, self._token)
+            if key is not None:
+                self._found[key] = tuple(results)
+        return results
+
+    def _reshaped(self, value: Any, result: Any, learn: bool) -> Any:
+        """A view is recognised as it is, a copy as that of another reshaping."""
+        token = self._token(value)
+        if token is None or self._token(result) is not None:
+            return result
+        key = ("reshaped", token, result.shape)
+        if learn and key not in self._found and self._kept(result):
+            self._found[key] = (result,)
+        return self._found.get(key, (result,))[0]
+
+    def _kept(self, value: Any) -> bool:
+        if value is None:
+            return True
+        if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+            return False
+        return value in self._constants or self._results.keep(value)
+
+    def _token(self, value: Any) -> Hashable | None:
+        """What tells the value from any other: of a large array its place in memory, which nothing else can have."""
+        if value is None:
+            return "absent"
+        if not isinstance(value, np.ndarray) or value.dtype.hasobject:
+            return None
+        if value.size <= _SMALL:
+            return value.dtype.str, value.shape, value.tobytes()
+        if value not in self._constants and value not in self._results:
+            return None
+        steps = tuple(step for step, length in zip(value.strides, value.shape, strict=True) if length != 1)
+        return id(_owner(value)), _address(value), value.dtype.str, value.shape, steps
+
+
+def _key(call: Call, token: Callable[[Any], Hashable | None]) -> Hashable | None:
+    """What the results of a node follow from; None where an input or an attribute cannot be recognised."""
+    kind, inputs, attributes = call.op_type, call.inputs, call.attributes
+    if kind == "MatMul":
+        inputs = tuple(map(_without_leading_ones, inputs))
+    if kind == "Conv":
+        attributes = _spelled_out(attributes, call.x.ndim - 2)
+    frozen = tuple((name, _frozen(value)) for name, value in sorted(attributes.items()))
+    tokens = tuple(map(token, inputs))
+    if None in tokens or any(value is _UNKNOWN for _, value in frozen):
+        return None
+    return kind, 0 if kind in _OF_ONE_MEANING else call.opset, frozen, tokens, tuple(map(bool, call.outputs))
+
+
+class _Arrays:
+    """Arrays that are kept alive, with all their views, up to so many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = self._room = most_bytes
+        self._owners: dict[int, np.ndarray] = {}
+
+    def __contains__(self, value: np.ndarray) -> bool:
+        return id(_owner(value)) in self._owners
+
+    def keep(self, value: np.ndarray) -> bool:
+        """True if there was room, or it was kept already."""
+        owner = _owner(value)
+        if value not in self:
+            if owner.nbytes > self._room:
+                return False
+            self._room -= owner.nbytes
+            self._owners[id(owner)] = owner
+        return True
+
+
+class _Unknown:
+    """Stands for an attribute that is not compared: a graph, for one."""
+
+
+_UNKNOWN = _Unknown()
+
+
+def _frozen(value: Any) -> Hashable:
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int | float | bytes) for item in value):
+        return tuple(value)
+    return _UNKNOWN
+
+
+def _spelled_out(attributes: Mapping[str, Any], spatial: int) -> dict[str, Any]:
+    """The attributes of a Conv with those that were left out; the kernel's size is that of the weight."""
+    defaults = {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [0] * 2 * spatial, "auto_pad": "NOTSET"}
+    given = {name: value for name, value in attributes.items() if value is not None and name != "kernel_shape"}
+    return {**defaults, **given}
+
+
+def _owner(value: np.ndarray) -> np.ndarray:
+    while isinstance(value.base, np.ndarray):
+        value = value.base
+    return value
+
+
+def _bits(flat: np.ndarray) -> np.ndarray:
+    """Zeros differ by their sign here, and what is not a number equals itself."""
+    return flat.view(np.uint64 if flat.itemsize == np.uint64().itemsize else np.uint8)
+
+
+def _address(value: np.ndarray) -> int:
+    return int(value.__array_interface__["data"][0])
+
+
+def _without_leading_ones(value: Any) -> Any:
+    """A stack of one matrix is that matrix."""
+    if not isinstance(value, np.ndarray):
+        return value
+    while value.ndim > 2 and value.shape[0] == 1:
+        value = value[0]
+    return value
