@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,12 +135,17 @@ def rewrite(loaded: LoadedModel, proof_shapes: ProofShapes | None = None, settin
 class RewritingSession:
     """One model under one set of settings, which can be rewritten several times with other optional changes left out.
 
-    Cleaning and resolving are done once, and a change that was proved once is not proved again.
+    Cleaning and resolving are done once, and a change that was proved once is not proved again. ONNX Runtime gets ready beside
+    the cleaning, where it will be needed, and stays until the model was rewritten once.
     """
 
     def __init__(self, loaded: LoadedModel, proof_shapes: ProofShapes | None, settings: RewriteSettings) -> None:
         self.loaded, self.settings = loaded, settings
         self.rules = select_rules(settings.skip)
+        self._runner: OrtRunner | None = OrtRunner()
+        weakref.finalize(self, self._runner.close)
+        if _is_changed_mostly(loaded.proto):
+            self._runner.start(wait=False)
         chosen = () if settings.checkpoint is None else settings.checkpoint.notes
         self.proofs: dict[str, Check] = {}
         source, self.notes = _provable(loaded.proto)
@@ -150,10 +156,9 @@ class RewritingSession:
             source = with_fixed(source, settings.fixed)
         self.cleaning = clean(source, loaded.folder)
         repairs, on_request = (tuple(rule for rule in stage if rule in self.rules) for stage in (REPAIRS, ON_REQUEST))
-        with OrtRunner() as runner:
-            self.resolved = resolve_ambiguities(
-                self.cleaning, loaded.folder, repairs, on_request, proof_shapes, settings, runner
-            )
+        self.resolved = resolve_ambiguities(
+            self.cleaning, loaded.folder, repairs, on_request, proof_shapes, settings, self._runner
+        )
         self.model = self.resolved.cleaning.model
         declared = declared_types(self.model)
         fixed = single_positions(self.model, declared, settings.corners)
@@ -176,7 +181,8 @@ class RewritingSession:
         surgery = open_model(model, folder)
         spoilt = audit(surgery, self.tolerant, settings, SPOILT)
         composites, unread = _composites(surgery, self.declared)
-        with OrtRunner() as runner:
+        runner, self._runner = self._runner or OrtRunner(), None
+        with runner:
             prover = Prover(runner, self.pinned, proofs=self.proofs)
             surgery, outcome = apply_steadily(lambda: open_model(model, folder), self.rules, self.declared, prover, settings)
         refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
@@ -201,6 +207,11 @@ class RewritingSession:
             composites=composites,
             undone=(*unread, *outcome.undone),
         )
+
+
+def _is_changed_mostly(model: onnx.ModelProto) -> bool:
+    """True for a model that is seldom left as it is, so that something will have to be proved."""
+    return any(node.op_type == "BatchNormalization" for node in model.graph.node)
 
 
 def _composites(surgery: Surgery, types: Mapping[str, TensorType]) -> tuple[tuple[CompositeNorm, ...], list[Undone]]:

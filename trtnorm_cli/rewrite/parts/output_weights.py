@@ -8,6 +8,9 @@ operator before it, and ``scale_shift``, which carries a scale and shift further
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import ml_dtypes
 import numpy as np
 
 from trtnorm_cli.rewrite.parts import batchnorm
@@ -38,12 +41,29 @@ def folded(m: Match, factors: np.ndarray, beta: float = 1.0) -> tuple[np.ndarray
     return m.value("weight").astype(np.float64) * factors, bias * scale + shift
 
 
-def not_representable(m: Match, weight: np.ndarray, bias: np.ndarray) -> str | None:
-    """None when the folded ``weight`` and ``bias`` stay finite in the type of the weight; else the one that does not."""
+def not_representable(m: Match, fold: Callable[[Match], tuple[np.ndarray, np.ndarray]], beta: float = 1.0) -> str | None:
+    """None when the weight and bias that ``fold`` gives stay finite in the type of the weight; else the one that does not."""
     dtype = m.value("weight").dtype
+    if _largest_folded(m, beta) <= float(ml_dtypes.finfo(dtype).max):
+        return None
+    weight, bias = fold(m)
     return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
         bias, dtype, "the folded bias"
     )
+
+
+def _largest_folded(m: Match, beta: float) -> float:
+    """No folded value is larger; NaN where one of those that go in is."""
+    scale, shift = (_largest(values) for values in batchnorm.scale_and_shift(m))
+    bias = abs(beta) * _largest(m.value("bias")) if m.has("bias") else 0.0
+    # Twice as much covers the rounding of this bound.
+    return 2 * (_largest(m.value("weight")) * scale + bias * scale + shift)
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest size of any of ``values``; NaN where one is."""
+    with np.errstate(invalid="ignore"):
+        return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
 def not_floating(m: Match, name: str) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from trtnorm_cli.evaluate.blas_threads import one_thread
 from trtnorm_cli.evaluate.data.input_ranges import Domain
 from trtnorm_cli.evaluate.float64 import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator, evaluate_float64
 from trtnorm_cli.evaluate.metrics import distance
@@ -47,6 +48,7 @@ class Prover:
     seed: int = 0
     proofs: dict[str, Check] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
+    short: dict[Hashable, Shapes | None] = field(default_factory=dict)
 
     def __call__(self, match: Match, realised: Realised) -> Check:
         """The check of one change. Raises ``Unprovable`` when the original cannot be evaluated at any shape tried."""
@@ -58,12 +60,14 @@ class Prover:
         pair = Pair(source, new_region(match, realised, shapes, kinds), kinds, self._stated_shapes(match, kinds))
         key = pair.digest(match.rule.name, describe(match.site), match.output.name)
         if key not in self.proofs:
-            self.proofs[key] = self._prove(match, pair)
+            # ONNX Runtime works beside this.
+            with one_thread():
+                self.proofs[key] = self._prove(match, pair)
         return self.proofs[key]
 
     def _prove(self, match: Match, pair: Pair) -> Check:
         """At short shapes where these prove as much, and at the file's where they do not pass there."""
-        if not pair.stated and (short := _short_shapes(pair)) is not None:
+        if not pair.stated and (short := self._short_shapes(pair)) is not None:
             try:
                 check = self._prove_at(match, pair, [short])
                 if check.passed:
@@ -71,6 +75,15 @@ class Prover:
             except Unprovable:
                 pass
         return self._prove_at(match, pair, sample_shapes(pair.kinds))
+
+    def _short_shapes(self, pair: Pair) -> Shapes | None:
+        """They are worked out once for equal regions."""
+        real = real_shapes(pair.kinds)
+        key = (pair.form, tuple(real.values()))
+        if key not in self.short:
+            self.short[key] = short_shapes(pair.before, pair.after, real)
+        shapes = self.short[key]
+        return None if shapes is None else dict(zip(real, shapes.values(), strict=True))
 
     def _prove_at(self, match: Match, pair: Pair, shapes: Iterable[Shapes]) -> Check:
         positive = [tensor.name for tensor in map(match.bindings.tensors.get, match.rule.positive) if tensor is not None]
@@ -217,10 +230,6 @@ def _judged(run: Run, exact: list[Tensors], has_reference: bool) -> _Judged:
 
 def _evaluated(region: Region, feeds: Tensors, raised: RaisedWeights) -> Tensors:
     return evaluate_float64(region.model, {**feeds, **raised.of(region)}).outputs
-
-
-def _short_shapes(pair: Pair) -> Shapes | None:
-    return short_shapes(pair.before, pair.after, real_shapes(pair.kinds))
 
 
 def _stash_types(match: Match) -> list[np.dtype]:

@@ -27,6 +27,14 @@ class Pair:
     kinds: Mapping[str, TensorType]
     stated: Mapping[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What equal pairs have in common but for values, names and the shapes of fed tensors."""
+        sides = (self.before, self.after)
+        weights = tuple(tuple((n, w.shape) for n, w in sorted(side.canonical.fed(side.weights).items())) for side in sides)
+        places = tuple(side.canonical.names.get(name) for side in sides for name in self.kinds)
+        return (*(side.canonical.source for side in sides), weights, places)
+
     def digest(self, *further: str) -> str:
         """The identity of the pair: both models, the shapes, and all values."""
         digest = hashlib.blake2b(repr((further, sorted(self.kinds.items()))).encode(), digest_size=20)

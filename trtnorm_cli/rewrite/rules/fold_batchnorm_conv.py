@@ -37,7 +37,7 @@ def bias_is_a_vector(m: Match) -> str | None:
 
 def folded_values_are_representable(m: Match) -> str | None:
     """the folded weight and bias stay finite in the type of the weight."""
-    return output_weights.not_floating(m, "conv") or output_weights.not_representable(m, *fold(m))
+    return output_weights.not_floating(m, "conv") or output_weights.not_representable(m, fold)
 
 
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:

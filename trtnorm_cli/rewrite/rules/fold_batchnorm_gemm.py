@@ -36,18 +36,21 @@ def parameters_match_columns(m: Match) -> str | None:
 
 def folded_values_are_representable(m: Match) -> str | None:
     """the folded weight and bias stay finite in the type of the weight."""
-    return output_weights.not_representable(m, *fold(m))
+    return output_weights.not_representable(m, fold, _beta(m))
 
 
 def _is_transposed(m: Match) -> bool:
     return bool(m.node("gemm").attrs.get("transB", 0))
 
 
+def _beta(m: Match) -> float:
+    return float(m.node("gemm").attrs.get("beta", 1.0))
+
+
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """Folded B (its shape) and C ([N], or [M, N] when C had rows), float64."""
     scale, _ = batchnorm.scale_and_shift(m)
-    beta = float(m.node("gemm").attrs.get("beta", 1.0))
-    return output_weights.folded(m, output_weights.gemm_factors(_is_transposed(m), scale), beta)
+    return output_weights.folded(m, output_weights.gemm_factors(_is_transposed(m), scale), _beta(m))
 
 
 def folded_gemm(m: Match) -> NewNode:
