@@ -6,18 +6,15 @@ the ONNX reference implementation and also simplifies nodes that are not constan
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxscript.optimizer
 
-from trtnorm_cli.onnx_model.infer import sound_types
+from trtnorm_cli.onnx_model.fold_facts import state_facts
+from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.static_dimensions import shapes_from_arithmetic, static_dimensions
 from trtnorm_cli.onnx_model.tidy import lift_constants, remove_identities
@@ -28,8 +25,6 @@ _SMALL_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 27
 # In a model with more weights than this only small results are kept: the others would be in memory instead of in the file.
 _HUGE_MODEL_BYTES = 1 << 30
-_NO_LIMIT = 1 << 62
-_SHIELD = "trtnorm.shielded"
 
 _NORMALIZATIONS = frozenset(PARAMETERS)
 _RANDOM = frozenset(
@@ -66,18 +61,23 @@ def fold_constants(model: ir.Model) -> Folding:
     policy = _Policy(model)
     for number in range(_ROUNDS):
         # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
-        _state_facts(model, folding.shapes, data_prop=number > 0)
+        settled = state_facts(model, folding.shapes, data_prop=number > 0)
         before = _census(model)
-        with _shielded(model):
-            _library_pass(model, policy)
+        is_foldable = can_be_folded(model, policy.library_may_fold)
+        if is_foldable:
+            from trtnorm_cli.onnx_model.fold_library import run_library
+
+            run_library(model, policy.library_may_fold, settled)
         lift_constants(model, Counter())
         _evaluate_the_rest(model, policy)
         folding.counts["constants folded"] += len(before - _census(model)) + static_dimensions(model)
         remove_identities(model, keep_outputs=True)
         told = shapes_from_arithmetic(model)
-        if number > 0 and before == _census(model) and told == folding.shapes:
-            break
+        is_unchanged = before == _census(model)
+        is_last = told == folding.shapes if number > 0 else not (is_foldable or computes_sizes(model))
         folding.shapes = told
+        if is_unchanged and is_last:
+            break
     else:
         folding.notes.append(f"folding was stopped after {_ROUNDS} rounds; there may be more to fold")
     for value in _initializers(model) + [value for node in model.graph.all_nodes() for value in node.outputs]:
@@ -92,81 +92,6 @@ def _initializers(model: ir.Model) -> list[ir.Value]:
 
 def _census(model: ir.Model) -> set[ir.Node]:
     return {node for node in model.graph.all_nodes() if node.op_type not in ("Constant", "Identity") or node.domain}
-
-
-def _library_pass(model: ir.Model, policy: _Policy) -> None:
-    logger = logging.getLogger("onnxscript.optimizer._constant_folding")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of every node it leaves; the policy's notes say what matters
-    try:
-        onnxscript.optimizer.fold_constants(
-            model,
-            onnx_shape_inference=True,
-            input_size_limit=_NO_LIMIT,
-            output_size_limit=_NO_LIMIT,
-            should_fold=policy.library_may_fold,
-        )
-    finally:
-        logger.setLevel(level)
-
-
-def _state_facts(model: ir.Model, told: dict[ir.Value, ir.Shape], data_prop: bool) -> None:
-    """Set every tensor's shape to the dimensions that are certain; all others become unknown."""
-    for node in model.graph.all_nodes():
-        for value in node.outputs:
-            value.shape = told.get(value)
-    tables = sound_types(ir.serde.serialize_model(model), data_prop)
-    for index, graph in enumerate((model.graph, *model.graph.subgraphs())):
-        types = tables[index] if tables is not None else {}
-        for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
-            known = types.get(value.name or "")
-            value.shape = None if known is None or known.shape is None else _integers(known.shape)
-            if known is not None and known.dtype and value.type is None:
-                value.type = ir.TensorType(ir.DataType(known.dtype))
-
-
-def _integers(shape: tuple[int | str | None, ...]) -> ir.Shape:
-    return ir.Shape([size if isinstance(size, int) else None for size in shape])
-
-
-@contextmanager
-def _shielded(model: ir.Model) -> Iterator[None]:
-    """Keep the library off nodes that it would break, by an operator domain that it does not know."""
-    opset = model.opset_imports.get("", 0)
-    nodes = [node for node in model.graph.all_nodes() if node.domain == "" and _library_breaks(node, opset)]
-    for node in nodes:
-        node.domain = _SHIELD
-    try:
-        yield
-    finally:
-        for node in nodes:
-            node.domain = ""
-
-
-def _library_breaks(node: ir.Node, opset: int) -> bool:
-    if node.op_type == "Identity":
-        return node.outputs[0].is_graph_output()  # it would rename what is behind the output
-    if node.op_type == "SplitToSequence":
-        return not _split_is_expressible(node, opset)
-    if node.op_type == "ConcatFromSequence":
-        return opset < 13 and "new_axis" in node.attributes  # its replacement takes axes as an input
-    if node.op_type == "CastLike":
-        saturate = node.attributes.get("saturate")
-        return saturate is not None and saturate.as_int() == 0  # it would drop the attribute
-    return False
-
-
-def _split_is_expressible(node: ir.Node, opset: int) -> bool:
-    """True when the library can turn SplitToSequence into a Split that the opset has."""
-    split = node.inputs[1] if len(node.inputs) > 1 else None
-    if split is None:
-        return True  # left alone by the library
-    if split.dtype != ir.DataType.INT64:
-        return False  # it would pass int32 on to Split, which takes int64 alone
-    constant = split.const_value
-    if constant is not None:
-        return opset >= (18 if len(constant.shape) == 0 else 13)
-    return opset >= 13 and split.shape is not None and len(split.shape) == 1 and split.shape.is_static()
 
 
 def _is_quantization(node: ir.Node) -> bool:

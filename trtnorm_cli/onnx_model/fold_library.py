@@ -1,0 +1,92 @@
+"""onnxscript's folder, kept off what it gets wrong, and its inference kept off nodes about which it can learn nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+import onnx_ir as ir
+from onnxscript.optimizer._constant_folding import FoldConstantsPass
+
+_NO_LIMIT = 1 << 62
+_SHIELD = "trtnorm.shielded"
+
+
+def run_library(model: ir.Model, may_fold: Callable[[ir.Node], bool], settled: Collection[ir.Value]) -> None:
+    """Fold what the library folds, in place; ``settled`` is what ``state_facts`` gave."""
+    logger = logging.getLogger("onnxscript.optimizer._constant_folding")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of every node it leaves; the policy's notes say what matters
+    try:
+        with _shielded(model):
+            _Folder(model, may_fold, settled)(model)
+    finally:
+        logger.setLevel(level)
+
+
+class _Folder(FoldConstantsPass):
+    """The library's pass, which infers the shape of every node before it looks at it: three quarters of its time.
+
+    Where a node's outputs were inferred with the whole graph, and none of its inputs has changed since, that tells no more.
+    """
+
+    def __init__(self, model: ir.Model, may_fold: Callable[[ir.Node], bool], settled: Collection[ir.Value]) -> None:
+        super().__init__(shape_inference=True, input_size_limit=_NO_LIMIT, output_size_limit=_NO_LIMIT, should_fold=may_fold)
+        self._graph = model.graph
+        self._settled = settled
+        made = (value for node in model.graph for value in node.outputs)
+        self._unchanged = {*model.graph.inputs, *model.graph.initializers.values(), *made}
+
+    def _do_inference(self, node: ir.Node) -> None:
+        is_in_main = node.graph is self._graph
+        if is_in_main and self._is_settled(node):
+            return
+        before = [(value, value.shape, value.type) for value in node.outputs]
+        super()._do_inference(node)
+        self._unchanged -= {value for value, shape, kind in before if value.shape != shape or value.type != kind}
+
+    def _is_settled(self, node: ir.Node) -> bool:
+        if any(value is not None and value not in self._unchanged for value in node.inputs):
+            return False
+        return all(value in self._settled for value in node.outputs if value.name)
+
+
+@contextmanager
+def _shielded(model: ir.Model) -> Iterator[None]:
+    """Keep the library off nodes that it would break, by an operator domain that it does not know."""
+    opset = model.opset_imports.get("", 0)
+    nodes = [node for node in model.graph.all_nodes() if node.domain == "" and _library_breaks(node, opset)]
+    for node in nodes:
+        node.domain = _SHIELD
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.domain = ""
+
+
+def _library_breaks(node: ir.Node, opset: int) -> bool:
+    if node.op_type == "Identity":
+        return node.outputs[0].is_graph_output()  # it would rename what is behind the output
+    if node.op_type == "SplitToSequence":
+        return not _split_is_expressible(node, opset)
+    if node.op_type == "ConcatFromSequence":
+        return opset < 13 and "new_axis" in node.attributes  # its replacement takes axes as an input
+    if node.op_type == "CastLike":
+        saturate = node.attributes.get("saturate")
+        return saturate is not None and saturate.as_int() == 0  # it would drop the attribute
+    return False
+
+
+def _split_is_expressible(node: ir.Node, opset: int) -> bool:
+    """True when the library can turn SplitToSequence into a Split that the opset has."""
+    split = node.inputs[1] if len(node.inputs) > 1 else None
+    if split is None:
+        return True  # left alone by the library
+    if split.dtype != ir.DataType.INT64:
+        return False  # it would pass int32 on to Split, which takes int64 alone
+    constant = split.const_value
+    if constant is not None:
+        return opset >= (18 if len(constant.shape) == 0 else 13)
+    return opset >= 13 and split.shape is not None and len(split.shape) == 1 and split.shape.is_static()

@@ -1,0 +1,66 @@
+"""Whether anything in a model can be folded at all, told without the library, which takes long to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+# The library replaces these by what it knows of sizes, sequences and branches; the others below only under a condition.
+_LOOKED_INTO = frozenset(
+    (
+        *("CastLike", "ConcatFromSequence", "Dropout", "Expand", "Identity", "If", "SequenceAt", "SequenceConstruct"),
+        *("Shape", "Size", "SplitToSequence"),
+    )
+)
+_SIZE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
+
+
+def can_be_folded(model: ir.Model, may_fold: Callable[[ir.Node], bool]) -> bool:
+    """False when the library would leave every node of ``model`` as it is, and learn nothing of any."""
+    return any(_can_change(node, may_fold) for node in model.graph)
+
+
+def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        return True
+    if node.domain == "":
+        if node.op_type in _LOOKED_INTO:
+            return not (node.op_type == "Identity" and node.outputs[0].is_graph_output())
+        condition = _CONDITIONS.get(node.op_type)
+        if condition is not None and condition(node):
+            return True
+    return all(value is None or value.const_value is not None for value in node.inputs) and may_fold(node)
+
+
+def _keeps_type(node: ir.Node) -> bool:
+    data, target = node.inputs[0], node.attributes.get("to")
+    return data is None or data.dtype is None or target is None or data.dtype.value == target.as_int()
+
+
+def _keeps_shape(node: ir.Node) -> bool:
+    """True where a Reshape may ask for the shape that its data has."""
+    data, shape = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if data is None or data.shape is None or shape is None or shape.const_value is None:
+        return False
+    return data.shape.is_static() and [*data.shape] == shape.const_value.numpy().reshape(-1).tolist()
+
+
+def _drops_an_operand(node: ir.Node) -> bool:
+    return len(node.inputs) < 2 or any(
+        value is not None and value.shape is not None and 0 in value.shape for value in node.inputs
+    )
+
+
+_CONDITIONS: dict[str, Callable[[ir.Node], bool]] = {
+    "Cast": _keeps_type,
+    "Concat": _drops_an_operand,
+    "Reshape": _keeps_shape,
+}
+
+
+def computes_sizes(model: ir.Model) -> bool:
+    """True when a node of ``model`` computes integers, which may be sizes; only such does data propagation follow."""
+    return any(
+        value.dtype is None or value.dtype in _SIZE_TYPES for node in model.graph for value in node.outputs if value.name
+    )
