@@ -75,7 +75,7 @@ class RewrittenModel:
     written: tuple[Path, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """What ``trtnorm rewrite --json`` prints."""
+        """The values that ``trtnorm rewrite --json`` prints."""
         from trtnorm_cli.report.rewrite import rewriting_json
 
         return rewriting_json(self.source, self.rewriting, self.written)
@@ -145,7 +145,9 @@ def compare(reference: File, *candidates: File, profile: File | None = None, set
 def inspect(
     target: File, *, output: File | None = None, weights: File | None = None, backend: str | None = None
 ) -> Description:
-    """What is in a model, in TensorRT's network of one, or in an engine; ``to_json`` is what ``trtnorm inspect --json`` prints.
+    """The description of a model, of TensorRT's network of one, or of an engine.
+
+    Its ``to_json`` is as ``trtnorm inspect --json``.
 
     ``output`` is where the network of ``network:MODEL.onnx`` is saved as ONNX.
     """

@@ -27,7 +27,7 @@ _COPIES, _MEMORY_SHARE = 12, 0.5
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What the command line says about a build."""
+    """The options of a build, as the command line gives them."""
 
     backend: str | None = None
     timeout_s: float | None = None
@@ -97,7 +97,7 @@ class Job:
         return request_for(self.prepared, self.options.backend, engine)
 
     def variants(self) -> VariantBuilder:
-        """What builds engines that are only looked at."""
+        """The builder of engines that are only looked at."""
         return VariantBuilder(self.work, self.request(self.built), self.limits)
 
     def stage(self, name: str) -> None:
@@ -110,6 +110,6 @@ class Job:
 
 
 def has_room(prepared: Prepared) -> bool:
-    """Whether several processes of TensorRT may work on the model at once; each takes about three times its size."""
+    """True where several processes of TensorRT may work on the model at once. Each takes about three times its size."""
     files = (prepared.loaded.path, *prepared.loaded.data_files)
     return _COPIES * sum(file.stat().st_size for file in files) < _MEMORY_SHARE * available_memory()

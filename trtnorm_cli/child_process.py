@@ -42,7 +42,7 @@ _LINES_KEPT, _BYTES_READ = 20, 64 << 10
 
 @dataclass(frozen=True)
 class Limits:
-    """The longest time in seconds and the most memory in bytes; None is without limit.
+    """The longest time in seconds and the most memory in bytes. None is without limit.
 
     The memory counted is what the process has written to and holds (anonymous and shared resident pages), not what it has
     reserved. CUDA reserves address space many times the size of the machine's memory, so a limit on address space (RLIMIT_AS)
@@ -83,7 +83,7 @@ class Ended:
 
 
 class Cancelled(BaseException):
-    """What this thread was doing is not wanted any more."""
+    """The work of this thread is not wanted any more."""
 
 
 _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)

@@ -84,7 +84,7 @@ class Making:
 
     @property
     def result(self) -> BuildResult:
-        """What TensorRT made of it; raises what explains a failure."""
+        """The result of TensorRT's build. Raises the error that explains a failure."""
         return self.engine.result()
 
 
@@ -188,7 +188,7 @@ def make(job: Job, variant: Variant) -> Making:
 
 
 def may_be_replaced(job: Job, variant: Variant) -> bool:
-    """Whether a rewriting with fewer kernels may come instead, by the policy."""
+    """True where a rewriting with fewer kernels may come instead, by the policy."""
     return job.policy == "auto" and any(map(is_put_to_choice, variant.rewriting.changes))
 
 
@@ -252,7 +252,7 @@ def fewer_kernels(job: Job, made: Making, before: Kernels | None) -> Variant | N
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
-    """What came of the policy, and why the engine still launches more kernels where it does."""
+    """The outcome of the policy, and why the engine still launches more kernels where it does."""
     more = None
     if before is not None and is_worse(made.result, before):
         now = len(launched(made.result.kernels))

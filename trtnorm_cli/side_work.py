@@ -21,7 +21,7 @@ class Awaited(Protocol[T_co]):
     """Something that is known, or will be."""
 
     def result(self) -> T_co:
-        """What came of it; raises the error that it ended with."""
+        """The result of the work. Raises the error that it ended with."""
 
     def error(self) -> BaseException | None:
         """The error that it ended with, or ends with."""

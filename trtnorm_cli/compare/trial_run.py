@@ -20,7 +20,7 @@ from trtnorm_cli.evaluate.float64 import Known
 
 
 class Pairing:
-    """Which input and output of a candidate stands for which of the reference."""
+    """The pairs of inputs and outputs of a candidate and those of the reference."""
 
     def __init__(self, reference: RunnableReference, candidate: Candidate, by_position: bool) -> None:
         self.candidate = candidate

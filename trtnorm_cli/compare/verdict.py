@@ -118,7 +118,7 @@ def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: Nois
 
 
 def _measured(known: Distance, found: Distance, limit: Callable[[int], Distance], dtype: np.dtype) -> Distance:
-    """What is allowed by the noise: of the first run where that leaves no doubt, else of all."""
+    """The distance that noise allows, by the first run where that leaves no doubt, and else by all."""
     first = at_least(known, limit(FIRST_RUNS))
     if share(found, first) <= DECIDED and says_something(_times(first, _CLEAR), dtype):
         return first

@@ -21,7 +21,7 @@ _REMARKS = {
 
 @dataclass(frozen=True)
 class ModuleDescription(Record):
-    """What is in a PyTorch model: the values that ``trtnorm inspect`` prints with ``--json``.
+    """The description of a PyTorch model, with the values that ``trtnorm inspect`` prints with ``--json``.
 
     The normalizations are as the callable left them. The accidents are what an export would put right, doubt or refuse.
     ``not_seen`` says what kind of normalization is not listed.

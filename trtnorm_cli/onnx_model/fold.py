@@ -119,7 +119,7 @@ class _Policy:
         return self.may_evaluate(node)
 
     def may_evaluate(self, node: ir.Node) -> bool:
-        """Whether ``node``, whose inputs are all constants, may be replaced by its value."""
+        """True where ``node``, whose inputs are all constants, may be replaced by its value."""
         if node.domain != "" or node.op_type in _RANDOM or _is_quantization(node) or node in self._failed:
             return False
         if node.op_type in _NORMALIZATIONS:

@@ -1,4 +1,4 @@
-"""What is in an ONNX model, as text."""
+"""The description of an ONNX model, as text."""
 
 from __future__ import annotations
 

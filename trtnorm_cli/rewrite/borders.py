@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Borders:
-    """Which tensors leave their graph, and which graph a node is in. Good until the next edit."""
+    """The tensors that leave their graph, and the graph that each node is in. Good until the next edit."""
 
     def __init__(self, graphs: Iterable[gs.Graph]) -> None:
         every = list(graphs)

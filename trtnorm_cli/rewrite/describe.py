@@ -47,7 +47,7 @@ class NodeOutcome(Normalization):
 
 @dataclass(frozen=True)
 class ModelDescription(Record):
-    """What is in an ONNX model: the values that ``trtnorm inspect MODEL.onnx --json`` prints.
+    """The description of an ONNX model, with the values that ``trtnorm inspect MODEL.onnx --json`` prints.
 
     ``nodes`` counts those of the file. The normalizations are those after cleaning: functions inlined, constants folded.
     """
@@ -157,7 +157,7 @@ def describe_model(path: Path) -> ModelDescription:
 
 
 def _planned(loaded: LoadedModel) -> tuple[driver.RewritePlan, Cleaning, tuple[CompositeNorm, ...], tuple[str, ...]]:
-    """What a rewriting would do, the cleaned model, its normalizations in pieces, and what was assumed to find these.
+    """The rewriting as planned, the cleaned model, its normalizations in pieces, and what was assumed to find these.
 
     Without a rank the axes of a reduction say little. Where the file gives an input none, the likeliest one stands for it.
     """

@@ -19,7 +19,7 @@ _INSPECTOR_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Inspection(Record):
-    """What TensorRT's inspector says of an ``engine``, in its own JSON, or the ``reason`` why it says nothing."""
+    """The words of TensorRT's inspector on an ``engine``, in its own JSON, or the ``reason`` why it says nothing."""
 
     available: bool
     engine: dict[str, Any] | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)

@@ -59,7 +59,7 @@ def _decode(ended: Ended, folder: Path) -> BuildResult:
 
 
 def _result(ended: Ended) -> BuildResult | None:
-    """What the child wrote; None when that is nothing, or not a result."""
+    """The result that the child wrote, or None when that is nothing, or no result."""
     try:
         return None if ended.result is None else BuildResult.load(ended.result)
     except ValueError:

@@ -36,7 +36,7 @@ _AGAIN = "build the engine again"
 
 @dataclass(frozen=True)
 class Versions:
-    """What made the engine."""
+    """The programs that made the engine."""
 
     trtnorm: str
     python: str
@@ -106,7 +106,7 @@ class Normalizations:
 
 @dataclass(frozen=True)
 class Network:
-    """What TensorRT's parser made of the model, and the kernels of the compiled engine."""
+    """The network that TensorRT's parser made of the model, and the kernels of the compiled engine."""
 
     inputs: tuple[NetworkTensor, ...]
     outputs: tuple[NetworkTensor, ...]
@@ -134,7 +134,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What the compiled engine of a variant launches, by type, and its size; ``reason`` says why there is none."""
+    """The kernels that the compiled engine of a variant launches, by type, and its size. ``reason`` says why there is none."""
 
     kernels_by_type: dict[str, int]
     engine_bytes: int
@@ -147,7 +147,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Choice(Record):
-    """What a search for the fewest kernels found. ``left_out`` are the tensors whose computation stays as it is."""
+    """The result of a search for the fewest kernels. ``left_out`` are the tensors whose computation stays as it is."""
 
     every_change: Annotated[Cost, Field(alias=_SPOKEN["every_change"])]
     no_change: Annotated[Cost, Field(alias=_SPOKEN["no_change"])]
@@ -198,7 +198,7 @@ class MadeFrom:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What ``MODEL.engine.json`` holds: one field for each key.
+    """The contents of ``MODEL.engine.json``, with one field for each key.
 
     ``export``, ``comparison``, ``profile`` and ``proof`` are records as the stages before and behind the build write them.
     """

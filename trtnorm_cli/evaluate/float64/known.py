@@ -91,7 +91,10 @@ class Known:
         return value in self._constants or self._results.keep(value)
 
     def _token(self, value: Any) -> Hashable | None:
-        """What tells the value from any other: of a large array its place in memory, which nothing else can have."""
+        """The key that tells the value from any other.
+
+        Of a large array it is its place in memory, which nothing else can have.
+        """
         if value is None:
             return "absent"
         if not isinstance(value, np.ndarray) or value.dtype.hasobject:
@@ -105,7 +108,7 @@ class Known:
 
 
 def _key(call: Call, token: Callable[[Any], Hashable | None]) -> Hashable | None:
-    """What the results of a node follow from; None where an input or an attribute cannot be recognised."""
+    """The facts that the results of a node follow from, or None where an input or an attribute cannot be recognised."""
     kind, inputs, attributes = call.op_type, call.inputs, call.attributes
     if kind == "MatMul":
         inputs = tuple(map(_without_leading_ones, inputs))

@@ -38,7 +38,7 @@ class Origin:
 
 
 def origin_of_axis(tensor: gs.Tensor, axis: int, surgery: Surgery, types: Mapping[str, TensorType]) -> Origin:
-    """Which node made axis ``axis`` of ``tensor`` as long as it is, looking through nodes that keep it."""
+    """The node that made axis ``axis`` of ``tensor`` as long as it is, looking through nodes that keep it."""
     return _Walk(surgery, types).origin(tensor, axis)
 
 

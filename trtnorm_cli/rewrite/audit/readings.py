@@ -141,7 +141,7 @@ def read(reading: Reading, values: np.ndarray, wanted: int) -> np.ndarray:
 
 
 def source_of(reading: Reading, channel: int, count: int, wanted: int) -> int:
-    """Which of ``count`` values belongs to ``channel``: the definition of a reading, one channel at a time."""
+    """The one of ``count`` values that belongs to ``channel``, which is the definition of a reading, one channel at a time."""
     if count == wanted or reading.name in ("take-head", PER_CHANNEL):
         return channel
     if reading.name == "tile":

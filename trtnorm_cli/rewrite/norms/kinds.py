@@ -1,4 +1,4 @@
-"""Which normalization a formula is, by the axes that it goes over and the shape of its parameters."""
+"""The kind of normalization that a formula is, by the axes that it goes over and the shape of its parameters."""
 
 from __future__ import annotations
 

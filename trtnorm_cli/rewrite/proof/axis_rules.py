@@ -1,4 +1,4 @@
-"""What each operator does to the axes of its tensors; an operator that is not here keeps the file's shapes."""
+"""The effect of each operator on the axes of its tensors. An operator that is not here keeps the file's shapes."""
 
 from __future__ import annotations
 

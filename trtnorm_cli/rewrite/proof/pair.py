@@ -1,4 +1,4 @@
-"""What a change replaces and what comes instead, side by side: run in ONNX Runtime, and told apart from any other pair."""
+"""The nodes that a change replaces and those that come instead, to run side by side in ONNX Runtime and to tell pairs apart."""
 
 from __future__ import annotations
 

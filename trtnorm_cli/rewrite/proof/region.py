@@ -70,13 +70,13 @@ class Canonical:
 
 
 def original_region(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> Region:
-    """What ``match`` replaces; it computes what the replacement has to."""
+    """The nodes that ``match`` replaces, which compute what the replacement has to."""
     nodes = [_node_proto(match, node) for node in reversed(match.nodes)]
     return _region(match, nodes, shapes, realised.outputs, {}, kinds)
 
 
 def new_region(match: Match, realised: Realised, shapes: ShapeSources, kinds: Mapping[str, TensorType]) -> Region:
-    """What comes instead."""
+    """The nodes that come instead."""
     nodes = [node.proto() for node in realised.nodes]
     region = _region(match, nodes, shapes, realised.outputs, realised.constants, kinds)
     add_functions(region.model, realised.functions)

@@ -27,7 +27,7 @@ class LayerNode(Record):
 
 @dataclass(frozen=True)
 class NetworkDescription(Record):
-    """What is in TensorRT's network of a model: the values that ``trtnorm inspect network:MODEL.onnx --json`` prints."""
+    """The description of TensorRT's network of a model, with the values that ``trtnorm inspect --json`` prints."""
 
     model: str
     backend: str
