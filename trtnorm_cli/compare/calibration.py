@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
 from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, Watch
@@ -17,6 +16,7 @@ from trtnorm_cli.evaluate.float64.raising import raised_array
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
+from trtnorm_cli.onnx_model.stored import tensor_array
 
 RUNS = 4
 # The first run decides where it allows twice what was measured, as more runs never allow less than half of it.
@@ -72,17 +72,8 @@ class NoiseRuns:
 def stored_constants(model: onnx.ModelProto, folder: Path) -> frozenset[bytes]:
     """Digests of the floating constants that ``model`` holds."""
     tensors = [*model.graph.initializer, *(a.t for node in model.graph.node for a in node.attribute if a.HasField("t"))]
-    arrays = (raised_array(numpy_helper.to_array(_detached(tensor), str(folder))) for tensor in tensors)
+    arrays = (raised_array(tensor_array(tensor, folder)) for tensor in tensors)
     return frozenset(digest(array) for array in arrays if array.dtype == np.float64)
-
-
-def _detached(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """A copy of what is stored elsewhere: reading would keep the data in the model."""
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return tensor
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
-    return copy
 
 
 def run_noise(runner: OrtRunner, model: Path, feeds: Arrays, native: Arrays, ulp: float) -> Noise:

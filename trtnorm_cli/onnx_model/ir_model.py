@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model.stored import external_entries, file_part, is_external, raw_length, read_part, tensor_array
 
 # Larger tensors stay in the source; smaller ones are cheap to copy.
 _WITHHELD_BYTES = 1 << 16
@@ -19,16 +20,26 @@ _READ_BYTES = 1 << 10
 
 
 class WithheldTensor(ir.serde.TensorProtoTensor):
-    """A tensor of the source model. It is read in place, and serialises as a stub without data."""
+    """A tensor of the source model, read only when its value is asked for.
 
-    def __init__(self, source: onnx.TensorProto) -> None:
-        super().__init__(onnx.TensorProto(name=source.name, data_type=source.data_type, dims=source.dims))
-        self.source = source
+    One in a file serialises as the reference that it is, another as a stub without data.
+    """
+
+    def __init__(self, source: onnx.TensorProto, folder: Path | None) -> None:
+        stub = onnx.TensorProto(name=source.name, data_type=source.data_type, dims=source.dims)
+        if is_external(source):
+            stub.CopyFrom(source)
+        super().__init__(stub)
+        self.source, self.folder = source, folder
 
     def numpy(self) -> np.ndarray:
+        if is_external(self.source):
+            return tensor_array(self.source, self.folder)
         return ir.serde.TensorProtoTensor(self.source).numpy()
 
     def tobytes(self) -> bytes:
+        if is_external(self.source):
+            return read_part(file_part(self.source, self.folder), self.name).tobytes()
         return ir.serde.TensorProtoTensor(self.source).tobytes()
 
 
@@ -58,11 +69,11 @@ class IrModel:
 
 def open_ir(source: onnx.ModelProto, base_dir: Path | None) -> IrModel:
     """Open ``source``; external tensors are relative to ``base_dir``. Raises ``ModelError`` when one is missing."""
-    large = {tensor.name: tensor for tensor in source.graph.initializer if tensor.ByteSize() > _WITHHELD_BYTES}
+    large = {tensor.name: tensor for tensor in source.graph.initializer if _is_withheld(tensor)}
     model = ir.serde.deserialize_model(_working_copy(source, set(large)))
     for name, tensor in large.items():
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            model.graph.initializers[name].const_value = WithheldTensor(tensor)
+        _require_its_file(tensor, base_dir)
+        model.graph.initializers[name].const_value = WithheldTensor(tensor, base_dir)
     _connect_external_data(model, base_dir)
     declared = {value: (value.type, value.shape) for value in _values(model.graph)}
     unnamed = frozenset(node for node in model.graph.all_nodes() if not node.name)
@@ -99,7 +110,7 @@ def _working_copy(source: onnx.ModelProto, large: set[str]) -> onnx.ModelProto:
     _copy_fields(source.graph, copy.graph, leave_out=("initializer", "input"))
     copy.graph.input.extend(_fed_inputs(source))
     for tensor in source.graph.initializer:
-        if tensor.name in large and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        if tensor.name in large:
             copy.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         else:
             copy.graph.initializer.append(tensor)
@@ -120,29 +131,40 @@ def _copy_fields(source: Any, target: Any, leave_out: tuple[str, ...]) -> None:
             getattr(target, descriptor.name).extend(value)
 
 
+def _is_withheld(tensor: onnx.TensorProto) -> bool:
+    return raw_length(tensor) > _READ_BYTES if is_external(tensor) else tensor.ByteSize() > _WITHHELD_BYTES
+
+
 def _connect_external_data(model: ir.Model, base_dir: Path | None) -> None:
-    if base_dir is not None:
-        ir.external_data.set_base_dir(model.graph, base_dir)
+    """Let the external tensors of subgraphs and nodes, and small ones, be read from ``base_dir``."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = _external(value.const_value)
-    for node in model.graph.all_nodes():
-        for attribute in node.attributes.values():
-            if isinstance(attribute.value, ir.ExternalTensor):
-                _external(attribute.value)  # for its check; the value of a Constant stays where it is
+                value.const_value = _connected(value.const_value, base_dir)
+    for owner in (model.graph, *model.functions.values()):
+        for node in owner.all_nodes():
+            for attribute in list(node.attributes.values()):
+                if isinstance(attribute.value, ir.ExternalTensor):
+                    tensor = _connected(attribute.value, base_dir)
+                    node.attributes[attribute.name] = ir.Attr(attribute.name, attribute.type, tensor, attribute.doc_string)
 
 
-def _external(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
-    if not Path(tensor.path).is_file():
+def _connected(tensor: ir.ExternalTensor, base_dir: Path | None) -> ir.TensorProtocol:
+    source = onnx.TensorProto()
+    ir.serde.serialize_tensor_into(source, tensor)
+    _require_its_file(source, base_dir)
+    if tensor.nbytes > _READ_BYTES:
+        return WithheldTensor(source, base_dir)
+    return ir.Tensor(tensor_array(source, base_dir), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
+def _require_its_file(tensor: onnx.TensorProto, base_dir: Path | None) -> None:
+    if is_external(tensor) and not file_part(tensor, base_dir).file.is_file():
         raise ModelError(
-            f"the external data file {tensor.location} is missing",
+            f"the external data file {external_entries(tensor).get('location')} is missing",
             f"tensor {tensor.name}",
             "a model with external data is two files: copy both",
         )
-    if tensor.nbytes > _READ_BYTES:
-        return tensor
-    return ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +14,19 @@ from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.infer import checker_objection
-from trtnorm_cli.onnx_model.light_copy import light_copy
+from trtnorm_cli.onnx_model.light_copy import light_copy, with_stand_ins
+from trtnorm_cli.onnx_model.light_file import read_light
 from trtnorm_cli.onnx_model.repair import mend
+from trtnorm_cli.onnx_model.stored import (
+    external_entries,
+    external_tensors,
+    is_external,
+    is_own_reference,
+    is_within_the_model,
+    raw_length,
+    tensor_bytes,
+    values_are_packed,
+)
 from trtnorm_cli.onnx_model.walk import all_nodes, all_tensors
 
 # The checker refuses these, ONNX Runtime and TensorRT take them: plugin operators written in the default domain,
@@ -28,14 +38,14 @@ _CHECKER_OBJECTIONS_THAT_RUN = (
 )
 
 _UNKNOWN_DOMAIN = "trtnorm.unknown"
-_BITS_BELOW_A_BYTE = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 
 
 @dataclass(frozen=True)
 class LoadedModel:
     """A model as it stands in its file, mended where it needs that and has one meaning.
 
-    Tensors in external files stay there; ``folder`` is what they are relative to, and ``data_files`` are those files.
+    Large tensors stay in the file, and refer to it (``stored.tensor_array`` reads them). Tensors in external files stay there;
+    ``folder`` is what they are relative to, and ``data_files`` are those files.
     ``runs_unmended`` is false where ONNX Runtime would not run the file, or not with this meaning.
     """
 
@@ -62,7 +72,8 @@ def load_model(path: Path) -> LoadedModel:
     other content, a truncated file, or external data that is missing, too short or outside the model's folder.
     """
     _require_utf8_name(path)
-    proto = _parse(path, _read(path))
+    _require_a_file(path)
+    proto = read_model(path)
     mended = mend(proto)
     _require_a_graph(path, proto)
     _require_known_types(path, proto)
@@ -72,24 +83,31 @@ def load_model(path: Path) -> LoadedModel:
     return LoadedModel(path, proto, warnings, tuple(files), mended.runs_unmended)
 
 
-def _read(path: Path) -> bytes:
+def read_model(path: Path) -> onnx.ModelProto:
+    """The model in ``path`` as it stands, large tensors left in the file. Raises ``ModelError`` where it is none."""
+    try:
+        return read_light(path) or _parsed(path)
+    except OSError as error:
+        raise ModelError(f"the file cannot be read: {error.strerror}", str(path)) from error
+
+
+def _require_a_file(path: Path) -> None:
     try:
         if path.is_dir():
             raise ModelError("this is a folder, not an ONNX file", str(path), "give the path of the .onnx file inside it")
-        content = path.read_bytes() if path.is_file() else None
+        size = path.stat().st_size if path.is_file() else None
     except OSError as error:
         raise ModelError(f"the file cannot be read: {error.strerror}", str(path)) from error
-    if content is None:
+    if size is None:
         raise ModelError("there is no such file", str(path), "check the path of the model")
-    if not content:
+    if not size:
         raise ModelError("the file is empty", str(path), "export the model again; the export probably failed")
-    return content
 
 
-def _parse(path: Path, content: bytes) -> onnx.ModelProto:
+def _parsed(path: Path) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
     try:
-        proto = onnx.ModelProto()
-        proto.ParseFromString(content)
+        proto.ParseFromString(path.read_bytes())
     except DecodeError as error:
         raise ModelError(
             "this is not an ONNX model, or it is truncated: its protobuf encoding cannot be decoded",
@@ -113,20 +131,12 @@ def _require_a_graph(path: Path, proto: onnx.ModelProto) -> None:
         raise ModelError("the model does not say which ONNX opset it uses", str(path), "export the model again")
 
 
-def external_entries(tensor: onnx.TensorProto) -> dict[str, str]:
-    """The key-value pairs that say where an external tensor's bytes are."""
-    return {entry.key: entry.value for entry in tensor.external_data}
-
-
-def external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """The tensors whose bytes are in other files."""
-    return (t for t in all_tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
-
-
 def _require_external_data(path: Path, proto: onnx.ModelProto) -> list[Path]:
     """The external files, in the order of first use; raises ``ModelError`` when one cannot be used."""
     files: dict[Path, None] = {}
     for tensor in external_tensors(proto):
+        if is_own_reference(tensor):
+            continue
         files[_external_file(path, tensor)] = None
     return list(files)
 
@@ -194,24 +204,12 @@ def _require_size(file: Path, entries: dict[str, str], tensor: onnx.TensorProto,
         tensor.external_data.add(key="length", value=str(length))
 
 
-def tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """The size of a tensor's data in bytes, from its dimensions and type; types below eight bits are packed."""
-    count = math.prod(tensor.dims)
-    name = onnx.TensorProto.DataType.Name(tensor.data_type)
-    if (bits := _BITS_BELOW_A_BYTE.get(name)) is not None:
-        return -(-count * bits // 8)
-    try:
-        return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    except (KeyError, TypeError):
-        return len(tensor.raw_data)
-
-
 def _require_whole_tensors(path: Path, proto: onnx.ModelProto) -> None:
     """Raise ``ModelError`` for a tensor that holds another number of bytes or values than its shape needs."""
     for tensor in all_tensors(proto):
         held: int | None
-        if tensor.HasField("raw_data"):
-            held, needed, unit = len(tensor.raw_data), tensor_bytes(tensor), "bytes"
+        if tensor.HasField("raw_data") or is_own_reference(tensor):
+            held, needed, unit = raw_length(tensor), tensor_bytes(tensor), "bytes"
         else:
             held, needed, unit = _values_held(tensor), math.prod(tensor.dims), "values"
         if held is not None and held != needed:
@@ -224,8 +222,8 @@ def _require_whole_tensors(path: Path, proto: onnx.ModelProto) -> None:
 
 def _values_held(tensor: onnx.TensorProto) -> int | None:
     """How many values stand in the field of the tensor's type; None where a value is no entry of its own."""
-    name = onnx.TensorProto.DataType.Name(tensor.data_type)
-    if tensor.data_location == onnx.TensorProto.EXTERNAL or name in _BITS_BELOW_A_BYTE or name.startswith("COMPLEX"):
+    is_complex = onnx.TensorProto.DataType.Name(tensor.data_type).startswith("COMPLEX")
+    if is_external(tensor) or values_are_packed(tensor) or is_complex:
         return None
     return len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
 
@@ -249,7 +247,7 @@ def _require_utf8_name(path: Path) -> None:
 
 def _check(path: Path, proto: onnx.ModelProto, is_mended: bool) -> tuple[str, ...]:
     """Raise ``ModelError`` for what the ONNX checker refuses and no runtime takes; returns what it refuses besides."""
-    reason = checker_objection(proto) if is_mended else _objection_to_file(path)
+    reason = checker_objection(proto) if is_mended else objection_to_file(path, proto)
     if reason is None:
         return ()
     if not any(text in reason for text in _CHECKER_OBJECTIONS_THAT_RUN):
@@ -261,10 +259,14 @@ def _check(path: Path, proto: onnx.ModelProto, is_mended: bool) -> tuple[str, ..
     return (f"the ONNX checker objects, and the model is taken as it is: {reason}",)
 
 
-def _objection_to_file(path: Path) -> str | None:
-    """The objection of the ONNX checker to the file. Given a path, it also takes models over 2 GiB."""
+def objection_to_file(path: Path, proto: onnx.ModelProto) -> str | None:
+    """The objection of the ONNX checker to the file, of which ``proto`` is the content.
+
+    It looks into other files, which takes a path; of the weights in this one, only at whether there are any.
+    """
+    elsewhere = any(not is_within_the_model(tensor) for tensor in external_tensors(proto))
     try:
-        onnx.checker.check_model(str(path))
+        onnx.checker.check_model(str(path) if elsewhere else with_stand_ins(proto))
     except onnx.checker.ValidationError as error:
         return _first_sentence(str(error))
     return None

@@ -7,11 +7,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.onnx_model.load import external_tensors, tensor_bytes
+from trtnorm_cli.onnx_model.light_file import whole_message
+from trtnorm_cli.onnx_model.stored import (
+    bring_in,
+    copy_part,
+    file_part,
+    is_external,
+    raw_length,
+    refer,
+    reference,
+    tensor_bytes,
+)
 from trtnorm_cli.onnx_model.walk import all_tensors
+from trtnorm_cli.onnx_model.wire import FilePart, Piece
 
 # A single protobuf file must stay below 2 GiB; above this the weights go to a file beside the model.
 SINGLE_FILE_LIMIT = 1 << 30
@@ -43,15 +53,13 @@ def data_file_of(path: Path) -> Path:
 
 
 def _write(model: onnx.ModelProto, path: Path, scratch: Path, source_folder: Path | None, large: bool) -> list[Path]:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
     names = [path.name]
     if large:
         names.insert(0, data_file_of(path).name)
-        _move_weights_out(copy, scratch / names[0], source_folder)
+        model = _with_weights_out(model, scratch / names[0], source_folder)
+        _write_pieces([model.SerializeToString(deterministic=True)], scratch / path.name)
     else:
-        _move_weights_in(copy, source_folder)
-    (scratch / path.name).write_bytes(copy.SerializeToString(deterministic=True))
+        _write_pieces(whole_message(model, source_folder), scratch / path.name)
     written = [path.with_name(name) for name in names]
     for name, target in zip(names, written, strict=True):
         (scratch / name).replace(target)
@@ -63,30 +71,37 @@ def _payload_bytes(model: onnx.ModelProto) -> int:
     return sum(tensor_bytes(tensor) for tensor in all_tensors(model))
 
 
-def _move_weights_in(model: onnx.ModelProto, source_folder: Path | None) -> None:
-    for tensor in external_tensors(model):
-        load_external_data_for_tensor(tensor, str(source_folder or "."))
-        tensor.data_location = onnx.TensorProto.DEFAULT
-        del tensor.external_data[:]
+def _write_pieces(pieces: list[Piece], file: Path) -> None:
+    with file.open("wb") as stream:
+        for piece in pieces:
+            if isinstance(piece, FilePart):
+                stream.flush()
+                copy_part(piece, stream.fileno())
+            else:
+                stream.write(piece)
 
 
-def _move_weights_out(model: onnx.ModelProto, data: Path, source_folder: Path | None) -> None:
-    """Write each large tensor to ``data``, one at a time, so that the weights are never in memory twice."""
+def _with_weights_out(model: onnx.ModelProto, data: Path, source_folder: Path | None) -> onnx.ModelProto:
+    """A copy of ``model`` whose large tensors are in the file ``data``, which is written one tensor at a time."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
     with data.open("wb") as stream:
-        for tensor in all_tensors(model):
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                load_external_data_for_tensor(tensor, str(source_folder or "."))
-                tensor.data_location = onnx.TensorProto.DEFAULT
-            if len(tensor.raw_data) >= _EXTERNALISED_FROM:
-                _append(tensor, stream, data.name)
+        for tensor in all_tensors(copy):
+            length = raw_length(tensor)
+            if length >= _EXTERNALISED_FROM:
+                _append(tensor, length, stream, data.name, source_folder)
+            elif is_external(tensor):
+                bring_in(tensor, source_folder)
+    return copy
 
 
-def _append(tensor: onnx.TensorProto, stream: BinaryIO, location: str) -> None:
+def _append(tensor: onnx.TensorProto, length: int, stream: BinaryIO, location: str, source_folder: Path | None) -> None:
     offset = -(-stream.tell() // _ALIGNMENT) * _ALIGNMENT
     stream.seek(offset)
-    length = stream.write(tensor.raw_data)
-    del tensor.external_data[:]
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
-        tensor.external_data.add(key=key, value=value)
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.ClearField("raw_data")
+    if is_external(tensor):
+        stream.flush()
+        copy_part(file_part(tensor, source_folder), stream.fileno())
+        stream.seek(offset + length)
+    else:
+        stream.write(tensor.raw_data)
+    refer(tensor, reference(location, offset, length))

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import numpy_helper
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, constant_to_onnx_tensor
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import add_functions
+from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.onnx_model.walk import subgraphs
 
 _CACHE_BYTES = 256 << 20
@@ -87,7 +87,7 @@ class Surgery:
             return values
         if isinstance(values.tensor, onnx.SparseTensorProto):
             return None
-        return np.asarray(numpy_helper.to_array(values.tensor, base_dir=str(self.folder or "")))
+        return tensor_array(values.tensor, self.folder)
 
     def close(self) -> onnx.ModelProto:
         """The model as it stands now; the source is not changed."""
@@ -206,7 +206,7 @@ def _constant_node_value(node: onnx.NodeProto, folder: Path | None) -> np.ndarra
         raise ModelError("a Constant node holds no value", f"node {node.name or node.output[0]}", "export the model again")
     attribute = node.attribute[0]
     readers = {
-        "value": lambda: numpy_helper.to_array(attribute.t, base_dir=str(folder or "")),
+        "value": lambda: tensor_array(attribute.t, folder),
         "value_float": lambda: np.asarray(attribute.f, dtype=np.float32),
         "value_floats": lambda: np.asarray(attribute.floats, dtype=np.float32),
         "value_int": lambda: np.asarray(attribute.i, dtype=np.int64),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from trtnorm_cli.onnx_model.load import tensor_bytes
+from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.onnx_model.walk import all_tensors, tensors_read
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.model import BuildProfile

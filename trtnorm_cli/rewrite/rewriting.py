@@ -15,7 +15,7 @@ from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.domains import default_opset
 from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed
 from trtnorm_cli.onnx_model.infer import checker_objection, mend_stated_shapes
-from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.load import LoadedModel, objection_to_file, read_model
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
 from trtnorm_cli.onnx_model.old_opsets import raise_old_opset
@@ -264,7 +264,7 @@ def select_rules(skip: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def require_valid(source: LoadedModel, result: Path) -> None:
-    """Run the ONNX checker with shape inference on the file ``result``.
+    """Run the ONNX checker with shape inference on the file ``result``, of whose weights it needs the sizes alone.
 
     What it objects to in ``source`` as well is none of the rewriting's doing. Raises ``RewriteError`` otherwise.
     """
@@ -279,8 +279,5 @@ def require_valid(source: LoadedModel, result: Path) -> None:
 
 
 def _objection(path: Path) -> str | None:
-    try:
-        onnx.checker.check_model(str(path), full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        return " ".join(str(error).split())
-    return None
+    light = read_model(path)
+    return objection_to_file(path, light) or checker_objection(light, full_check=True)

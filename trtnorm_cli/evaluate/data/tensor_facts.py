@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.evaluate.data.value_sets import Number
+from trtnorm_cli.onnx_model.stored import is_within_the_model, tensor_array
 from trtnorm_cli.onnx_model.walk import subgraphs
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.propagate import propagate
@@ -250,11 +251,11 @@ def _bounds_of_constant(node: onnx.NodeProto) -> Bounds | None:
 
 
 def _bounds_of_tensor(tensor: onnx.TensorProto) -> Bounds | None:
-    external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    if external or tensor.data_type == onnx.TensorProto.STRING or np.prod(tensor.dims, dtype=np.float64) > _MOST_ELEMENTS:
+    elsewhere = not is_within_the_model(tensor)
+    if elsewhere or tensor.data_type == onnx.TensorProto.STRING or np.prod(tensor.dims, dtype=np.float64) > _MOST_ELEMENTS:
         return None
     try:
-        return _bounds_of_array(onnx.numpy_helper.to_array(tensor))
+        return _bounds_of_array(tensor_array(tensor))
     except (ValueError, TypeError):  # bytes that do not fit its shape: the checker says so elsewhere
         return None
 
