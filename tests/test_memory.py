@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from tests.models import parse, saved
 
-SIDE, COUNT = 1000, 40
+COUNT = 40
 REWRITE = """
 import sys
 from trtnorm_cli import rewrite
@@ -23,18 +23,18 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc")
 
 
-def weights_that_stay(path: Path) -> Path:
-    """A model of 160 MB with nothing to change; its weights are a hole in the file."""
+def weights_that_stay(path: Path, side: int = 1000) -> Path:
+    """A model with nothing to change, of 160 MB; its weights are a hole in the file."""
     nodes = " ".join(f"t{i + 1} = MatMul(t{i}, w{i})" for i in range(COUNT))
-    source = parse(f"g (float[N, {SIDE}] t0) => (float[N, {SIDE}] t{COUNT}) {{ {nodes} }}")
+    source = parse(f"g (float[N, {side}] t0) => (float[N, {side}] t{COUNT}) {{ {nodes} }}")
     for i in range(COUNT):
-        tensor = source.graph.initializer.add(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[SIDE, SIDE])
+        tensor = source.graph.initializer.add(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[side, side])
         tensor.data_location = TensorProto.EXTERNAL
-        entries = {"location": f"{path.name}.data", "offset": i * SIDE * SIDE * 4, "length": SIDE * SIDE * 4}
+        entries = {"location": f"{path.name}.data", "offset": i * side * side * 4, "length": side * side * 4}
         for key, value in entries.items():
             tensor.external_data.add(key=key, value=str(value))
     with path.with_name(f"{path.name}.data").open("wb") as stream:
-        stream.truncate(COUNT * SIDE * SIDE * 4)
+        stream.truncate(COUNT * side * side * 4)
     return saved(source, path)
 
 
@@ -48,11 +48,9 @@ def megabytes(model: Path, target: Path) -> int:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> int:
-    """What a model of one node takes."""
+    """What the same model takes with weights of 4 bytes."""
     folder = tmp_path_factory.mktemp("small")
-    return megabytes(
-        saved(parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"), folder / "m.onnx"), folder / "out.onnx"
-    )
+    return megabytes(weights_that_stay(folder / "m.onnx", 1), folder / "out.onnx")
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["external", "internal"])
