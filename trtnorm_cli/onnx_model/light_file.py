@@ -35,6 +35,7 @@ from trtnorm_cli.onnx_model.wire import (
 
 # Tensors with more bytes stay in the file. They have more than 1024 elements of any type: too many for shape arithmetic.
 LARGE_BYTES = 1 << 14
+_RELEASED_BYTES = 1 << 23
 
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _MODEL_FUNCTIONS = 7, 25
@@ -60,7 +61,7 @@ def read_light(path: Path) -> onnx.ModelProto | None:
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         memoryview(mapped) as data,
     ):
-        content = _Lightening(data, path).content()
+        content = _Lightening(mapped, data, path).content()
     if content is None:
         return None
     proto = onnx.ModelProto()
@@ -76,8 +77,8 @@ def read_light(path: Path) -> onnx.ModelProto | None:
 class _Lightening:
     """One pass over the bytes of a model."""
 
-    def __init__(self, data: memoryview, path: Path) -> None:
-        self._data = data
+    def __init__(self, mapped: mmap.mmap, data: memoryview, path: Path) -> None:
+        self._mapped, self._data, self._passed = mapped, data, 0
         self._location, self._folder = path.name, str(path.parent.absolute())
 
     def content(self) -> bytes | None:
@@ -127,8 +128,15 @@ class _Lightening:
             return None
         if raw[0].end - raw[0].value <= LARGE_BYTES:
             return None
+        self._release(end)
         kept = [field for field in parts if field.number not in (_TENSOR_RAW, _TENSOR_LOCATION)]
         return [*(bytes(self._data[field.begin : field.end]) for field in kept), self._reference(raw[0])]
+
+    def _release(self, end: int) -> None:
+        """Give the memory of what was passed back: to look at one byte, the kernel may map two megabytes."""
+        if end - self._passed > _RELEASED_BYTES and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+            self._passed = end
 
     def _reference(self, raw: Field) -> bytes:
         entries = reference(self._location, raw.value, raw.end - raw.value, self._folder)
