@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from trtnorm_cli.compare.result import Comparison
     from trtnorm_cli.compare.settings import Settings
-    from trtnorm_cli.export.command import Done
+    from trtnorm_cli.export.command import WrittenExport
     from trtnorm_cli.export.inspecting import ModuleDescription
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.onnx_model.load import LoadedModel
@@ -118,7 +118,7 @@ def export(
     profile: File | None = None,
     options: ExportOptions | None = None,
     update_profile: bool = False,
-) -> Done:
+) -> WrittenExport:
     """Export a PyTorch model to ONNX as ``trtnorm export`` does, and return what was written and learnt."""
     from trtnorm_cli.errors import UsageProblem
     from trtnorm_cli.export.command import run_export

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network
-from trtnorm_cli.compare.record import comparison_json, verdict_lines
+from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
 from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageProblem
@@ -18,6 +18,7 @@ from trtnorm_cli.files import require_free, scratch_beside, sha256_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
@@ -32,9 +33,7 @@ from trtnorm_cli.tensorrt.kernel_search import Variant, is_worse, searched
 from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import (
-    Digest,
     EngineFile,
-    FileDigest,
     Kernels,
     Manifest,
     Network,
@@ -351,7 +350,7 @@ def described(job: Job, made: Making, optimize: Optimization, comparison: Compar
         rewrite_warnings=rewriting.warnings,
         warnings=(*loaded.warnings, *rewriting.cleaning.notes, *result.warnings, *notes),
         optimize=optimize,
-        comparison=None if comparison is None else comparison_json(comparison, job.options.seed),
+        comparison=None if comparison is None else comparison_record(comparison, job.options.seed),
         made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices)),
         reproducible=job.options.check_reproducible or None,
         proof=None if proof is None else proof.record(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Record:
 
 
 def json_of(value: object) -> Any:
-    """``value`` as JSON can say it: records as mappings, tuples as lists."""
+    """``value`` as JSON can say it: records and pydantic's models as mappings, tuples as lists, paths as text."""
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, Mapping):
@@ -41,7 +42,9 @@ def json_of(value: object) -> Any:
         return [json_of(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return dict(_items(value))
-    return value
+    if isinstance(value, PurePath):
+        return str(value)
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
 def read(kind: type[Kind], values: object) -> Kind:

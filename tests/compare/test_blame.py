@@ -40,7 +40,7 @@ def test_a_planted_defect_is_caught_and_the_right_node_blamed(tmp_path: Path, na
     assert not found.passed
     blame = found.candidates[0].blame
     assert blame is not None
-    assert blame["node"].split(" ")[0] == damaged
+    assert blame.node.split(" ")[0] == damaged
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -62,8 +62,8 @@ def test_the_saved_sub_models_show_the_same_difference(tmp_path: Path) -> None:
     found = compared(tmp_path, reference, candidate, save_to=tmp_path / "shown")
     blame = found.candidates[0].blame
     assert blame is not None
-    ours, theirs, data = (Path(file) for file in blame["files"])
+    ours, theirs, data = (Path(file) for file in blame.files)
     assert len(onnx.load(ours).graph.node) == 1
     again = judge_session(Session(onnx_participant(ours), [onnx_participant(theirs)]), None, Settings(data=data, in_between=0))
     assert not again.passed
-    assert again.candidates[0].verdicts[0].exact == pytest.approx(blame["error_after"], rel=1e-3)
+    assert again.candidates[0].verdicts[0].exact == pytest.approx(blame.error_after, rel=1e-3)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from trtnorm_cli.cli import run
+from trtnorm_cli.tensorrt.manifest import Manifest
 
 pytestmark = pytest.mark.torch
 
@@ -26,7 +27,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.rtx
 def test_build_exports_on_the_way(here, capsys):
     assert run(["build", f"{MODELS}:flow_with_inputs", "-p", "cfg.yaml"]) == 0
-    manifest = json.loads(Path("flow_with_inputs.engine.json").read_text())
+    text = Path("flow_with_inputs.engine.json").read_text()
+    assert text == json.dumps(Manifest.load(Path("flow_with_inputs.engine.json")).to_json(), indent=2) + "\n"
+    manifest = json.loads(text)
     assert manifest["export"]["exporter"] == "dynamo"
     assert manifest["export"]["comparison"]["passed"]
     assert manifest["optimization_profiles"][0]["inputs"]["image"]["min"] == [1, 3, 40, 40]

@@ -6,8 +6,8 @@ import pytest
 
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.export.profile_update import learnt_profile, suggestion, update_file
-from trtnorm_cli.export.request import LearntDimension
 from trtnorm_cli.profile.load import load_profile, parse_profile
+from trtnorm_cli.records.export import LearntDimension
 
 HEIGHT = LearntDimension("H", (135, 540, 2160), (136, 544, 2160), 8, ("image[2]",))
 

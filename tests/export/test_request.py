@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trtnorm_cli.evaluate.tensor_files import TensorFile
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.request import (
     ExportRequest,
@@ -28,7 +29,7 @@ PROFILE = ProfileText("dims: {N: 4}\n", "p.yaml")
 @pytest.mark.parametrize("request_", [
     ExportRequest(MODEL, OPTIONS, 20, PROFILE),
     ExportRequest(MODEL, ExportOptions(), 21),
-    RunRequest(MODEL, OPTIONS, {"default min": {"x": {"file": "in0-0"}}}, 300.0),
+    RunRequest(MODEL, OPTIONS, {"default min": {"x": TensorFile("in0-0", "float32", (2, 3))}}, 300.0),
     InspectRequest(Target("module", "torch.nn", "Identity"), OPTIONS),
 ])  # fmt: skip
 def test_a_request_is_read_as_it_was_written(tmp_path: Path, request_: Request):

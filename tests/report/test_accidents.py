@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
+from trtnorm_cli.records.export import AccidentRecord, LoadedWeights, NormModule, Severity
 from trtnorm_cli.report.accidents import accident_lines, print_accidents, print_weights
 from trtnorm_cli.report.norm_modules import print_norm_modules
 
 
-def accident(module: str, message: str, severity: str, hint: str | None = None) -> dict[str, str | None]:
-    return {"kind": "any", "module": module, "message": message, "severity": severity, "hint": hint}
+def accident(module: str, message: str, severity: Severity, hint: str | None = None) -> AccidentRecord:
+    return AccidentRecord("any", module, message, severity, hint)
 
 
 def printed(function, *args) -> list[str]:
@@ -41,13 +43,7 @@ def test_what_is_refused_comes_last_with_how():
 
 
 def test_weights_that_fit_in_part():
-    weights = {
-        "file": "w.pt",
-        "loaded": 3,
-        "notes": ["took 'model' of the checkpoint"],
-        "missing": ["a.b"],
-        "unexpected": ["c"],
-    }
+    weights = LoadedWeights("w.pt", "0", 3, ("a.b",), ("c",), ("took 'model' of the checkpoint",))
     assert printed(print_weights, weights) == [
         "weights: 3 tensors of w.pt; took 'model' of the checkpoint",
         "WARNING: left as the callable made them: a.b",
@@ -56,22 +52,22 @@ def test_weights_that_fit_in_part():
     assert printed(print_weights, None) == []
 
 
-ROW = {
-    "path": "layer1.bn",
-    "type": "torch.nn.BatchNorm2d",
-    "family": "batch",
-    "recognised_by": "class",
-    "shape": [64],
-    "groups": None,
-    "epsilon": 1e-5,
-    "affine": True,
-    "momentum": 0.1,
-    "dtypes": ["float32"],
-    "statistics": "tracked",
-    "mean": [-0.25, 1.0],
-    "variance": [0.5, 2.0],
-    "training": False,
-}
+ROW = NormModule(
+    path="layer1.bn",
+    type="torch.nn.BatchNorm2d",
+    family="batch",
+    recognised_by="class",
+    shape=(64,),
+    groups=None,
+    epsilon=1e-5,
+    affine=True,
+    momentum=0.1,
+    dtypes=("float32",),
+    statistics="tracked",
+    mean=(-0.25, 1.0),
+    variance=(0.5, 2.0),
+    training=False,
+)
 
 
 def test_the_table_of_normalization_modules():
@@ -84,15 +80,7 @@ def test_the_table_of_normalization_modules():
 
 
 def test_a_module_known_by_its_name_without_statistics():
-    row = {
-        **ROW,
-        "recognised_by": "name",
-        "family": "rms",
-        "epsilon": None,
-        "momentum": None,
-        "statistics": "none",
-        "mean": None,
-    }
+    row = replace(ROW, recognised_by="name", family="rms", epsilon=None, momentum=None, statistics="none", mean=None)
     text = " ".join(printed(print_norm_modules, [row], "")[3].split())
     assert text == "layer1.bn torch.nn.BatchNorm2d rms (by its name) 64 yes float32 none no"
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.evaluate.metrics import Distance, Metrics
+from trtnorm_cli.evaluate.tolerance import Bound
+from trtnorm_cli.profile.model import Tolerance
+from trtnorm_cli.records.comparison import (
+    CandidateRecord,
+    ComparisonRecord,
+    FirstDifference,
+    InnerRecord,
+    NoDifference,
+    OutputVerdict,
+)
+from trtnorm_cli.records.digests import FileDigest
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Undone
 from trtnorm_cli.tensorrt.manifest import (
     Choice,
     EngineFile,
-    FileDigest,
     Kernels,
     Manifest,
     Network,
@@ -85,6 +97,38 @@ def test_an_error_without_bound_survives(tmp_path, rest):
     (again,) = Manifest.load(tmp_path / "a.json").changes
     assert str(again.check.max_rel) == str(rest["max_rel"])
     assert again.node == change.node
+
+
+def of_a_failure() -> ComparisonRecord:
+    """A comparison in which every record occurs, and numbers that JSON does not know."""
+    worst = Metrics(math.inf, 0.5, 1.0, math.inf, 0.25, -math.inf, (1.0, 2.0, math.inf), None, (0, 1), 1.0, 2.0, 0, 1, 1)
+    bound = Bound(Distance(1e-6, 1e-6), Distance(1e-4, 1e-4))
+    verdict = OutputVerdict("min", "y", worst, math.inf, 0.5, None, bound, Tolerance(atol=1e-3), math.inf, False, "too far")
+    found = FirstDifference("t", "conv", 0.0, math.inf, "a", "b", "the rule r", ("a.onnx",), ("first difference: t",))
+    failed = {"passed": False, "state": "failed", "kind": "onnx", "outputs": (verdict,), "notes": ("a note",)}
+    candidates = (
+        CandidateRecord(label="a", **failed, inner=InnerRecord("t", 1, 2, 0.5, 0.25, 2.0), blame=found),
+        CandidateRecord(label="b", **failed, blame=NoDifference(("not found",))),
+        CandidateRecord(label="c", **failed, error="it died"),
+        CandidateRecord(label="d", **failed, unavailable="no GPU"),
+    )
+    return ComparisonRecord(False, "failed", ("d: no GPU",), None, "m", ("min",), {"x": "normal"}, (), candidates, {}, (), 0.5)
+
+
+def test_a_comparison_that_failed_survives(tmp_path):
+    path = written(of_nothing(comparison=of_a_failure()), tmp_path / "a.json")
+    text = path.read_text()
+    assert "Infinity" not in text
+    again = Manifest.load(path)
+    assert again.comparison == of_a_failure()
+    assert json.dumps(again.to_json()) == text
+    first, second, died, unavailable = json.loads(text)["comparison"]["candidates"]
+    assert list(first) == ["passed", "state", "label", "kind", "inner", "outputs", "notes", "blame"]
+    assert first["outputs"][0]["native"]["max_abs"] == "inf"
+    assert first["outputs"][0]["tolerance"] == {"atol": 0.001, "rtol": None}
+    assert second["blame"] == {"text": ["not found"]}
+    assert list(died) == ["passed", "state", "label", "kind", "error", "outputs", "notes"]
+    assert list(unavailable) == ["passed", "state", "label", "kind", "unavailable", "outputs", "notes"]
 
 
 @pytest.mark.parametrize(("where", "said"), [

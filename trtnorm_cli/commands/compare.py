@@ -96,7 +96,7 @@ def command(
       trtnorm compare model.py:resnet18 model.onnx
     """
     from trtnorm_cli import api
-    from trtnorm_cli.compare.record import comparison_json
+    from trtnorm_cli.compare.record import comparison_record
     from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Options
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.profile.model import Tolerance
@@ -119,6 +119,6 @@ def command(
     comparison = api.compare(reference, *candidates, profile=profile, settings=settings)
     shown_seed = None if data else seed
     if as_json:
-        click.echo(json.dumps(comparison_json(comparison, shown_seed), indent=2))
+        click.echo(json.dumps(comparison_record(comparison, shown_seed).to_json(), indent=2))
     print_comparison(console(stderr=as_json), comparison, shown_seed, verbosity)
     return {PASSED: 0, FAILED: _EXIT_OUT_OF_TOLERANCE, NOT_COMPARED: _EXIT_NOT_RUN}[comparison.state]

@@ -70,5 +70,5 @@ def command(
         raise click.UsageError("--update-profile needs the build profile: --profile CFG.yaml")
     done = api.export(spec, output, profile=profile, options=options, update_profile=update_profile)
     if as_json:
-        click.echo(json.dumps(done.manifest, indent=2))
+        click.echo(json.dumps(done.manifest.to_json(), indent=2))
     print_export(done, as_json, verbosity)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from trtnorm_cli.compare.blame import Blame, Side, Sides, blamed_rule, find_blame, save_regions
 from trtnorm_cli.compare.candidates import Session
@@ -11,6 +10,7 @@ from trtnorm_cli.compare.participants import Candidate, NetworkParticipant, Onnx
 from trtnorm_cli.compare.result import Comparison, Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.records.comparison import BlameRecord, FirstDifference, NoDifference
 
 # Any tensor further off than this is a difference even where no float64 run tells how much rounding there is.
 _BLAME_BOUND = 1e-4
@@ -36,25 +36,25 @@ def _sides(reference: OnnxParticipant, candidate: OnnxParticipant, trial: Trial,
 
 def _blame(
     sides: Sides, runner: OrtRunner, settings: Settings, candidate: Candidate, changes: Sequence[Mapping[str, object]]
-) -> dict[str, Any]:
+) -> BlameRecord:
     found = find_blame(sides, _BLAME_BOUND, runner, settings.options.budget_s)
     if found is None:
-        return {"text": ["the first difference could not be found: no tensor has a partner that differs"]}
+        return NoDifference(("the first difference could not be found: no tensor has a partner that differs",))
     files: list[str] = []
     if settings.save_to is not None:
         files = [str(path) for path in save_regions(found, sides, settings.save_to)]
     culprit = _culprit(found, candidate, changes)
-    return {
-        "tensor": found.tensor,
-        "node": found.node,
-        "error_before": found.before,
-        "error_after": found.after,
-        "reference_computes": found.reference.text(),
-        "candidate_computes": found.candidate.text(),
-        "culprit": culprit,
-        "files": files,
-        "text": _blame_text(found, culprit, files),
-    }
+    return FirstDifference(
+        tensor=found.tensor,
+        node=found.node,
+        error_before=found.before,
+        error_after=found.after,
+        reference_computes=found.reference.text(),
+        candidate_computes=found.candidate.text(),
+        culprit=culprit,
+        files=tuple(files),
+        text=tuple(_blame_text(found, culprit, files)),
+    )
 
 
 def _culprit(found: Blame, candidate: Candidate, changes: Sequence[Mapping[str, object]]) -> str:

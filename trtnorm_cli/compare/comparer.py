@@ -20,7 +20,7 @@ from trtnorm_cli.compare.participants import (
     OnnxParticipant,
     RunnableReference,
 )
-from trtnorm_cli.compare.result import NOT_COMPARED, Comparison, Feeds, Options, Outputs, OutputVerdict, Trial
+from trtnorm_cli.compare.result import NOT_COMPARED, Comparison, Feeds, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
 from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Watch
@@ -28,6 +28,7 @@ from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.records.comparison import OutputVerdict
 from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 
 # ONNX Runtime's words for an operator and type that it has no kernel for; the model itself may be fine.

@@ -1,60 +1,43 @@
-"""The result of a comparison as JSON values, and what is wrong as lines."""
+"""The result of a comparison as a record, and what is wrong as lines."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
-from typing import Any
-
-from trtnorm_cli.compare.result import CandidateReport, Comparison, OutputVerdict
+from trtnorm_cli.compare.result import CandidateReport, Comparison
+from trtnorm_cli.records.comparison import CandidateRecord, ComparisonRecord, InnerRecord
 
 
-def comparison_json(comparison: Comparison, seed: int | None) -> dict[str, Any]:
-    """The result as JSON values; what is infinite or not a number becomes text."""
-    found = {
-        "passed": comparison.passed,
-        "state": comparison.state,
-        "not_compared": comparison.not_compared,
-        "seed": seed,
-        "reference": comparison.reference,
-        "at": comparison.trials,
-        "inputs": comparison.inputs,
-        "skipped": comparison.skipped,
-        "candidates": [_candidate_json(candidate) for candidate in comparison.candidates],
-        "float64_evaluated_with": dict(sorted(comparison.float64.items())),
-        "notes": comparison.notes,
-        "seconds": comparison.seconds,
-    }
-    plain = _plain(found)
-    assert isinstance(plain, dict)
-    return plain
+def comparison_record(comparison: Comparison, seed: int | None) -> ComparisonRecord:
+    """The result as it is printed and as manifests hold it."""
+    return ComparisonRecord(
+        passed=comparison.passed,
+        state=comparison.state,
+        not_compared=tuple(comparison.not_compared),
+        seed=seed,
+        reference=comparison.reference,
+        at=tuple(comparison.trials),
+        inputs=comparison.inputs,
+        skipped=tuple(comparison.skipped),
+        candidates=tuple(_candidate(candidate) for candidate in comparison.candidates),
+        float64_evaluated_with=dict(sorted(comparison.float64.items())),
+        notes=tuple(comparison.notes),
+        seconds=comparison.seconds,
+    )
 
 
-def _candidate_json(candidate: CandidateReport) -> dict[str, Any]:
-    entry = {"passed": candidate.passed, "state": candidate.state, "label": candidate.label, "kind": candidate.kind}
-    if candidate.error is not None:
-        entry["unavailable" if candidate.unavailable else "error"] = candidate.error
-    if candidate.inner is not None:
-        entry["inner"] = {**asdict(candidate.inner), "share": candidate.inner.share}
-    entry["outputs"] = [_verdict_json(verdict) for verdict in candidate.verdicts]
-    entry["notes"] = candidate.notes
-    if candidate.blame is not None:
-        entry["blame"] = candidate.blame
-    return entry
-
-
-def _verdict_json(verdict: OutputVerdict) -> dict[str, Any]:
-    entry = asdict(verdict)
-    entry["tolerance"] = verdict.tolerance.model_dump(mode="json") if verdict.tolerance else None
-    return entry
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+def _candidate(candidate: CandidateReport) -> CandidateRecord:
+    inner = candidate.inner
+    return CandidateRecord(
+        passed=candidate.passed,
+        state=candidate.state,
+        label=candidate.label,
+        kind=candidate.kind,
+        error=None if candidate.unavailable else candidate.error,
+        unavailable=candidate.error if candidate.unavailable else None,
+        inner=None if inner is None else InnerRecord(**vars(inner), share=inner.share),
+        outputs=tuple(candidate.verdicts),
+        notes=tuple(candidate.notes),
+        blame=candidate.blame,
+    )
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:
@@ -68,5 +51,5 @@ def verdict_lines(comparison: Comparison) -> list[str]:
         if candidate.inner is not None and candidate.inner.share > 1:
             lines.append(f"{candidate.label}: {candidate.inner.text()}")
         if candidate.blame is not None:
-            lines += [f"  {line}" for line in candidate.blame["text"]]
+            lines += [f"  {line}" for line in candidate.blame.text]
     return lines

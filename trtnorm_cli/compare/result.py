@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.compare.inner_tensors import Difference
-from trtnorm_cli.evaluate.metrics import Metrics
-from trtnorm_cli.evaluate.tolerance import Bound
 from trtnorm_cli.profile.model import Tolerance
+from trtnorm_cli.records.comparison import BlameRecord, OutputVerdict
 
 PASSED, FAILED, NOT_COMPARED = "passed", "failed", "not compared"
 
@@ -51,30 +49,6 @@ class Options:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class OutputVerdict:
-    """One output of one candidate in one trial.
-
-    ``native`` compares the candidate with the reference as both ran; ``exact`` is the candidate's distance from the
-    reference when both are evaluated in float64, ``native_distance`` that of its own run from float64 (or from the
-    reference's run where there is no float64). ``bound`` says what was allowed; with ``atol`` and ``rtol`` given, those.
-    ``share`` is measured over allowed. ``passed`` is None, with a ``reason``, where nothing can be said: nothing finite to
-    compare, or rounding alone moves the output by more than a few percent.
-    """
-
-    trial: str
-    output: str
-    native: Metrics
-    native_distance: float
-    exact: float | None
-    reference_error: float | None
-    bound: Bound | None
-    tolerance: Tolerance | None
-    share: float | None
-    passed: bool | None
-    reason: str
-
-
 @dataclass
 class CandidateReport:
     """All verdicts on one candidate.
@@ -89,7 +63,7 @@ class CandidateReport:
     notes: list[str] = field(default_factory=list)
     error: str | None = None
     unavailable: bool = False
-    blame: dict[str, Any] | None = None
+    blame: BlameRecord | None = None
     inner: Difference | None = None
 
     @property

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
-from trtnorm_cli.compare.result import OutputVerdict
 from trtnorm_cli.evaluate.metrics import Distance, distance, measure
 from trtnorm_cli.evaluate.tolerance import (
     BEYOND_DOUBT,
@@ -23,6 +22,7 @@ from trtnorm_cli.evaluate.tolerance import (
     without_calibration,
 )
 from trtnorm_cli.profile.model import Tolerance
+from trtnorm_cli.records.comparison import OutputVerdict
 
 # A number that PyTorch keeps as float64, such as an epsilon, is a float32 attribute in ONNX.
 _ATTRIBUTE_ROUNDING = 2.0**-23

@@ -6,12 +6,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from trtnorm_cli import __version__
-from trtnorm_cli.compare.record import comparison_json, verdict_lines
+from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, Comparison
 from trtnorm_cli.errors import BuilderFailure, OutOfTolerance
 from trtnorm_cli.export.launch import launch
@@ -20,11 +19,12 @@ from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import learnt_profile
 from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult, ProfileText
 from trtnorm_cli.export.verify import verified
-from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.records.digests import FileDigest
+from trtnorm_cli.records.export import ExportRecord, ExportVersions
 from trtnorm_cli.target import Target, require_torch
 
 FORMAT = 1
@@ -43,30 +43,30 @@ class ExportedModel:
     comparison: Comparison | None
     seed: int
 
-    def manifest(self) -> dict[str, Any]:
+    def record(self) -> ExportRecord:
         """The record of how the file came about, as JSON values."""
         result = self.result
-        return {
-            "format": FORMAT,
-            "versions": {"trtnorm": __version__, "torch": result.torch},
-            "spec": self.spec.path.name + (f":{self.spec.attribute}" if self.spec.attribute else ""),
-            "weights": result.weights,
-            "model": {"file": self.path.name, "sha256": sha256_of(self.files)},
-            "exporter": result.exporter,
-            "because": result.because,
-            "opset": result.opset,
-            "inputs": list(result.inputs),
-            "outputs": list(result.outputs),
-            "dimensions": [asdict(dimension) for dimension in result.dimensions],
-            "cleaning": dict(sorted(self.cleaning.counts.items())),
-            "comparison": None if self.comparison is None else comparison_json(self.comparison, self.seed),
-            "skipped": list(result.skipped),
-            "accidents": list(result.accidents),
-            "normalizations": list(result.normalizations),
-            "notes": [*result.notes, *self.cleaning.notes],
-            "exporter_warnings": list(result.warnings),
-            "seconds": result.seconds,
-        }
+        return ExportRecord(
+            format=FORMAT,
+            versions=ExportVersions(__version__, result.torch),
+            spec=self.spec.path.name + (f":{self.spec.attribute}" if self.spec.attribute else ""),
+            weights=result.weights,
+            model=FileDigest.of(self.path, self.files),
+            exporter=result.exporter,
+            because=result.because,
+            opset=result.opset,
+            inputs=result.inputs,
+            outputs=result.outputs,
+            dimensions=result.dimensions,
+            cleaning=dict(sorted(self.cleaning.counts.items())),
+            comparison=None if self.comparison is None else comparison_record(self.comparison, self.seed),
+            skipped=result.skipped,
+            accidents=result.accidents,
+            normalizations=result.normalizations,
+            notes=(*result.notes, *self.cleaning.notes),
+            exporter_warnings=result.warnings,
+            seconds=result.seconds,
+        )
 
 
 def export_model(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trtnorm_cli.export.export_model import work_folder
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.request import InspectRequest
 from trtnorm_cli.record import Record
+from trtnorm_cli.records.export import AccidentRecord, LoadedWeights, NormModule
 from trtnorm_cli.target import Target, require_torch
 
 _REMARKS = {
@@ -28,9 +28,9 @@ class ModuleDescription(Record):
     """
 
     model: str
-    normalizations: tuple[dict[str, Any], ...]
-    accidents: tuple[dict[str, Any], ...]
-    weights: dict[str, Any] | None
+    normalizations: tuple[NormModule, ...]
+    accidents: tuple[AccidentRecord, ...]
+    weights: LoadedWeights | None
     notes: tuple[str, ...]
     not_seen: str
 

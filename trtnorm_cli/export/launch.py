@@ -25,7 +25,7 @@ def launch(request: Request, folder: Path, worker: tuple[str, ...] = WORKER) -> 
     """
     save_request(request, folder)
     ended = run_child([*worker, str(folder)], folder, log=LOG_FILE)
-    result = _result(folder)
+    result = _result(ended)
     if result is None:
         unfinished = " and without a result" if ended.code >= 0 else ""
         raise ModelError(f"the export process {ended.how}{unfinished}", _evidence(ended), _advice(ended.code))
@@ -34,10 +34,11 @@ def launch(request: Request, folder: Path, worker: tuple[str, ...] = WORKER) -> 
     return result
 
 
-def _result(folder: Path) -> ExportResult | None:
+def _result(ended: Ended) -> ExportResult | None:
+    """What the child wrote; None when that is nothing, or not a result."""
     try:
-        return ExportResult.load(folder)
-    except (ValueError, KeyError, TypeError):
+        return None if ended.result is None else ExportResult.load(ended.result)
+    except ValueError:
         return None
 
 

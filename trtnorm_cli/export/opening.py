@@ -36,7 +36,7 @@ def opened_model(
     with work_folder("trtnorm-exported-") as folder:
         exported = export_model(model, profile, options, folder)
         source = None if model.kind == "module" else model.path
-        yield OpenedModel(exported.path, exported.profile, source, None, exported.manifest())
+        yield OpenedModel(exported.path, exported.profile, source, None, exported.record())
 
 
 def _profile(path: Path) -> BuildProfile:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,3 @@ class ExportOptions:
     strict: bool = True
     keep_training: bool = False
     accepted: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "weights": None if self.weights is None else str(self.weights)}
-
-    @staticmethod
-    def load(data: dict[str, Any]) -> ExportOptions:
-        weights = None if data["weights"] is None else Path(data["weights"])
-        return ExportOptions(**{**data, "weights": weights, "accepted": tuple(data["accepted"])})

@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 
 from trtnorm_cli.errors import ProfileError
-from trtnorm_cli.export.request import LearntDimension
 from trtnorm_cli.files import write_in_one_step
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.load import load_profile, parse_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.positions import KeyPath, format_path
+from trtnorm_cli.records.export import LearntDimension
 
 
 @dataclass(frozen=True)

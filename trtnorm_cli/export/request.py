@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from trtnorm_cli.child_process import REQUEST_FILE, RESULT_FILE
+from trtnorm_cli.evaluate.tensor_files import TensorFile
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.record import Record
+from trtnorm_cli.records.export import AccidentRecord, ExportedInput, LearntDimension, LoadedWeights, NormModule
 from trtnorm_cli.target import Target
 
 LOG_FILE = "export.log"
@@ -40,7 +42,7 @@ class ProfileText:
 
 
 @dataclass(frozen=True)
-class ExportRequest:
+class ExportRequest(Record):
     """Export the model. ``default_opset`` is that of the backend. The options may say another one."""
 
     target: Target
@@ -48,58 +50,27 @@ class ExportRequest:
     default_opset: int
     profile: ProfileText | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        profile = None if self.profile is None else asdict(self.profile)
-        return {**_common_json(self.target, self.options), "default_opset": self.default_opset, "profile": profile}
-
-    @staticmethod
-    def load(data: dict[str, Any]) -> ExportRequest:
-        profile = None if data["profile"] is None else ProfileText(**data["profile"])
-        return ExportRequest(*_load_common(data), data["default_opset"], profile)
-
 
 @dataclass(frozen=True)
-class RunRequest:
+class RunRequest(Record):
     """Run the model on ``feeds``, which are records of tensor files by label of the trial and by input."""
 
     target: Target
     options: ExportOptions
-    feeds: dict[str, dict[str, Any]]
+    feeds: dict[str, dict[str, TensorFile]]
     budget_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        return {**_common_json(self.target, self.options), "feeds": self.feeds, "budget_s": self.budget_s}
-
-    @staticmethod
-    def load(data: dict[str, Any]) -> RunRequest:
-        return RunRequest(*_load_common(data), data["feeds"], data["budget_s"])
 
 
 @dataclass(frozen=True)
-class InspectRequest:
+class InspectRequest(Record):
     """List the normalizations of the model."""
 
     target: Target
     options: ExportOptions
 
-    def to_json(self) -> dict[str, Any]:
-        return _common_json(self.target, self.options)
-
-    @staticmethod
-    def load(data: dict[str, Any]) -> InspectRequest:
-        return InspectRequest(*_load_common(data))
-
 
 Request = ExportRequest | RunRequest | InspectRequest
 _REQUESTS: dict[str, type[Request]] = {"export": ExportRequest, "run": RunRequest, "inspect": InspectRequest}
-
-
-def _common_json(target: Target, options: ExportOptions) -> dict[str, Any]:
-    return {"target": asdict(target), "options": options.to_json()}
-
-
-def _load_common(data: dict[str, Any]) -> tuple[Target, ExportOptions]:
-    return Target(**data["target"]), ExportOptions.load(data["options"])
 
 
 def save_request(request: Request, folder: Path) -> None:
@@ -124,27 +95,6 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class LearntDimension:
-    """One dimension of the model, with the sizes asked for and those that the model takes.
-
-    ``reasons`` are the guards that told, each with the module and the source line that it comes from. ``places`` says which
-    axes it is, as in ``image[2]``.
-    """
-
-    name: str
-    asked: tuple[int, int, int]
-    taken: tuple[int, int, int]
-    multiple_of: int
-    places: tuple[str, ...]
-    reasons: tuple[str, ...] = ()
-    named: bool = True
-
-    @property
-    def changed(self) -> bool:
-        return self.asked != self.taken
-
-
-@dataclass(frozen=True)
 class TrialRecord:
     """One run of the module, with feeds and outputs as records of tensor files.
 
@@ -152,14 +102,14 @@ class TrialRecord:
     """
 
     label: str
-    feeds: dict[str, Any]
-    outputs: dict[str, Any]
-    exact: dict[str, Any] | None = None
+    feeds: dict[str, TensorFile]
+    outputs: dict[str, TensorFile]
+    exact: dict[str, TensorFile] | None = None
     optional: bool = False
 
 
 @dataclass(frozen=True)
-class ExportResult:
+class ExportResult(Record):
     """The result of the export process. ``failure`` is None when it did what was asked."""
 
     failure: Failure | None = None
@@ -167,12 +117,12 @@ class ExportResult:
     because: str = ""
     opset: int = 0
     torch: str = ""
-    inputs: tuple[dict[str, Any], ...] = ()
+    inputs: tuple[ExportedInput, ...] = ()
     outputs: tuple[str, ...] = ()
     dimensions: tuple[LearntDimension, ...] = ()
-    accidents: tuple[dict[str, Any], ...] = ()
-    normalizations: tuple[dict[str, Any], ...] = ()
-    weights: dict[str, Any] | None = None
+    accidents: tuple[AccidentRecord, ...] = ()
+    normalizations: tuple[NormModule, ...] = ()
+    weights: LoadedWeights | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
@@ -181,23 +131,4 @@ class ExportResult:
 
     def save(self, folder: Path) -> None:
         """Write the result under its final name in one step, so that a reader never sees half of it."""
-        save_in_one_step(asdict(self), folder / RESULT_FILE)
-
-    @staticmethod
-    def load(folder: Path) -> ExportResult | None:
-        """The result in ``folder``, or None when the child never wrote one."""
-        path = folder / RESULT_FILE
-        if not path.exists():
-            return None
-        data = json.loads(path.read_text(encoding="utf-8"))
-        data["failure"] = Failure(**data["failure"]) if data["failure"] else None
-        data["dimensions"] = tuple(_learnt(entry) for entry in data["dimensions"])
-        data["trials"] = tuple(TrialRecord(**entry) for entry in data["trials"])
-        for key in ("inputs", "outputs", "accidents", "normalizations", "notes", "warnings", "skipped"):
-            data[key] = tuple(data[key])
-        return ExportResult(**data)
-
-
-def _learnt(entry: dict[str, Any]) -> LearntDimension:
-    lists = {key: tuple(entry[key]) for key in ("asked", "taken", "places", "reasons")}
-    return LearntDimension(**{**entry, **lists})
+        save_in_one_step(self.to_json(), folder / RESULT_FILE)

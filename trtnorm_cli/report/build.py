@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from trtnorm_cli.profile.fit import ProfileRecord
-from trtnorm_cli.report.compare import state_text
+from trtnorm_cli.records.comparison import ComparisonRecord, OutputVerdict
+from trtnorm_cli.report.compare import finite, state_text
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
 from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
@@ -28,7 +28,7 @@ def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbo
     if manifest.export is not None:
         print_export_details(out, manifest.export, verbosity)
     print_warnings(out, manifest.rewrite_warnings)
-    print_warnings(out, [f"NOT COMPARED: {line}" for line in (manifest.comparison or {}).get("not_compared", ())])
+    print_warnings(out, [f"NOT COMPARED: {line}" for line in (manifest.comparison.not_compared if manifest.comparison else ())])
     print_notes(out, manifest.warnings, verbosity)
     out.print(f"\nengine    {engine}\nmanifest  {engine}.json", soft_wrap=True)
 
@@ -104,12 +104,12 @@ def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
     return rows
 
 
-def _comparison_text(comparison: dict[str, Any] | None) -> str:
+def _comparison_text(comparison: ComparisonRecord | None) -> str:
     if comparison is None:
         return "left out"
-    judged = [f"{c['label']} {state_text(c['state'])}{_worst(c['outputs'])}" for c in comparison["candidates"]]
-    at = f"; at {', '.join(comparison['at'])}" if comparison["at"] else ""
-    return "; ".join(judged) + at + (f"; not at {'; '.join(comparison['skipped'])}" if comparison["skipped"] else "")
+    judged = [f"{c.label} {state_text(c.state)}{_worst(c.outputs)}" for c in comparison.candidates]
+    at = f"; at {', '.join(comparison.at)}" if comparison.at else ""
+    return "; ".join(judged) + at + (f"; not at {'; '.join(comparison.skipped)}" if comparison.skipped else "")
 
 
 def _target_rows(engine: EngineFile) -> list[tuple[str, str]]:
@@ -122,10 +122,10 @@ def _target_rows(engine: EngineFile) -> list[tuple[str, str]]:
     return [("targets", ", ".join(engine.targets) + (" and newer" if engine.newer_too else ""))]
 
 
-def _worst(outputs: list[dict[str, Any]]) -> str:
-    exact = [output["exact"] for output in outputs if isinstance(output["exact"], float)]
-    native = [output["native_distance"] for output in outputs if isinstance(output["native_distance"], float)]
-    shares = [output["share"] for output in outputs if isinstance(output["share"], float)]
+def _worst(outputs: Sequence[OutputVerdict]) -> str:
+    exact = finite(output.exact for output in outputs)
+    native = finite(output.native_distance for output in outputs)
+    shares = finite(output.share for output in outputs)
     parts = [f"float64: {max(exact):.1e}"] if exact else []
     parts += [f"as run: {max(native):.1e}"] if native else []
     parts += [f"{max(shares):.0%} of what rounding explains"] if shares else []

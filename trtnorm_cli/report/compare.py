@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from rich.console import Console
 
 from trtnorm_cli.compare.record import verdict_lines
-from trtnorm_cli.compare.result import NOT_COMPARED, PASSED, CandidateReport, Comparison, OutputVerdict
+from trtnorm_cli.compare.result import NOT_COMPARED, PASSED, CandidateReport, Comparison
+from trtnorm_cli.records.comparison import OutputVerdict
 from trtnorm_cli.report.console import table
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
@@ -51,6 +55,11 @@ def _verdict(comparison: Comparison) -> str:
 def state_text(state: str) -> str:
     """The state of a candidate, loud unless it passed."""
     return state if state == PASSED else state.upper()
+
+
+def finite(values: Iterable[float | None]) -> list[float]:
+    """The numbers of which a largest one can be shown."""
+    return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def _state(candidate: CandidateReport) -> str:
@@ -99,5 +108,5 @@ def _print_details(out: Console, candidate: CandidateReport, verbosity: Verbosit
         out.print(f"  {candidate.inner.text()}")
     print_notes(out, candidate.notes, verbosity, indent="  ")
     if candidate.blame is not None:
-        for line in candidate.blame["text"]:
+        for line in candidate.blame.text:
             out.print(f"  {line}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trtnorm_cli.checkpoint import Checkpoint, load_checkpoint
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from trtnorm_cli.profile.fit import FittedProfiles
     from trtnorm_cli.profile.model import BuildProfile
     from trtnorm_cli.profile.prove import Proof
+    from trtnorm_cli.records.export import ExportRecord
 
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """An ONNX file and the build profile that fits it. ``manifest`` says how it was exported, None where it was not.
+    """An ONNX file and the build profile that fits it. ``export`` says how it was exported, None where it was not.
 
     ``source`` is the file that the user named, ``None`` for a Python module; ``weights`` those that are still to be used.
     """
@@ -34,7 +35,7 @@ class OpenedModel:
     profile: BuildProfile | None
     source: Path | None
     weights: Path | None
-    manifest: dict[str, Any] | None = None
+    export: ExportRecord | None = None
 
     @staticmethod
     def of_file(path: Path, profile: Path | None = None, weights: Path | None = None) -> OpenedModel:
@@ -60,7 +61,7 @@ class Prepared:
     profile: BuildProfile | None
     proof: Proof | None
     checkpoint: Checkpoint | None = None
-    export: dict[str, Any] | None = None
+    export: ExportRecord | None = None
     source: Path | None = None
 
     @property
@@ -169,7 +170,7 @@ def prepare(
         profile=None if proof is None else proof.profile,
         proof=proof,
         checkpoint=checkpoint,
-        export=opened.manifest,
+        export=opened.export,
         source=opened.source,
     )
 

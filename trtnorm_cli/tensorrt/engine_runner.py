@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.child_process import REQUEST_FILE, Limits, module_command, run_child
 from trtnorm_cli.evaluate.ort_runner import RunFailed
-from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
+from trtnorm_cli.evaluate.tensor_files import TensorFile, read_tensor, write_tensor
 from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.tensorrt.engine_file import backend_of
 
@@ -29,15 +28,15 @@ def run_engine(engine: Path, feeds: dict[str, np.ndarray], timeout_s: float) -> 
     """
     with tempfile.TemporaryDirectory(prefix="trtnorm-engine-") as name:
         folder = Path(name)
-        records = {key: write_tensor(folder / f"feed{i}", array) for i, (key, array) in enumerate(feeds.items())}
+        records = {key: write_tensor(folder / f"feed{i}", array).to_json() for i, (key, array) in enumerate(feeds.items())}
         backend = backend_of(engine)
         request = {"engine": str(engine.absolute()), "backend": backend, "folder": name, "feeds": records}
         save_in_one_step(request, folder / REQUEST_FILE)
-        outputs = _answer(folder, backend, timeout_s)["outputs"]
+        outputs = _outputs(folder, backend, timeout_s)
         return {key: read_tensor(folder, record) for key, record in outputs.items()}
 
 
-def _answer(folder: Path, backend: str, timeout_s: float) -> dict[str, Any]:
+def _outputs(folder: Path, backend: str, timeout_s: float) -> dict[str, TensorFile]:
     environment = {"POLYGRAPHY_USE_TENSORRT_RTX": "1"} if backend == "tensorrt-rtx" else {}
     ended = run_child([*WORKER, str(folder)], folder, limits=Limits(timeout_s), environment=environment)
     if ended.excess is not None:
@@ -49,4 +48,4 @@ def _answer(folder: Path, backend: str, timeout_s: float) -> dict[str, Any]:
         raise EngineUnavailable(ended.result["unavailable"])
     if "error" in ended.result:
         raise RunFailed(ended.result["error"])
-    return ended.result
+    return {name: TensorFile(**record) for name, record in ended.result["outputs"].items()}

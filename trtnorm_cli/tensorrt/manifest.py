@@ -20,6 +20,9 @@ from trtnorm_cli.files import sha256_of
 from trtnorm_cli.profile.fit import ProfileRecord
 from trtnorm_cli.profile.prove import ProofRecord
 from trtnorm_cli.record import Record, json_of, read
+from trtnorm_cli.records.comparison import ComparisonRecord
+from trtnorm_cli.records.digests import Digest, FileDigest
+from trtnorm_cli.records.export import ExportRecord
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.norms.record import CompositeOutcome
 from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
@@ -55,26 +58,6 @@ class Versions:
             backend=result.backend,
             tensorrt=result.version,
         )
-
-
-@dataclass(frozen=True)
-class Digest:
-    """The SHA-256 of the bytes of one or more files."""
-
-    sha256: str
-
-
-@dataclass(frozen=True)
-class FileDigest:
-    """The name of a file and the SHA-256 of its bytes, with those of the files that belong to it."""
-
-    file: str
-    sha256: str
-
-    @staticmethod
-    def of(path: Path, files: Sequence[Path] = ()) -> FileDigest:
-        """``files`` are those that the digest is of, by default ``path`` alone."""
-        return FileDigest(path.name, sha256_of(files or [path]))
 
 
 @dataclass(frozen=True)
@@ -200,13 +183,13 @@ class MadeFrom:
 class Manifest:
     """The contents of ``MODEL.engine.json``, with one field for each key.
 
-    ``export``, ``comparison``, ``profile`` and ``proof`` are records as the stages before and behind the build write them.
+    ``profile`` is the build profile as the release that built the engine wrote it, whose keys another one may not know.
     """
 
     format: int = FORMAT
     versions: Versions
     source: FileDigest
-    export: dict[str, Any] | None = None
+    export: ExportRecord | None = None
     weights: FileDigest | None = None
     plugins: tuple[FileDigest, ...] = ()
     rewritten: Digest | None = None
@@ -222,7 +205,7 @@ class Manifest:
     rewrite_warnings: tuple[str, ...] = ()
     warnings: tuple[str, ...]
     optimize: Optimization
-    comparison: dict[str, Any] | None = None
+    comparison: ComparisonRecord | None = None
     made_from: MadeFrom | None = None
     reproducible: bool | None = None
     proof: ProofRecord | None = None

@@ -59,9 +59,9 @@ def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, want
             return None
         manifest = Manifest.load(manifest_of(engine))
         compared, known = manifest.comparison, manifest.made_from
-        if known is None or (wanted != NO_COMPARISON and (compared is None or compared["seed"] != seed)):
+        if known is None or (wanted != NO_COMPARISON and (compared is None or compared.seed != seed)):
             return None
-        if wanted == COMPLETE_COMPARISON and compared is not None and compared["not_compared"]:
+        if wanted == COMPLETE_COMPARISON and compared is not None and compared.not_compared:
             return None
         if replace(known, backend=None) != origins(prepared) or sha256_of([engine]) != manifest.engine.sha256:
             return None

@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 from tests.export.modules import trained  # noqa: E402
 from trtnorm_cli.errors import ModelError, TrtnormError, UsageProblem  # noqa: E402
 from trtnorm_cli.export.child.weights import load_weights, renaming  # noqa: E402
+from trtnorm_cli.records.export import LoadedWeights  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -54,7 +55,7 @@ def test_safetensors(tmp_path):
     done = load_weights(target, tmp_path / "w.safetensors")
     assert equal(target, weights())
     assert (done.file, done.loaded, done.missing, done.unexpected, done.notes) == ("w.safetensors", 7, (), (), ())
-    assert json.loads(json.dumps(done.as_json()))["loaded"] == 7
+    assert LoadedWeights.load(json.loads(json.dumps(done.to_json()))) == done
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
+from trtnorm_cli.evaluate.tensor_files import TensorFile, read_tensor, write_tensor
 from trtnorm_cli.export.child.arguments import Call, named_results
 from trtnorm_cli.export.child.examples import drawn, dtype_name, to_array, to_tensor
 from trtnorm_cli.export.child.sizes.dimensions import Requested, nearest_size
@@ -183,7 +182,7 @@ class Evaluation:
         self.runner.run(feeds)
         return results, min(first - start, time.perf_counter() - first)
 
-    def _written(self, label: str, kind: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def _written(self, label: str, kind: str, arrays: Mapping[str, np.ndarray]) -> dict[str, TensorFile]:
         stem = "".join(char if char.isalnum() else "_" for char in label)
         return {n: write_tensor(self.folder / f"{stem}-{kind}-{i}", array) for i, (n, array) in enumerate(arrays.items())}
 
@@ -192,7 +191,7 @@ def _elements(requested: Requested, point: Point) -> int:
     return sum(int(np.prod(held.sized(point.sizes), dtype=np.int64)) for held in requested.inputs.values())
 
 
-def read_feeds(folder: Path, records: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def read_feeds(folder: Path, records: Mapping[str, TensorFile]) -> dict[str, torch.Tensor]:
     return {name: to_tensor(read_tensor(folder, record)) for name, record in records.items()}
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from torch.export import ExportedProgram
 
@@ -12,10 +11,11 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.export.child.norms.accidents import examine, put_right
 from trtnorm_cli.export.child.norms.accidents.accident import Accident
 from trtnorm_cli.export.child.norms.accidents.program import check_program, examine_program, program_rows
-from trtnorm_cli.export.child.norms.norm_table import norms_json
+from trtnorm_cli.export.child.norms.norm_table import norm_rows
 from trtnorm_cli.export.child.source import Source
 from trtnorm_cli.export.child.weights import load_weights
 from trtnorm_cli.export.options import ExportOptions
+from trtnorm_cli.records.export import AccidentRecord, LoadedWeights, NormModule
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Prepared:
     """
 
     source: Source
-    accidents: tuple[dict[str, Any], ...] = ()
-    normalizations: tuple[dict[str, Any], ...] = ()
-    weights: dict[str, Any] | None = None
+    accidents: tuple[AccidentRecord, ...] = ()
+    normalizations: tuple[NormModule, ...] = ()
+    weights: LoadedWeights | None = None
     needs_torchscript: str = ""
     notes: tuple[str, ...] = ()
 
@@ -48,8 +48,8 @@ def prepared_source(source: Source, options: ExportOptions) -> Prepared:
     module = module.cpu() if devices else module
     return Prepared(
         replace(source, module=module),
-        _as_json(right.accidents),
-        tuple(norms_json(module)),
+        tuple(right.accidents),
+        tuple(norm_rows(module)),
         weights,
         _TRAINING if right.batch_statistics_in_training else "",
         notes,
@@ -61,27 +61,23 @@ def inspected_source(source: Source, options: ExportOptions) -> Prepared:
     weights = _loaded_weights(source, options)
     if source.program is not None:
         return _of_program(source, source.program, examine_program(source.program))
-    rows = norms_json(source.module)
+    rows = norm_rows(source.module)
     right = examine(source.module, source.args, source.kwargs)
     if any(accident.kind == "lazy-module" for accident in right.accidents):
-        rows = norms_json(right.module)  # their sizes are known only now
-    return Prepared(source, _as_json(right.accidents), tuple(rows), weights)
+        rows = norm_rows(right.module)  # their sizes are known only now
+    return Prepared(source, tuple(right.accidents), tuple(rows), weights)
 
 
-def _loaded_weights(source: Source, options: ExportOptions) -> dict[str, Any] | None:
+def _loaded_weights(source: Source, options: ExportOptions) -> LoadedWeights | None:
     if options.weights is None:
         return None
     if source.program is not None:
         raise UsageProblem("an exported program has its weights inside", str(options.weights), "leave out --weights")
-    return load_weights(source.module, options.weights, options.strict).as_json()
+    return load_weights(source.module, options.weights, options.strict)
 
 
 def _of_program(source: Source, program: ExportedProgram, accidents: Iterable[Accident]) -> Prepared:
-    return Prepared(source, _as_json(accidents), tuple(asdict(row) for row in program_rows(program)))
-
-
-def _as_json(accidents: Iterable[Accident]) -> tuple[dict[str, Any], ...]:
-    return tuple(asdict(accident) for accident in accidents)
+    return Prepared(source, tuple(accidents), tuple(program_rows(program)))
 
 
 _TRAINING = "dynamo would write a BatchNorm in training mode with its running statistics"

@@ -4,34 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.export.child.state_dict import read_state_dict
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.records.export import LoadedWeights
 from trtnorm_cli.suggest import listing
 from trtnorm_cli.weights_file import namings
 
 _NO_STRICT = "--no-strict loads what fits and leaves the rest as the callable made it"
-
-
-@dataclass(frozen=True)
-class LoadedWeights:
-    """The loaded weights, JSON-serialisable, as tensors that fit, names that the file lacks, and names that the model lacks."""
-
-    file: str
-    sha256: str
-    loaded: int
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def load_weights(module: nn.Module, path: Path, strict: bool = True) -> LoadedWeights:

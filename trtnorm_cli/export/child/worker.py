@@ -23,12 +23,12 @@ from trtnorm_cli.export.request import (
     ExportResult,
     Failure,
     InspectRequest,
-    LearntDimension,
     Request,
     RunRequest,
     load_request,
 )
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.records.export import ExportedInput, LearntDimension
 
 
 def main(arguments: list[str]) -> int:
@@ -94,9 +94,7 @@ def _export(request: ExportRequest, prepared: Any, folder: Path, clock: Clock) -
         because=exported.because,
         opset=exported.written.opset,
         torch=torch.__version__,
-        inputs=tuple(
-            {"name": held.name, "dtype": held.dtype, "shape": list(held.shape)} for held in exported.requested.inputs.values()
-        ),
+        inputs=tuple(ExportedInput(held.name, held.dtype, tuple(held.shape)) for held in exported.requested.inputs.values()),
         outputs=exported.written.outputs,
         dimensions=tuple(_learnt(dimension) for dimension in exported.requested.dimensions.values()),
         accidents=prepared.accidents,

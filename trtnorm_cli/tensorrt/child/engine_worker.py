@@ -10,7 +10,7 @@ from typing import Any
 
 from trtnorm_cli.child_process import answer_request
 from trtnorm_cli.errors import TrtnormError
-from trtnorm_cli.evaluate.tensor_files import read_tensor, write_tensor
+from trtnorm_cli.evaluate.tensor_files import TensorFile, read_tensor, write_tensor
 from trtnorm_cli.tensorrt.backend import load_backend
 from trtnorm_cli.tensorrt.child.inspector import load_engine
 
@@ -25,7 +25,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     engine, reason = load_engine(trt, Path(request["engine"]))
     if engine is None:
         return {"unavailable": reason}
-    feeds = {name: read_tensor(folder, record) for name, record in request["feeds"].items()}
+    feeds = {name: read_tensor(folder, TensorFile(**record)) for name, record in request["feeds"].items()}
     from polygraphy.backend.trt import TrtRunner
     from polygraphy.exception import PolygraphyException
 
@@ -34,7 +34,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             outputs = {name: value.copy() for name, value in runner.infer(feeds).items()}
     except PolygraphyException as error:
         return {"error": str(error)}
-    records = {name: write_tensor(folder / f"out{i}", array) for i, (name, array) in enumerate(outputs.items())}
+    records = {name: write_tensor(folder / f"out{i}", array).to_json() for i, (name, array) in enumerate(outputs.items())}
     return {"outputs": records}
 
 

@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 from tests.export import modules  # noqa: E402
 from trtnorm_cli.export.child.norms.norm_modules import norms  # noqa: E402
-from trtnorm_cli.export.child.norms.norm_table import norm_rows, norms_json  # noqa: E402
+from trtnorm_cli.export.child.norms.norm_table import norm_rows  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -149,6 +149,7 @@ class TestRows:
         assert (lazy.mean, without_values.mean) == (None, None)
 
     def test_the_rows_are_json(self):
-        (entry,) = json.loads(json.dumps(norms_json(nn.Sequential(nn.BatchNorm2d(2)))))
+        (row,) = norm_rows(nn.Sequential(nn.BatchNorm2d(2)))
+        entry = json.loads(json.dumps(row.to_json()))
         assert entry["type"] == "torch.nn.BatchNorm2d"
         assert entry["shape"] == [2]

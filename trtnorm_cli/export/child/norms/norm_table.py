@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from trtnorm_cli.export.child.norms.norm_modules import Family, Norm, norms, size_of
-
-Statistics = Literal["none", "tracked", "untouched", "frozen"]
-
-
-@dataclass(frozen=True)
-class NormRow:
-    """One normalization module, JSON-serialisable.
-
-    ``shape`` is what the module says that it normalizes, ``affine`` whether it scales, ``dtypes`` the types of its parameters
-    and statistics, ``momentum`` None for a cumulative average and for modules without. ``mean`` and ``variance`` are the
-    smallest and largest running statistic.
-    """
-
-    path: str
-    type: str
-    family: Family
-    recognised_by: str
-    shape: tuple[int, ...] | None
-    groups: int | None
-    epsilon: float | None
-    affine: bool
-    momentum: float | None
-    dtypes: tuple[str, ...]
-    statistics: Statistics
-    mean: tuple[float, float] | None
-    variance: tuple[float, float] | None
-    training: bool
+from trtnorm_cli.export.child.norms.norm_modules import Norm, norms, size_of
+from trtnorm_cli.records.export import NormModule, Statistics
 
 
-def norm_rows(model: nn.Module) -> list[NormRow]:
+def norm_rows(model: nn.Module) -> list[NormModule]:
     """One row for each normalization module of ``model``, in the order of its definition."""
     return [_row(norm) for norm in norms(model)]
 
 
-def norms_json(model: nn.Module) -> list[dict[str, object]]:
-    """The rows as JSON can say them."""
-    return [asdict(row) for row in norm_rows(model)]
-
-
-def _row(norm: Norm) -> NormRow:
+def _row(norm: Norm) -> NormModule:
     module = norm.module
     groups, momentum = getattr(module, "num_groups", None), getattr(module, "momentum", None)
-    return NormRow(
+    return NormModule(
         path=norm.path,
         type=norm.type_name,
         family=norm.family,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Severity = Literal["fixed", "warning", "refused"]
+from trtnorm_cli.records.export import AccidentRecord
 
 # Every kind of accident, as the manifest and `--accept` name it.
 KINDS = {
@@ -37,17 +36,8 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Accident:
-    """One thing found at one module. ``module`` is its path, empty for the model itself.
-
-    ``fixed`` was put right in the module that is exported, ``warning`` is left as it is, ``refused`` ends the export.
-    """
-
-    kind: str
-    module: str
-    message: str
-    severity: Severity
-    hint: str | None = None
+class Accident(AccidentRecord):
+    """One fault found at one module, of one of ``KINDS``."""
 
     def __post_init__(self) -> None:
         assert self.kind in KINDS, self.kind

@@ -10,8 +10,9 @@ import torch
 from trtnorm_cli.export.child.norms.accidents import CHECKS, accepting, require_none_refused
 from trtnorm_cli.export.child.norms.accidents.accident import Accident
 from trtnorm_cli.export.child.norms.norm_modules import norms
-from trtnorm_cli.export.child.norms.norm_table import NormRow, norm_rows
+from trtnorm_cli.export.child.norms.norm_table import norm_rows
 from trtnorm_cli.export.child.norms.program_norms import ProgramNorms
+from trtnorm_cli.records.export import NormModule
 
 _AGAIN = "call eval() on the model before torch.export.export, and save the program again"
 
@@ -32,7 +33,7 @@ def examine_program(program: torch.export.ExportedProgram, accepted: Collection[
     return tuple(accepting(found, accepted))
 
 
-def program_rows(program: torch.export.ExportedProgram) -> list[NormRow]:
+def program_rows(program: torch.export.ExportedProgram) -> list[NormModule]:
     """One row for each normalization that the program calls, functions included."""
     held = ProgramNorms(program)
     return [replace(row, type=held.types.get(row.path, row.type)) for row in norm_rows(held)]

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from trtnorm_cli.export.child.norms.accidents.accident import Accident, Severity
+from trtnorm_cli.export.child.norms.accidents.accident import Accident
 from trtnorm_cli.export.child.norms.norm_modules import norms, recognise
+from trtnorm_cli.records.export import Severity
 from trtnorm_cli.suggest import listing
 
 _OF_A_PROGRAM = "comes from an exported program, whose mode is that in which it was exported"

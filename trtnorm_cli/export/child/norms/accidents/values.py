@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from trtnorm_cli.export.child.norms.accidents.accident import Accident, Severity
+from trtnorm_cli.export.child.norms.accidents.accident import Accident
 from trtnorm_cli.export.child.norms.norm_modules import Norm, norms
+from trtnorm_cli.records.export import Severity
 from trtnorm_cli.suggest import listing
 
 _LOAD = "load the trained weights, with --weights or in the callable; retrain or clip what overflowed"

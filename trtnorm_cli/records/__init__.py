@@ -1,0 +1,1 @@
+"""What a comparison and an export found out, as manifests hold it."""
