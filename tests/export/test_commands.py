@@ -11,7 +11,7 @@ import pytest
 from trtnorm_cli.cli import run
 from trtnorm_cli.tensorrt.manifest import Manifest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_exports")]
 
 MODELS = Path(__file__).parent / "exported_models.py"
 FLOW = "dims: {N: {min: 1, opt: 2, max: 3}, H: {min: 35, opt: 54, max: 100}, W: {min: 35, opt: 96, max: 120}}"

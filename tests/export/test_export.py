@@ -15,7 +15,7 @@ import pytest
 
 from trtnorm_cli.cli import run
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_exports")]
 
 MODELS = Path(__file__).parent / "exported_models.py"
 IMAGE = "dims: {N: {min: 1, opt: 2, max: 3}, H: {min: %s}, W: {min: %s}}"

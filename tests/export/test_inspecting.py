@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from trtnorm_cli.cli import run  # noqa: E402
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_exports")]
 
 BROKEN = """
 import torch
