@@ -130,14 +130,14 @@ def measured(got: float, exact: float | None = 1.0, kind: type = np.float32) -> 
 )
 def test_the_bound_follows_the_noise(got, exact, noise, passed):
     """Where rounding alone moves an output by percents, agreement says nothing."""
-    found = judged(measured(got, exact), None, lambda kind: [] if kind == FUNCTIONS else [Distance(noise, noise)] * 4)
+    found = judged(measured(got, exact), None, lambda kind, runs: [] if kind == FUNCTIONS else [Distance(noise, noise)] * 4)
     assert found.passed is passed, found
     assert (found.reason == "") == (passed is True)
 
 
 def test_a_candidate_of_a_coarser_type_that_cannot_compute_the_model_fails():
     m = replace(measured(1.01, 1.0), wanted=np.ones(8))
-    found = judged(m, None, lambda kind: [Distance(0.5, 0.5)] * 4)
+    found = judged(m, None, lambda kind, runs: [Distance(0.5, 0.5)] * 4)
     assert found.passed is False
     assert "it needs float64 and computes in float32" in found.reason
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.errors import ModelError
-from trtnorm_cli.onnx_model.load import load_model, tensor_bytes
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.stored import tensor_bytes
 
 GRAPH = "g (float[N, 2, 7, 7] x) => (float[N, 4, 5, 5] y) { c = Conv(x, w) y = BatchNormalization(c, gamma, beta, mu, var) }"
 WEIGHT_BYTES = 4 * 4 * 2 * 3 * 3

@@ -92,9 +92,10 @@ def test_an_earlier_file_stays_when_writing_fails(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(save.Path, "write_bytes", full)
-    with pytest.raises(UsageProblem, match="No space left on device"):
-        save_model(model(), tmp_path / "out.onnx")
+    with monkeypatch.context() as patch:
+        patch.setattr(save.Path, "open", full)
+        with pytest.raises(UsageProblem, match="No space left on device"):
+            save_model(model(), tmp_path / "out.onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]
     assert (tmp_path / "out.onnx").read_text() == "earlier"
 

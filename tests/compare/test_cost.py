@@ -1,0 +1,109 @@
+"""What a comparison computes: nothing twice, and no more noise than decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.compare.test_verdict import X, deep
+from tests.models import random, saved
+from trtnorm_cli.compare import float64_runs
+from trtnorm_cli.compare.comparison import compare
+from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances, first_difference, slice_distances
+from trtnorm_cli.compare.participants import onnx_participant
+from trtnorm_cli.compare.result import FAILED, PASSED, Comparison, Options, Trial
+from trtnorm_cli.evaluate.float64.kernels import KERNELS
+from trtnorm_cli.evaluate.metrics import Distance
+from trtnorm_cli.evaluate.tolerance import allowed, share
+
+
+@pytest.fixture
+def runs(monkeypatch) -> Counter[str]:
+    """Float64 runs, plain and perturbed, and products that were computed in them."""
+    count: Counter[str] = Counter()
+
+    def evaluate(model, feeds, outputs, budget_s, perturbation, watch, known):
+        count["plain" if perturbation is None else "perturbed"] += 1
+        return original(model, feeds, outputs, budget_s, perturbation, watch, known)
+
+    def matmul(call):
+        count["products"] += 1
+        return product(call)
+
+    original, product = float64_runs.evaluate_float64, KERNELS["MatMul"]
+    monkeypatch.setattr(float64_runs, "evaluate_float64", evaluate)
+    monkeypatch.setitem(KERNELS, "MatMul", matmul)
+    return count
+
+
+def nudged(model: onnx.ModelProto, first: int = 0) -> onnx.ModelProto:
+    """Every weight from number ``first`` on one unit in the last place off, to a random side."""
+    rng = np.random.default_rng(3)
+    for tensor in list(model.graph.initializer)[first:]:
+        values = numpy_helper.to_array(tensor)
+        moved = np.nextafter(values, np.where(rng.integers(0, 2, values.shape) == 1, np.inf, -np.inf).astype(np.float32))
+        tensor.CopyFrom(numpy_helper.from_array(moved, tensor.name))
+    return model
+
+
+def compared(folder: Path, *candidates: onnx.ModelProto) -> Comparison:
+    saved(deep(), folder / "reference.onnx")
+    files = [saved(model, folder / f"candidate{i}.onnx") for i, model in enumerate(candidates)]
+    others = [replace(onnx_participant(file, file.stem), shares_tensors=True) for file in files]
+    return compare(onnx_participant(folder / "reference.onnx"), others, [Trial("at", X)], Options())
+
+
+def test_equal_models_are_computed_once(tmp_path, runs):
+    assert compared(tmp_path, deep(), deep()).state == PASSED
+    assert runs == {"plain": 3, "products": 12}
+
+
+def test_from_where_they_differ_a_second_candidate_is_held_to_the_first(tmp_path, runs):
+    """As TensorRT's network of a rewriting is: what both compute alike is computed once."""
+    assert compared(tmp_path, nudged(deep(), 6), nudged(deep(), 6)).state == PASSED
+    assert runs["products"] - 12 - 6 == 6 * runs["perturbed"]
+
+
+def test_one_noise_run_decides_where_it_leaves_no_doubt(tmp_path, runs):
+    found = compared(tmp_path, nudged(deep()))
+    assert found.state == PASSED
+    assert runs["perturbed"] == 1
+
+
+def test_a_defect_is_held_to_all_noise_runs(tmp_path, runs):
+    assert compared(tmp_path, deep(1.00001)).state == FAILED
+    assert runs["perturbed"] == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_the_first_run_lets_pass_all_of_them_do(seed):
+    rng = np.random.default_rng(seed)
+    samples = [Distance(*np.exp(rng.normal(-12, 2, 2))) for _ in range(4)]
+    first, every = allowed(samples[:1]), allowed(samples)
+    found = Distance(first.relative_l2 / 2, first.relative_max / 2)
+    assert share(found, first) <= 0.5
+    assert share(found, every) <= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_the_first_run_lets_pass_inside_all_of_them_do(seed):
+    rng = np.random.default_rng(seed)
+    reference = InnerTensors({"t": random(40, 6, seed=seed).astype(np.float64)})
+    wanted = reference.values["t"]
+
+    def moved(size: float) -> dict[str, dict[int, np.ndarray]]:
+        return {"t": slice_distances(wanted, wanted * (1 + size * rng.standard_normal(wanted.shape)), 0.0)}
+
+    noise = [moved(float(np.exp(rng.normal(-11, 2)))) for _ in range(4)]
+    found = SliceDistances(reference, 1e-6)
+    found.watch("t", wanted * (1 + 3e-5 * rng.standard_normal(wanted.shape)))
+    one, every = (first_difference(found, ["t"], some) for some in (noise[:1], noise))
+    assert one is not None
+    assert every is not None
+    assert every.share <= 2 * one.share

@@ -1,0 +1,130 @@
+"""What one evaluation found, another takes over, and nothing but that."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import parse, random
+from trtnorm_cli.evaluate.float64 import Known, Perturbation, evaluate_float64
+from trtnorm_cli.evaluate.float64.kernels import KERNELS
+from trtnorm_cli.evaluate.float64.perturbation import Moves
+
+W, V = random(16, 16, seed=1), random(16, 16, seed=2)
+X = {"x": random(2, 5, 16)}
+
+
+def model(body: str = "p = MatMul(x, w) r = Relu(p) y = MatMul(r, v)", **weights: np.ndarray) -> onnx.ModelProto:
+    return parse(f"g (float[2, N, 16] x) => (float[2, N, 16] y) {{ {body} }}", {"w": W, "v": V, **weights})
+
+
+@pytest.fixture
+def evaluated(monkeypatch) -> Counter[str]:
+    """How often a kernel ran, by operator."""
+    count: Counter[str] = Counter()
+
+    def counting(operator, kernel):
+        def run(call):
+            count[operator] += 1
+            return kernel(call)
+
+        return run
+
+    for operator, kernel in list(KERNELS.items()):
+        monkeypatch.setitem(KERNELS, operator, counting(operator, kernel))
+    return count
+
+
+def outputs(proto: onnx.ModelProto, known: Known | None, feeds=X, **options) -> np.ndarray:
+    return evaluate_float64(proto, feeds, known=known, **options).outputs["y"]
+
+
+def test_an_equal_model_is_not_computed_again(evaluated):
+    known = Known()
+    first = outputs(model(), known)
+    evaluated.clear()
+    np.testing.assert_array_equal(outputs(model(), known), first)
+    assert not evaluated
+
+
+def test_from_the_first_difference_on_everything_is_computed(evaluated):
+    known = Known()
+    outputs(model(), known)
+    evaluated.clear()
+    other = model(v=V * np.float32(1 + 1e-6))
+    np.testing.assert_array_equal(outputs(other, known), outputs(other, None))
+    assert evaluated["MatMul"] == 1 + 2, "the first product is known; the run without knowledge makes both"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "u = Unsqueeze(w, zero) p = MatMul(x, u) r = Relu(p) y = MatMul(r, v)",
+        "i = Identity(x) p = MatMul(i, w) r = Relu(p) q = Reshape(r, s) y = MatMul(q, v)",
+        "i = Transpose<perm = [0, 2, 1]>(x) j = Transpose<perm = [0, 2, 1]>(i) p = MatMul(j, w) r = Relu(p) y = MatMul(r, v)",
+    ],
+)
+def test_another_way_to_write_the_same(evaluated, body):
+    known = Known()
+    first = outputs(model(), known)
+    evaluated.clear()
+    again = model(body, zero=np.array([0]), s=np.array([2, -1, 16]))
+    np.testing.assert_array_equal(outputs(again, known), first)
+    assert evaluated["MatMul"] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "p = MatMul(x, w) r = Sigmoid(p) y = MatMul(r, v)",
+        "p = MatMul(x, v) r = Relu(p) y = MatMul(r, w)",
+        "t = Transpose<perm = [1, 0]>(w) p = MatMul(x, t) r = Relu(p) y = MatMul(r, v)",
+        "p = MatMul(x, w) r = Relu(p) k = Transpose<perm = [0, 2, 1]>(r) q = Reshape(k, s) y = MatMul(q, v)",
+        "p = MatMul(x, w) c = Clip(p, low, high) y = MatMul(c, v)",
+    ],
+)
+def test_what_differs_is_not_taken_for_known(body):
+    known = Known()
+    outputs(model(), known)
+    other = model(body, s=np.array([2, -1, 16]), low=np.float32(0), high=np.float32(1))
+    np.testing.assert_array_equal(outputs(other, known), outputs(other, None))
+
+
+def test_the_sign_of_zero_is_a_difference():
+    zeros = np.zeros((100,), np.float32)
+    known = Known()
+    kept = known.constant(zeros.astype(np.float64))
+    assert np.shares_memory(known.constant(zeros.astype(np.float64)), kept)
+    assert not np.shares_memory(known.constant(-zeros.astype(np.float64)), kept)
+
+
+def test_other_inputs_give_other_results():
+    known = Known()
+    outputs(model(), known)
+    other = {"x": random(2, 5, 16, seed=9)}
+    np.testing.assert_array_equal(outputs(model(), known, other), outputs(model(), None, other))
+    np.testing.assert_array_equal(outputs(model(), known.for_other_inputs(), other), outputs(model(), None, other))
+
+
+def test_without_room_everything_is_computed(evaluated):
+    known = Known(most_bytes=0)
+    first = outputs(model(), known)
+    evaluated.clear()
+    np.testing.assert_array_equal(outputs(model(), known), first)
+    assert evaluated["MatMul"] == 2
+
+
+def test_a_perturbed_run_uses_what_is_known_and_adds_nothing(evaluated):
+    known = Known()
+    outputs(model(), known)
+
+    def perturbed(known: Known | None) -> np.ndarray:
+        return outputs(model(), known, perturbation=Perturbation(1e-7, 0, Moves.CONSTANTS))
+
+    evaluated.clear()
+    np.testing.assert_array_equal(perturbed(known), perturbed(None))
+    assert evaluated["MatMul"] == 4
+    np.testing.assert_array_equal(outputs(model(), known), outputs(model(), None))

@@ -1,0 +1,112 @@
+"""The library that folds is asked only where something can be folded, and infers only what is not known."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import batchnorm, parse, random
+from trtnorm_cli.onnx_model import fold_library, infer
+from trtnorm_cli.onnx_model.clean import clean
+
+CHAIN = """g (float[N, 3, 16, 16] x) => (float[N, 12] z) {
+  a = Conv<pads = [1, 1, 1, 1]>(x, w)
+  b = BatchNormalization(a, gamma, beta, mu, var)
+  c = Relu(b)
+  d = GlobalAveragePool(c)
+  z = Reshape(d, shape)
+}"""
+WEIGHTS = {"w": random(12, 3, 3, 3), **batchnorm(12), "shape": np.array([-1, 12])}
+ARITHMETIC = """g (float[N, 3, 16, 16] x) => (float[N, K] z) {
+  s = Shape(x)
+  n = Gather(s, zero)
+  one = Unsqueeze(n, axis)
+  rest = Constant<value_ints = [-1]>()
+  to = Concat<axis = 0>(one, rest)
+  z = Reshape(x, to)
+}"""
+INDICES = {"zero": np.array(0), "axis": np.array([0])}
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[str]:
+    """The nodes that the library infers, and "library" for each of its passes."""
+    calls: list[str] = []
+    run, inferred = fold_library.run_library, onnx.shape_inference.infer_node_outputs
+
+    def counted_run(*arguments):
+        calls.append("library")
+        return run(*arguments)
+
+    def counted(schema, node, *arguments, **options):
+        calls.append(node.op_type)
+        return inferred(schema, node, *arguments, **options)
+
+    monkeypatch.setattr(fold_library, "run_library", counted_run)
+    monkeypatch.setattr(onnx.shape_inference, "infer_node_outputs", counted)
+    return calls
+
+
+def passes_over(graph: str, weights: dict[str, np.ndarray], monkeypatch) -> int:
+    """How often the shapes of the whole graph are inferred while it is cleaned."""
+    calls: list[bool] = []
+    whole = infer._infer
+    monkeypatch.setattr(infer, "_infer", lambda model, data_prop: (calls.append(data_prop), whole(model, data_prop))[1])
+    clean(parse(graph, weights))
+    return len(calls)
+
+
+def test_a_model_with_nothing_to_fold_is_not_given_to_the_library(asked):
+    clean(parse(CHAIN, WEIGHTS))
+    assert asked == []
+
+
+def test_nor_is_the_library_imported():
+    code = (
+        "import sys\nfrom tests.onnx_model.test_foldable import CHAIN, WEIGHTS\nfrom tests.models import parse\n"
+        "for name in [name for name in sys.modules if name.startswith('onnxscript')]:\n    del sys.modules[name]\n"
+        "from trtnorm_cli.onnx_model.clean import clean\nclean(parse(CHAIN, WEIGHTS))\nsys.exit('onnxscript' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_and_is_inferred_once_for_folding_and_twice_for_the_result(monkeypatch):
+    assert passes_over(CHAIN, WEIGHTS, monkeypatch) <= 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["c = Neg(k) z = Add(x, c)", "z = Reshape(x, same)", "z = Cast<to = 1>(x)", "z = Concat<axis = 0>(x)",
+     "z = Dropout(x)", "z = Expand(x, same)", "c = Shape(x) f = Cast<to = 1>(c) z = Add(x, f)",
+     "c = CastLike(x, k) z = Relu(c)", "b = ConstantOfShape(same) z = Mul(x, b)"],
+)  # fmt: skip
+def test_what_can_be_folded_is(asked, line):
+    weights = {"k": random(3), "same": np.array([3])}
+    model = clean(parse(f"g (float[3] x) => (float[3] z) {{ {line} }}", weights, opset=18)).model
+    assert "library" in asked
+    assert [node.op_type for node in model.graph.node] in (["Add"], ["Mul"], ["Identity"], ["Relu"])
+
+
+def test_only_what_changed_is_inferred_node_by_node(asked):
+    """A long tail behind the arithmetic is known from the inference of the whole graph."""
+    tail = "".join(f"t{i} = Relu({'z0' if i == 0 else f't{i - 1}'}) " for i in range(50))
+    graph = ARITHMETIC.replace("z = Reshape", "z0 = Reshape").rstrip("}") + tail + "z = Relu(t49) }"
+    model = clean(parse(graph, INDICES)).model
+    assert "library" in asked
+    assert asked.count("Relu") <= 2 * 51
+    assert len(model.graph.node) == 52 + 4
+    long = len(asked)
+    asked.clear()
+    clean(parse(ARITHMETIC, INDICES))
+    assert long - len(asked) <= 60
+
+
+def test_a_wrong_type_in_the_file_folds_nothing_away():
+    """The file says that y is float already: to believe it would take the Cast away."""
+    model = parse("g (double[3] x) => (float[3] z) { y = Neg(x) z = Cast<to = 1>(y) }")
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3]))
+    assert [node.op_type for node in clean(model).model.graph.node] == ["Neg", "Cast"]

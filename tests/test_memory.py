@@ -1,0 +1,63 @@
+"""What a rewriting costs in memory: what it changes, not what it leaves alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from tests.models import parse, saved
+
+COUNT = 40
+REWRITE = """
+import sys
+from trtnorm_cli import rewrite
+rewrite(sys.argv[1], sys.argv[2])
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc")
+
+
+def weights_that_stay(path: Path, side: int = 1000) -> Path:
+    """A model with nothing to change, of 160 MB; its weights are a hole in the file."""
+    nodes = " ".join(f"t{i + 1} = MatMul(t{i}, w{i})" for i in range(COUNT))
+    source = parse(f"g (float[N, {side}] t0) => (float[N, {side}] t{COUNT}) {{ {nodes} }}")
+    for i in range(COUNT):
+        tensor = source.graph.initializer.add(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[side, side])
+        tensor.data_location = TensorProto.EXTERNAL
+        entries = {"location": f"{path.name}.data", "offset": i * side * side * 4, "length": side * side * 4}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=str(value))
+    with path.with_name(f"{path.name}.data").open("wb") as stream:
+        stream.truncate(COUNT * side * side * 4)
+    return saved(source, path)
+
+
+def megabytes(model: Path, target: Path) -> int:
+    """The most memory that rewriting ``model`` takes."""
+    done = subprocess.run(
+        [sys.executable, "-c", REWRITE, str(model), str(target)], capture_output=True, text=True, check=True, timeout=120
+    )
+    return int(done.stdout) >> 10
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> int:
+    """What the same model takes with weights of 4 bytes."""
+    folder = tmp_path_factory.mktemp("small")
+    return megabytes(weights_that_stay(folder / "m.onnx", 1), folder / "out.onnx")
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["external", "internal"])
+def test_weights_that_stay_are_never_in_memory(tmp_path, small, within):
+    path = weights_that_stay(tmp_path / "m.onnx")
+    if within:
+        path = saved(onnx.load(str(path)), tmp_path / "within.onnx")
+    assert megabytes(path, tmp_path / "out.onnx") < small + 40
+    written = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False)
+    assert len(written.graph.initializer) == COUNT
