@@ -76,7 +76,7 @@ class Job:
 
     @property
     def built(self) -> Path:
-        """Where the engine is until it gets its name."""
+        """The place of the engine until it gets its name."""
         return self.beside / self.engine.name
 
     @property

@@ -1,4 +1,4 @@
-"""How many threads NumPy's matrix products use, where they use OpenBLAS, as the wheels of NumPy do."""
+"""The number of threads that NumPy's matrix products use, where they use OpenBLAS, as the wheels of NumPy do."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _ULP_PERCENTILES = (50.0, 99.0, 100.0)
 class Distance:
     """The two distances that verdicts use, both without unit.
 
-    ``relative_l2`` is ‖c − r‖₂ / ‖r‖₂; ``relative_max`` is the largest absolute difference over the largest |r|.
+    ``relative_l2`` is ‖c − r‖₂ / ‖r‖₂. ``relative_max`` is the largest absolute difference over the largest |r|.
     """
 
     relative_l2: float

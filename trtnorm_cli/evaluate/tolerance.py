@@ -2,7 +2,7 @@
 
 Two questions are asked of a candidate c against a reference r, where T is r evaluated in float64:
 
-* exact: is c the same function? c is evaluated in float64 too, so no rounding of the arithmetic is in the way; what is left
+* exact: is c the same function? c is evaluated in float64 too, so no rounding of the arithmetic is in the way. What is left
   is the rounding of its constants. The noise is how far T moves when its constants are rounded otherwise.
 * native: does c still compute well in its own types? The noise is how far T moves when everything is rounded: inputs,
   constants and every intermediate result.

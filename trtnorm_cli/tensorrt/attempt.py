@@ -52,7 +52,7 @@ class Attempt:
     run: Run
 
     def result(self, built: Awaited[BuildResult], isolated: Path | None, on_event: EventHandler) -> BuildResult:
-        """The result ``built`` of the request if it succeeded; otherwise raises what explains it.
+        """The result ``built`` of the request if it succeeded. Raises the error that explains a failure.
 
         With ``isolated``, the name for a folder, the smallest failing part of the model is searched and saved there first.
         """

@@ -66,7 +66,7 @@ CompiledLayer = Kernel | UnreadKernel
 
 @dataclass(frozen=True)
 class BindingRange(Record):
-    """The shapes of a binding in one optimization profile; none of them for an output."""
+    """The shapes of a binding in one optimization profile. An output has none."""
 
     min: Sizes | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
     opt: Sizes | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)

@@ -22,7 +22,7 @@ def require_reproducible(
     """Rewrite and build once more, and raise ``NotReproducible`` when a byte differs.
 
     ``first`` are the files of the first rewritten model. ``make_again`` writes another into a folder and returns its files, and
-    the request to build a given engine from it; ``build`` runs one build in a folder.
+    the request to build a given engine from it. ``build`` runs one build in a folder.
     """
     folder = work / _AGAIN
     folder.mkdir()

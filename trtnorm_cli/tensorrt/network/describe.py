@@ -18,7 +18,7 @@ from trtnorm_cli.tensorrt.network import network_of
 
 @dataclass(frozen=True)
 class LayerNode(Record):
-    """A node of the network as ONNX; ``name`` is that of TensorRT's layer."""
+    """A node of the network as ONNX. ``name`` is that of TensorRT's layer."""
 
     operator: str
     name: str
