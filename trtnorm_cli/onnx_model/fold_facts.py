@@ -1,4 +1,4 @@
-"""What is certain of a model's tensors while its constants are folded: types and sizes that follow from the inputs."""
+"""The facts that are certain of a model's tensors while its constants are folded: types and sizes that follow from the inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether anything in a model can be folded at all, told without the library, which takes long to import."""
+"""Tell whether anything in a model can be folded at all, without the library, which takes long to import."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def varint(value: int) -> bytes:
 
 
 def head(number: int, length: int) -> bytes:
-    """What stands before the ``length`` bytes of field ``number``."""
+    """The bytes that stand before the ``length`` bytes of field ``number``."""
     return varint(number << 3 | BYTES) + varint(length)
 
 

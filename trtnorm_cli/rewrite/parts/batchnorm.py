@@ -13,10 +13,12 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.rewrite.channels import DEFAULT_EPSILON, channels_where
-from trtnorm_cli.rewrite.pattern import Const, describe
+from trtnorm_cli.rewrite.pattern import Const, Var, describe
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
 
 PARAMETERS = (Const("scale"), Const("shift"), Const("mean"), Const("variance"))
+# The same, in the file or computed at run time.
+ANY_PARAMETERS = tuple(Var(parameter.name) for parameter in PARAMETERS)
 PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 # In a pattern "bias" is that of the convolution; in messages the operator's own names are used.
 _ROLES = dict(zip(PARAMETER_NAMES, ("scale", "bias", "mean", "variance"), strict=True))

@@ -29,7 +29,7 @@ class Pair:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What equal pairs have in common but for values, names and the shapes of fed tensors."""
+        """The key that equal pairs have in common, whatever their values, names and the shapes of fed tensors."""
         sides = (self.before, self.after)
         weights = tuple(tuple((n, w.shape) for n, w in sorted(side.canonical.fed(side.weights).items())) for side in sides)
         places = tuple(side.canonical.names.get(name) for side in sides for name in self.kinds)

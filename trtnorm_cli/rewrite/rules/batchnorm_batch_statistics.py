@@ -112,15 +112,7 @@ def _instance_normalization(m: Match) -> NewNode:
 
 RULE = Rule(
     name="batchnorm-batch-statistics",
-    pattern=op(
-        "BatchNormalization",
-        Var("x"),
-        Var("scale"),
-        Var("shift"),
-        Var("mean"),
-        Var("variance"),
-        name=batchnorm.BATCHNORM,
-    ),
+    pattern=op("BatchNormalization", Var("x"), *batchnorm.ANY_PARAMETERS, name=batchnorm.BATCHNORM),
     preconditions=(
         training.is_training,
         the_batch_is_meant,

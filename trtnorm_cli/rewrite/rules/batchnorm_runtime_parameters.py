@@ -51,15 +51,7 @@ def scale_and_shift_nodes(m: Match) -> NewNode:
 
 RULE = Rule(
     name="batchnorm-runtime-parameters",
-    pattern=op(
-        "BatchNormalization",
-        Var("x"),
-        Var("scale"),
-        Var("shift"),
-        Var("mean"),
-        Var("variance"),
-        name=batchnorm.BATCHNORM,
-    ),
+    pattern=op("BatchNormalization", Var("x"), *batchnorm.ANY_PARAMETERS, name=batchnorm.BATCHNORM),
     preconditions=(
         a_parameter_is_computed,
         batchnorm.is_inference,
