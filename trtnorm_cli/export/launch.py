@@ -35,7 +35,7 @@ def launch(request: Request, folder: Path, worker: tuple[str, ...] = WORKER) -> 
 
 
 def _result(ended: Ended) -> ExportResult | None:
-    """What the child wrote; None when that is nothing, or not a result."""
+    """The result that the child wrote, or None when that is nothing, or no result."""
     try:
         return None if ended.result is None else ExportResult.load(ended.result)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The facts that are certain of a model's tensors while its constants are folded: types and sizes that follow from the inputs."""
+"""The types and sizes of a model's tensors that are certain while its constants are folded, from its inputs on."""
 
 from __future__ import annotations
 

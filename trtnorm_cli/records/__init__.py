@@ -1,1 +1,1 @@
-"""What a comparison and an export found out, as manifests hold it."""
+"""The results of a comparison and of an export, as manifests hold them."""

@@ -1,4 +1,4 @@
-"""What an export did and learnt, as records. They need no PyTorch."""
+"""The work and findings of an export, as records. They need no PyTorch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LearntDimension(Record):
 
 @dataclass(frozen=True)
 class ExportVersions(Record):
-    """What made an export."""
+    """The programs that made an export."""
 
     trtnorm: str
     torch: str
@@ -104,7 +104,7 @@ class ExportVersions(Record):
 
 @dataclass(frozen=True)
 class ExportRecord(Record):
-    """What ``MODEL.onnx.json`` holds: how the file came about."""
+    """The contents of ``MODEL.onnx.json``, which tell how the file came about."""
 
     format: int
     versions: ExportVersions
