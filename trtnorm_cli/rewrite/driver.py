@@ -153,6 +153,7 @@ def apply(
             if not editor.is_whole:
                 outcome.is_whole = False
                 break
+        editor.settle()
     for node, change, undone in failures:
         # Where another rule took the node in the end, the model can be right without the change.
         if id(node) in gone:

@@ -18,10 +18,37 @@ from trtnorm_cli.rewrite.rule import Change, Check, Match, Rejection, Unprovable
 Prove = Callable[[Match, Realised], Check]
 
 
+class NodeList:
+    """The list of a graph's nodes, edited at many places in one pass: ``settle`` makes the edits."""
+
+    def __init__(self, graph: gs.Graph) -> None:
+        self.graph = graph
+        self.place_of = {id(node): place for place, node in enumerate(graph.nodes)}
+        # Nodes are held, so that no new one gets the identity of one that is gone.
+        self._gone: dict[int, gs.Node] = {}
+        self._new: dict[int, list[gs.Node]] = {}
+
+    def insert(self, node: gs.Node, place: int) -> None:
+        """Put ``node`` before the one that was at ``place``, behind others that were put there."""
+        self._new.setdefault(place, []).append(node)
+        self.place_of[id(node)] = place
+
+    def remove(self, node: gs.Node) -> None:
+        self._gone[id(node)] = node
+
+    def settle(self) -> None:
+        merged: list[gs.Node] = []
+        for place, node in enumerate(self.graph.nodes):
+            merged += self._new.get(place, ())
+            merged.append(node)
+        self.graph.nodes[:] = [node for node in merged if id(node) not in self._gone]
+
+
 class Editor:
     """Puts replacements into the graph. ``types`` and ``origins`` grow by the tensors that it adds.
 
-    ``is_whole`` is false while the graph is being edited, and for good where an exception ended that.
+    The lists of nodes are edited when ``settle`` is called, all else at once. ``is_whole`` is false while the graph is being
+    edited, and for good where an exception ended that.
     """
 
     def __init__(self, surgery: Surgery, types: dict[str, TensorType]) -> None:
@@ -32,6 +59,18 @@ class Editor:
         self.output_names = borders.output_names
         self.graph_of = borders.graph_of
         self.used = {name for graph in surgery.graphs() for name in _names(graph)}
+        self._lists: dict[int, NodeList] = {}
+
+    def settle(self) -> None:
+        """Bring the lists of nodes up to date."""
+        for edited in self._lists.values():
+            edited.settle()
+        self._lists.clear()
+
+    def _list_of(self, graph: gs.Graph) -> NodeList:
+        if id(graph) not in self._lists:
+            self._lists[id(graph)] = NodeList(graph)
+        return self._lists[id(graph)]
 
     def make(self, found: Match, prove: Prove) -> Change | Rejection:
         """Prove the replacement of ``found`` and, if it passes, put it into the graph."""
@@ -61,21 +100,23 @@ class Editor:
 
     def _replace(self, found: Match, realised: Realised) -> None:
         graph = self.graph_of[id(found.root)]
-        old = found.nodes
+        order, old = self._list_of(graph), found.nodes
         feeders = [producer for node in old for tensor in node.inputs for producer in tensor.inputs]
         produced = [t for t in (*found.root.outputs, *found.kept) if t.name in realised.outputs]
         gone = {id(node) for node in old}
         read = [(r, t) for node in old for t in node.outputs for r in t.outputs if id(r) not in gone]
         readers = [(r, t) for r, t in read if found.extent and reads_shape_only(r)]
-        place_of = {id(node): place for place, node in enumerate(graph.nodes)}
-        places = _places(realised, place_of, place_of[id(found.root)])
+        places = _places(realised, order.place_of, order.place_of[id(found.root)])
         # Only the producers are cut off. Clearing an input's consumers as well would break every other branch it feeds.
         for node in old:
             node.inputs.clear()
             node.outputs.clear()
         tensors = _tensors(realised, produced)
         new = _gs_nodes(realised, tensors)
-        graph.nodes[:] = _merged(graph.nodes, gone, new, places)
+        for node in old:
+            order.remove(node)
+        for node, place in zip(new, places, strict=True):
+            order.insert(node, place)
         self.graph_of.update((id(node), graph) for node in new)
         self.surgery.functions += realised.functions
         self._remember(realised)
@@ -102,7 +143,9 @@ class Editor:
         reader.outputs.clear()
         # A new node, because the closed model has the old one as the file wrote it.
         again = gs.Node(reader.op, reader.name, dict(reader.attrs), [tensor], outputs)
-        graph.nodes[_index(graph, reader)] = again
+        order = self._list_of(graph)
+        order.insert(again, order.place_of[id(reader)])
+        order.remove(reader)
         self.graph_of[id(again)] = graph
 
     def _remove_dead(self, candidates: list[gs.Node]) -> None:
@@ -110,9 +153,8 @@ class Editor:
         for node in candidates:
             if not node.outputs or any(t.outputs or t.name in self.output_names for t in node.outputs):
                 continue
-            graph = self.graph_of[id(node)]
             feeders = [producer for tensor in node.inputs for producer in tensor.inputs]
-            del graph.nodes[_index(graph, node)]
+            self._list_of(self.graph_of[id(node)]).remove(node)
             node.inputs.clear()
             node.outputs.clear()
             self._remove_dead(feeders)
@@ -122,11 +164,6 @@ def _names(graph: gs.Graph) -> Iterable[str]:
     yield from graph.tensors()
     for node in graph.nodes:
         yield node.name
-
-
-def _index(graph: gs.Graph, node: gs.Node) -> int:
-    """Position by identity: graphsurgeon compares nodes by content."""
-    return next(index for index, other in enumerate(graph.nodes) if other is node)
 
 
 def _places(realised: Realised, place_of: Mapping[int, int], last: int) -> list[int]:
@@ -140,18 +177,6 @@ def _places(realised: Realised, place_of: Mapping[int, int], last: int) -> list[
         for name in filter(None, node.inputs):
             needed[name] = min(needed.get(name, places[number]), places[number])
     return places
-
-
-def _merged(nodes: Iterable[gs.Node], gone: set[int], new: list[gs.Node], places: list[int]) -> list[gs.Node]:
-    """``nodes`` without those that are ``gone`` and with the ``new`` ones before the node at their place."""
-    at: dict[int, list[gs.Node]] = {}
-    for node, place in zip(new, places, strict=True):
-        at.setdefault(place, []).append(node)
-    merged = []
-    for place, node in enumerate(nodes):
-        merged += at.get(place, [])
-        merged += [] if id(node) in gone else [node]
-    return merged
 
 
 def _tensors(realised: Realised, produced: list[gs.Tensor]) -> dict[str, gs.Tensor]:
