@@ -29,7 +29,7 @@ from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
 from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.facts import BackendFacts
-from trtnorm_cli.tensorrt.kernel_search import Variant, is_worse, searched
+from trtnorm_cli.tensorrt.kernel_search import Variant, is_worse, known_costs, searched
 from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import (
@@ -244,10 +244,10 @@ def kernels_before(job: Job, made: Making) -> Awaited[Kernels | None]:
 
 def fewer_kernels(job: Job, made: Making, before: Kernels | None) -> Variant | None:
     """A rewriting with fewer kernels where ``optimize: auto`` finds that changes took some; None where there is no cause."""
-    if not may_be_replaced(job, made.variant) or not is_worse(made.result, before):
+    if before is None or not may_be_replaced(job, made.variant) or not is_worse(made.result, before):
         return None
     with job.clock.time("variants"):
-        return searched(job.session, job.variants())
+        return searched(job.session, job.variants(), known_costs(made.result, before))
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:

@@ -16,7 +16,7 @@ from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.build import summary_rows
-from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels
+from trtnorm_cli.rewrite.kernels import Cost, Known, choose, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.tensorrt.manifest import Manifest
 
@@ -74,6 +74,27 @@ def test_kernels_leaves_out_the_site_that_costs_a_launch(session: RewritingSessi
     assert chosen.left_out == ("n2",)
     assert chosen.best.launches == 5
     assert [change.node for change in chosen.rewriting.changes if change.rule == "fold-batchnorm-conv"] == ["b1"]
+
+
+def test_what_was_measured_before_is_not_built_again(session: RewritingSession) -> None:
+    """As ``optimize: auto`` asks: the rule as a whole, and no build where that is all there is to choose."""
+    known = Known(Cost(6, 1000), Cost(5, 1100))
+    chosen = fewest_kernels(session, lambda rewriting: pytest.fail("built"), 4, by_halves=False, known=known)
+    assert (chosen.best, chosen.builds, len(chosen.left_out)) == (Cost(5, 1100), 2, 2)
+    assert batchnorms(chosen.rewriting) == batchnorms(session.rewrite("never"))
+
+
+def test_without_halves_a_rule_is_left_out_as_a_whole() -> None:
+    costs = {"": 9, "ab": 8, "abc": 8, "abcd": 7, "c": 9, "d": 10, "abd": 8}
+    asked: list[str] = []
+
+    def measure(left_out: frozenset[str]) -> Cost:
+        asked.append("".join(sorted(left_out)))
+        return Cost(costs[asked[-1]], 0)
+
+    search = choose([["a", "b"], ["c"], ["d"]], measure, most_builds=4, by_halves=False)
+    assert asked == ["", "abcd", "ab", "abc"]
+    assert (search.left_out, search.builds) == (frozenset("abcd"), 4)
 
 
 def test_a_site_is_proved_once(session: RewritingSession) -> None:

@@ -81,16 +81,27 @@ def why_more(now: int, before: int, policy: str, changes: Iterable[Change]) -> s
     return f"{more}: the builds of the search did not tell which change takes them; optimize: never makes none"
 
 
+@dataclass(frozen=True)
+class Known:
+    """Costs that were measured before: of every change, and of a rewriting without any optional change."""
+
+    every_change: Cost
+    never: Cost
+
+
 def fewest_kernels(
     session: RewritingSession,
     measure: Measure,
     most_builds: int = 48,
     choosable: Callable[[Change], bool] = lambda c: c.optional,
+    by_halves: bool = True,
+    known: Known | None = None,
 ) -> Chosen:
     """Rewrite with the best choice of optional changes that up to ``most_builds`` builds find.
 
     The choice, among the changes that are ``choosable``, is never worse than every one of them, nor than none. ``measure``
-    builds a rewriting; a variant that does not build counts as infinitely large.
+    builds a rewriting; a variant that does not build counts as infinitely large. Unless the search goes ``by_halves``, all
+    changes of a rule are made or none.
     """
     everything = session.rewrite("always")
     groups: dict[str, list[str]] = {}
@@ -107,7 +118,14 @@ def fewest_kernels(
         none = chooses_all and left_out == all_sites
         return session.rewrite("never") if none else session.rewrite("always", left_out)
 
-    search = choose(list(groups.values()), lambda left_out: measure(variant(left_out)), most_builds)
+    def cost(left_out: frozenset[str]) -> Cost:
+        if known is not None and not left_out:
+            return known.every_change
+        if known is not None and chooses_all and left_out == all_sites:
+            return known.never
+        return measure(variant(left_out))
+
+    search = choose(list(groups.values()), cost, most_builds, by_halves)
     return Chosen(
         rewriting=variant(search.left_out),
         every_change=search.cost(frozenset()),
@@ -155,20 +173,29 @@ class Search(Generic[Site]):
         return True
 
 
-def choose(groups: Sequence[Sequence[Site]], measure: Callable[[frozenset[Site]], Cost], most_builds: int = 48) -> Search[Site]:
+def choose(
+    groups: Sequence[Sequence[Site]],
+    measure: Callable[[frozenset[Site]], Cost],
+    most_builds: int = 48,
+    by_halves: bool = True,
+) -> Search[Site]:
     """Find which sites to leave out for the fewest launches, then the smallest engine.
 
     ``groups`` are the sites of each rule in execution order. Tried are: every change, no change, every rule left out on its
-    own, and then, where leaving out a group saves launches, the smallest parts of it that do. The result is never worse than
-    making every change, nor than making none.
+    own, and then, ``by_halves`` and where leaving out a group saves launches, the smallest parts of it that do. The result is
+    never worse than making every change, nor than making none.
     """
     search: Search[Site] = Search(measure, most_builds)
     everything = frozenset(site for group in groups for site in group)
     search.cost(frozenset())
     makes_none = search.cost(everything)
     for group in groups:
-        _narrow(search, list(group))
-    _narrow(search, [site for group in groups for site in group])
+        if by_halves:
+            _narrow(search, list(group))
+        else:
+            search.consider(search.left_out | frozenset(group))
+    if by_halves:
+        _narrow(search, [site for group in groups for site in group])
     if makes_none < search.best:
         search.left_out = everything
     return search
