@@ -112,6 +112,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         before = unchanged.result()
         better = fewer_kernels(job, made, before)
         if better is not None:
+            made.network.cancel()
             made = make(job, better)
             job.clock.seconds.update(made.result.seconds)
         notes = require_types(made.variant.rewriting.model, made.result)
@@ -210,8 +211,12 @@ def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkPart
 
 
 def compare_meanwhile(job: Job, made: Making) -> None:
-    """Compare while TensorRT builds the engine, unless its parser refuses the model: that is said first."""
-    if job.options.compare and job.side.is_beside and made.network.error() is None:
+    """Compare while TensorRT builds the engine, unless its parser refuses the model: that is said first.
+
+    A rewriting in whose place another may come is compared once that is known.
+    """
+    wanted = job.options.compare and job.side.is_beside and not may_be_replaced(job, made.variant)
+    if wanted and made.network.error() is None:
         made.comparison.error()
 
 
