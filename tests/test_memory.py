@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests.models import parse, saved
+from tests.models import batchnorm, parse, random, saved
 
 COUNT = 40
 REWRITE = """
@@ -61,3 +61,23 @@ def test_weights_that_stay_are_never_in_memory(tmp_path, small, within):
     assert megabytes(path, tmp_path / "out.onnx") < small + 40
     written = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False)
     assert len(written.graph.initializer) == COUNT
+
+
+def weights_that_change(path: Path, channels: int = 1024) -> Path:
+    """Convolutions of 1 × 1 with a BatchNormalization each, 100 MB of weights."""
+    count, inits = 25, {}
+    nodes = " ".join(
+        f"c{i} = Conv(r{i}, w{i}) r{i + 1} = BatchNormalization(c{i}, s{i}, b{i}, m{i}, v{i})" for i in range(count)
+    )
+    for i in range(count):
+        inits[f"w{i}"] = random(channels, channels, 1, 1)
+        inits |= {f"{name}{i}": value for name, value in zip("sbmv", batchnorm(channels).values(), strict=True)}
+    graph = f"g (float[N, {channels}, 2, 2] r0) => (float[N, {channels}, 2, 2] r{count}) {{ {nodes} }}"
+    return saved(parse(graph, inits), path)
+
+
+def test_weights_that_change_are_in_memory_one_at_a_time(tmp_path):
+    bound = megabytes(weights_that_change(tmp_path / "small.onnx", 16), tmp_path / "small-out.onnx") + 130
+    assert megabytes(weights_that_change(tmp_path / "m.onnx"), tmp_path / "out.onnx") < bound
+    written = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False)
+    assert {node.op_type for node in written.graph.node} == {"Conv"}

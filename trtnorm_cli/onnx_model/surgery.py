@@ -20,17 +20,21 @@ from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, constant_to_
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import add_functions
+from trtnorm_cli.onnx_model.shelf import Shelf, ShelvedValues
 from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.onnx_model.walk import subgraphs
 
-_CACHE_BYTES = 256 << 20
+_CACHE_BYTES = 64 << 20
 
 gs.logger.G_LOGGER.severity = gs.logger.G_LOGGER.CRITICAL
 
 
 @dataclass
 class Surgery:
-    """``graph`` is graphsurgeon's view of ``source``; ``folder`` is where external tensors are read from."""
+    """``graph`` is graphsurgeon's view of ``source``; ``folder`` is where external tensors are read from.
+
+    Large values of ``new_constant`` are on the ``shelf``. What ``close`` returned refers to it and must not outlive it.
+    """
 
     source: onnx.ModelProto
     folder: Path | None
@@ -41,6 +45,7 @@ class Surgery:
     originals: list[gs.Node] = field(default_factory=list)
     # What new nodes call, once for every node.
     functions: list[onnx.FunctionProto] = field(default_factory=list)
+    shelf: Shelf = field(default_factory=Shelf)
     _constants: dict[int, tuple[gs.Tensor, np.ndarray]] = field(default_factory=dict)
 
     @property
@@ -67,6 +72,10 @@ class Surgery:
         while self._constants and sum(v.nbytes for _, v in self._constants.values()) + value.nbytes > _CACHE_BYTES:
             del self._constants[next(iter(self._constants))]
         self._constants[id(tensor)] = (tensor, value)
+
+    def new_constant(self, name: str, value: np.ndarray) -> gs.Constant:
+        """A constant for nodes that are added to the graph."""
+        return gs.Constant(name, self.shelf.put(value, name) or value)
 
     def is_constant(self, tensor: gs.Tensor) -> bool:
         """True when the value of ``tensor`` stands in the file. Reads no weights."""
@@ -195,8 +204,12 @@ def _new_initializers(graph: gs.Graph, protos: dict[int, onnx.NodeProto], known:
         if id(node) in protos:
             continue
         for tensor in node.inputs:
-            if isinstance(tensor, gs.Constant) and isinstance(tensor._values, np.ndarray) and tensor.name not in known:
-                found.setdefault(tensor.name, constant_to_onnx_tensor(tensor))
+            if not isinstance(tensor, gs.Constant) or tensor.name in known or tensor.name in found:
+                continue
+            if isinstance(tensor._values, np.ndarray):
+                found[tensor.name] = constant_to_onnx_tensor(tensor)
+            elif isinstance(tensor._values, ShelvedValues):
+                found[tensor.name] = tensor._values.tensor
     return list(found.values())
 
 

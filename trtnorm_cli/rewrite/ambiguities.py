@@ -23,6 +23,7 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
+from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.onnx_model.walk import all_graphs
 from trtnorm_cli.profile.rewriting import RewriteSettings
@@ -40,13 +41,17 @@ _SEED = 0
 
 @dataclass
 class ResolvedModel:
-    """A model as it is meant, and how that was found. ``cleaning`` is the last cleaning; its counts cover all of them."""
+    """A model as it is meant, and how that was found. ``cleaning`` is the last cleaning; its counts cover all of them.
+
+    The model refers to values on the ``shelves``.
+    """
 
     cleaning: Cleaning
     changes: list[Change] = field(default_factory=list)
     failed: list[Change] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    shelves: list[Shelf] = field(default_factory=list)
 
     @property
     def differs_from_the_file(self) -> bool:
@@ -90,6 +95,7 @@ def _apply(
     if not outcome.changes:
         return False
     resolved.changes += outcome.changes
+    resolved.shelves.append(surgery.shelf)
     again = clean(surgery.close(), folder)
     counts = dict(Counter(resolved.cleaning.counts) + Counter(again.counts))
     notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))

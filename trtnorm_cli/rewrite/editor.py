@@ -111,7 +111,7 @@ class Editor:
         for node in old:
             node.inputs.clear()
             node.outputs.clear()
-        tensors = _tensors(realised, produced)
+        tensors = _tensors(self.surgery, realised, produced)
         new = _gs_nodes(realised, tensors)
         for node in old:
             order.remove(node)
@@ -179,11 +179,11 @@ def _places(realised: Realised, place_of: Mapping[int, int], last: int) -> list[
     return places
 
 
-def _tensors(realised: Realised, produced: list[gs.Tensor]) -> dict[str, gs.Tensor]:
+def _tensors(surgery: Surgery, realised: Realised, produced: list[gs.Tensor]) -> dict[str, gs.Tensor]:
     """Every tensor of the replacement by name."""
     tensors: dict[str, gs.Tensor] = {**realised.taken, **{t.name: t for t in produced}, "": gs.Variable.empty()}
     for name, value in realised.constants.items():
-        tensors[name] = gs.Constant(name, value)
+        tensors[name] = surgery.new_constant(name, value)
     for node in realised.nodes:
         for name in node.outputs:
             tensors.setdefault(name, gs.Variable(name, dtype=produced[0].dtype))

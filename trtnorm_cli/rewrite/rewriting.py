@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -21,6 +21,7 @@ from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
 from trtnorm_cli.onnx_model.old_opsets import raise_old_opset
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
+from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
 from trtnorm_cli.rewrite import driver
@@ -48,7 +49,8 @@ class Rewriting:
     ``meant`` is the model that comparisons are made with where the file itself cannot serve: it is invalid and was repaired,
     or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are;
     ``unmet`` are those that should be a plugin and cannot. ``composites`` are those that were written in pieces. ``undone``
-    are changes that the model can do without and that could not be made.
+    are changes that the model can do without and that could not be made. ``model`` and ``meant`` refer to values on the
+    ``shelves``, and must not outlive these.
     """
 
     model: onnx.ModelProto
@@ -63,6 +65,7 @@ class Rewriting:
     notes: tuple[str, ...] = ()
     composites: tuple[CompositeNorm, ...] = ()
     undone: tuple[Undone, ...] = ()
+    shelves: tuple[Shelf, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def cleaned(self) -> onnx.ModelProto:
@@ -206,6 +209,7 @@ class RewritingSession:
             notes=(*self.notes, *mended, *resolved.notes, *unneeded, *idle_requests(settings, changes, unmet)),
             composites=composites,
             undone=(*unread, *outcome.undone),
+            shelves=(*resolved.shelves, surgery.shelf),
         )
 
 
