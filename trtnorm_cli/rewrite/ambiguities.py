@@ -24,7 +24,7 @@ from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
 from trtnorm_cli.onnx_model.shelf import Shelf
-from trtnorm_cli.onnx_model.surgery import open_model
+from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.onnx_model.walk import all_graphs
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
@@ -39,14 +39,25 @@ ProofShapes = Mapping[str, tuple[int, ...]]
 _SEED = 0
 
 
+@dataclass(frozen=True)
+class TypedGraph:
+    """The graph of a model opened, with the types of its tensors as declared and as pinned (see ``tolerant_types``)."""
+
+    surgery: Surgery
+    declared: dict[str, TensorType]
+    pinned: dict[str, TensorType]
+
+
 @dataclass
 class ResolvedModel:
     """A model as it is meant, and how that was found. ``cleaning`` is the last cleaning; its counts cover all of them.
 
-    The model refers to values on the ``shelves``.
+    The model refers to values on the ``shelves``. ``opened`` is the cleaned model opened, where that was done and nothing has
+    changed since.
     """
 
     cleaning: Cleaning
+    opened: TypedGraph | None = None
     changes: list[Change] = field(default_factory=list)
     failed: list[Change] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -87,16 +98,16 @@ def _apply(
 ) -> bool:
     """Apply ``rules`` and clean again; returns whether anything changed."""
     before = resolved.cleaning.model
-    surgery = open_model(before, folder)
-    types, pinned = tolerant_types(before, proof_shapes)
-    outcome = driver.apply(surgery, rules, types, Prover(runner, pinned), settings)
+    opened = resolved.opened or TypedGraph(open_model(before, folder), *tolerant_types(before, proof_shapes))
+    outcome = driver.apply(opened.surgery, rules, opened.declared, Prover(runner, opened.pinned), settings)
     resolved.failed += outcome.failed
     resolved.rejections += outcome.rejections
+    resolved.opened = opened if outcome.is_whole and not outcome.changes else None
     if not outcome.changes:
         return False
     resolved.changes += outcome.changes
-    resolved.shelves.append(surgery.shelf)
-    again = clean(surgery.close(), folder)
+    resolved.shelves.append(opened.surgery.shelf)
+    again = clean(opened.surgery.close(), folder)
     counts = dict(Counter(resolved.cleaning.counts) + Counter(again.counts))
     notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))
     resolved.cleaning = replace(again, counts=counts, notes=notes)
@@ -121,7 +132,7 @@ def tolerant_types(
                 node.op_type = "Identity"
                 del node.input[1:], node.output[1:], node.attribute[:]
     declared = declared_types(model)
-    inferred = declared_types(onnx.shape_inference.infer_shapes(light, check_type=False, strict_mode=False, data_prop=True))
+    inferred = _inferred_where_missing(light)
     pinned = check_types(light, proof_shapes)
     for name, kind in inferred.items():
         said = declared.get(name)
@@ -130,6 +141,16 @@ def tolerant_types(
     for name in data & declared.keys() & pinned.keys() if proof_shapes is not None else ():
         declared[name] = _with_channels(declared[name], pinned[name])
     return declared, pinned
+
+
+def _inferred_where_missing(light: onnx.ModelProto) -> dict[str, TensorType]:
+    """The types of all tensors; they are inferred only where ``light`` does not state each of them, as a cleaned model does."""
+    stated = declared_types(light)
+    made = (name for graph in all_graphs(light.graph) for node in graph.node for name in node.output if name)
+    taken = (value.name for graph in all_graphs(light.graph) for value in graph.input)
+    if all((kind := stated.get(name)) is not None and kind.dtype and kind.shape is not None for name in (*made, *taken)):
+        return stated
+    return declared_types(onnx.shape_inference.infer_shapes(light, check_type=False, strict_mode=False, data_prop=True))
 
 
 def _with_channels(kind: TensorType, pinned: TensorType) -> TensorType:

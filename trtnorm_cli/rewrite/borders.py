@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,19 @@ class Borders:
         self.graph_of = {id(node): graph for graph in every for node in graph.nodes}
         self.nodes = [node for graph in every for node in graph.nodes if node.outputs]
         self.positions = {id(node): place for graph in every for place, node in enumerate(graph.nodes)}
+        self._by_operator: dict[str, list[tuple[int, gs.Node]]] = {}
+        for place, node in enumerate(self.nodes):
+            self._by_operator.setdefault(node.op, []).append((place, node))
 
     @classmethod
     def nowhere(cls) -> Borders:
         """The borders of no graph."""
         return cls(())
+
+    def nodes_of(self, operators: Iterable[str]) -> list[gs.Node]:
+        """Those of ``nodes`` that are of one of ``operators``, in the same order."""
+        found = [self._by_operator.get(operator, []) for operator in dict.fromkeys(operators)]
+        return [node for _, node in heapq.merge(*found, key=lambda entry: entry[0])]
 
     def leaves(self, tensor: gs.Tensor) -> bool:
         """True when ``tensor`` is an output of its graph."""

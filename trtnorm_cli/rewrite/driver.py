@@ -75,7 +75,7 @@ def plan(
     cache.forget_graph()
     context = _MatchContext(surgery, types, settings or RewriteSettings(), borders, origins or {}, cache)
     for rule in rules:
-        for node in borders.nodes:
+        for node in borders.nodes_of(rule.pattern.types):
             if id(node) in taken or id(node) in waiting or not _concerns(rule, node, surgery):
                 continue
             if (rule.name, node.outputs[0].name) in given_up:

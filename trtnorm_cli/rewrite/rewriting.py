@@ -170,7 +170,8 @@ class RewritingSession:
             f"{name} has one position in every shape of the build profile, and the result holds for these" for name in fixed
         ]
         self.pinned = check_types(self.model, proof_shapes)
-        self.tolerant, _ = tolerant_types(self.model, proof_shapes)
+        opened = self.resolved.opened
+        self.tolerant = tolerant_types(self.model, proof_shapes)[0] if opened is None else opened.declared
 
     def _file_can_serve(self) -> bool:
         """True when ONNX Runtime runs the file itself, with the meaning that the model was given."""
@@ -181,13 +182,18 @@ class RewritingSession:
         wanted = self.settings.optimize
         settings = replace(self.settings, optimize=optimize or wanted, left_out=left_out, measured=wanted == "kernels")
         resolved, folder, model = self.resolved, self.loaded.folder, self.model
-        surgery = open_model(model, folder)
+        opened, resolved.opened = resolved.opened, None
+        # Nothing changes a graph before the rules are applied, so the first application takes the one that is open already.
+        waiting = [open_model(model, folder) if opened is None else opened.surgery]
+        surgery = waiting[0]
         spoilt = audit(surgery, self.tolerant, settings, SPOILT)
         composites, unread = _composites(surgery, self.declared)
         runner, self._runner = self._runner or OrtRunner(), None
         with runner:
             prover = Prover(runner, self.pinned, proofs=self.proofs)
-            surgery, outcome = apply_steadily(lambda: open_model(model, folder), self.rules, self.declared, prover, settings)
+            surgery, outcome = apply_steadily(
+                lambda: waiting.pop() if waiting else open_model(model, folder), self.rules, self.declared, prover, settings
+            )
         refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
         refusals = list({refusal.node: refusal for refusal in reversed(refusals)}.values())[::-1]
         decided = {change.node for change in resolved.changes} | {refusal.node for refusal in refusals}
