@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
 from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, Watch
-from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation, digest
-from trtnorm_cli.evaluate.float64.raising import raised_array
+from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
-from trtnorm_cli.onnx_model.stored import tensor_array
 
 RUNS = 4
 # The first run decides where it allows twice what was measured, as more runs never allow less than half of it.
@@ -37,14 +34,15 @@ class NoiseRuns:
     """Perturbed runs of a model, as many as were asked for.
 
     ``evaluate`` makes one, ``truth`` are the outputs without perturbation, ``ulp`` is the unit of the roundings. The tensors
-    ``names`` of ``inner`` are looked at as well. Constants in ``kept`` stay.
+    ``names`` of ``inner`` are looked at as well. Constants of which ``kept``
+    is true stay.
     """
 
     evaluate: Callable[[Perturbation, Watch], Reference]
     truth: Arrays
     ulp: float
     moves: Moves
-    kept: Container[bytes] = frozenset()
+    kept: Callable[[np.ndarray], bool] | None = None
     inner: InnerTensors = field(default_factory=InnerTensors)
     names: frozenset[str] = frozenset()
     _outputs: dict[str, list[Distance]] = field(default_factory=dict)
@@ -69,29 +67,36 @@ class NoiseRuns:
         self._slices.append(moved.found)
 
 
-def stored_constants(model: onnx.ModelProto, folder: Path) -> frozenset[bytes]:
-    """Digests of the floating constants that ``model`` holds."""
-    tensors = [*model.graph.initializer, *(a.t for node in model.graph.node for a in node.attribute if a.HasField("t"))]
-    arrays = (raised_array(tensor_array(tensor, folder)) for tensor in tensors)
-    return frozenset(digest(array) for array in arrays if array.dtype == np.float64)
-
-
-def run_noise(runner: OrtRunner, model: Path, feeds: Arrays, native: Arrays, ulp: float) -> Noise:
+class RunNoise:
     """Distances of runs from each other whose floating inputs differ by half a unit, where float64 is out of reach.
 
-    Roundings inside the network fall out anew in each run. Nothing where one cannot be run.
+    Roundings inside the network fall out anew in each run.
     """
-    noise: dict[str, list[Distance]] = {name: [] for name in native}
-    rng = np.random.default_rng(0)
-    moved = [{name: _moved(value, ulp / 2, rng) for name, value in feeds.items()} for _ in range(RUNS)]
-    try:
-        runs = runner.run_many(model, moved)
-    except RunFailed:
-        return Noise()
-    for run in runs:
-        for name, value in run.items():
-            noise[name].append(distance(native[name], value))
-    return Noise(noise)
+
+    def __init__(self, runner: OrtRunner, model: Path, feeds: Arrays, native: Arrays, ulp: float) -> None:
+        self._runner, self._model, self._feeds, self._native, self._ulp = runner, model, feeds, native, ulp
+        self._rng = np.random.default_rng(0)
+        self._found: dict[str, list[Distance]] = {name: [] for name in native}
+        self._made, self._impossible = 0, False
+
+    def noise(self, runs: int) -> Noise:
+        """The noise of so many runs, or of more where these were made before; nothing where one cannot be made."""
+        missing = range(self._made, runs)
+        moved = [{name: _moved(value, self._ulp / 2, self._rng) for name, value in self._feeds.items()} for _ in missing]
+        if moved and not self._impossible:
+            self._run(moved)
+        return Noise() if self._impossible else Noise(self._found)
+
+    def _run(self, moved: list[dict[str, np.ndarray]]) -> None:
+        try:
+            found = self._runner.run_many(self._model, moved)
+        except RunFailed:
+            self._impossible = True
+            return
+        self._made += len(found)
+        for run in found:
+            for name, value in run.items():
+                self._found[name].append(distance(self._native[name], value))
 
 
 def _moved(value: np.ndarray, half_ulp: float, rng: np.random.Generator) -> np.ndarray:

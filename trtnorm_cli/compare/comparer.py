@@ -11,6 +11,7 @@ import onnx
 from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
 from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, Recognition, SliceDistances, first_difference, suspicious
+from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.noise import NoiseMeter
 from trtnorm_cli.compare.participants import (
     Candidate,
@@ -20,7 +21,7 @@ from trtnorm_cli.compare.participants import (
     OnnxParticipant,
     RunnableReference,
 )
-from trtnorm_cli.compare.result import NOT_COMPARED, Comparison, Feeds, Options, Outputs, Trial
+from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
 from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Watch
@@ -35,71 +36,117 @@ from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 _NO_KERNEL = "Could not find an implementation"
 # A candidate may take longer than the reference, which a whole budget was left for.
 _SLOWER, _AT_LEAST_S = 4.0, 5.0
+# A trial of so many times the elements is begun before it is certain that there is time for it.
+_NOT_LONG = 8
 
 
 class Comparer:
     """Remembers between trials what float64 said of the reference, and how much time was used."""
 
-    def __init__(
-        self,
-        reference: RunnableReference,
-        runner: OrtRunner,
-        options: Options,
-        result: Comparison,
-        pairings: Sequence[Pairing],
-    ) -> None:
+    def __init__(self, reference: RunnableReference, runner: OrtRunner, options: Options, result: Comparison) -> None:
         self.reference, self.runner, self.options, self.result = reference, runner, options, result
-        self.pairings = pairings
+        self.pairings: Sequence[Pairing] = ()
+        self._natives = NativeRuns(runner)
+        self._begun: dict[str, TrialRun] = {}
+        self._start = time.perf_counter()
         self._reference_errors: dict[str, Distance] = {}
         self._native_bounds: dict[str, Distance] = {}
         self._float64_refused = False
         # True once ONNX Runtime, which lacks many kernels for bfloat16 and float64, has not run the reference.
         self._uses_float64_reference = False
         self._exact = Float64Runs(options.budget_s)
-        self._noise = NoiseMeter(reference, self._exact, runner, pairings)
+        self._noise = NoiseMeter(reference, self._exact, runner)
         self._known = Known()
-        self._used_s = 0.0
+
+    def prepare(self, trial: Trial) -> None:
+        """Work on the reference alone, while candidates are still being made."""
+        run = self._begin(trial)
+        if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
+            run.exact = self._evaluated(self.reference, trial.feeds, run.inner.keep, run.known)
+
+    def add(self, candidates: Sequence[Candidate]) -> None:
+        """The candidates; raises ``UsageProblem`` where inputs or outputs do not correspond."""
+        self.pairings = [Pairing(self.reference, candidate, self.options.by_position) for candidate in candidates]
+        self.result.candidates = [CandidateReport(c.label, c.kind, notes=list(c.notes)) for c in candidates]
 
     def has_undecided(self) -> bool:
         """True while nothing can be said of a candidate that runs, on the data so far."""
         return any(report.error is None and report.state == NOT_COMPARED for report in self.result.candidates)
 
-    def run(self, trial: Trial) -> None:
-        """Run ``trial`` if there is time, and add the verdicts on it to the result."""
+    def run(self, trial: Trial, following: Trial | None = None) -> None:
+        """Run ``trial`` if there is time, and add the verdicts on it to the result. ``following`` is begun if it is short."""
         if self.result.candidates and all(report.error is not None for report in self.result.candidates):
             return
         left = self._seconds_left()
         if left is not None and left <= 0:
-            budget = self.options.runs_budget_s
-            self.result.skipped.append(f"{trial.label}: not run, the {budget:g} s for runs were used up")
+            self.result.skipped.append(f"{trial.label}: not run, {self._what_was_used()}")
             return
-        start = time.perf_counter()
-        native = self._run_reference(trial, left)
-        run = TrialRun(trial, self._known.for_other_inputs(), native or {}, time.perf_counter() - start)
-        self._used_s += run.seconds
+        run = self._begin(trial)
+        del self._begun[trial.label]
+        self._ask_candidates(run)
+        if following is not None and following.elements <= _NOT_LONG * trial.elements:
+            self._ask_candidates(self._begin(following))
+        wants_float64 = self._wants_float64()
+        if wants_float64 and run.exact is None and isinstance(self.reference, OnnxParticipant):
+            run.exact = self._evaluated(self.reference, trial.feeds, run.inner.keep, run.known)
+        native = self._reference_outputs(run, left)
         if native is None:
             return
+        run.native = native
         self.result.trials.append(trial.label)
-        if self._wants_float64():
+        if wants_float64:
             self._learn_truth(run)
         self._judge_all(run)
 
+    def _begin(self, trial: Trial) -> TrialRun:
+        if trial.label not in self._begun:
+            run = self._begun[trial.label] = TrialRun(trial, self._known.for_other_inputs())
+            if isinstance(self.reference, OnnxParticipant):
+                run.asked = self._natives.ask(self.reference, trial.feeds)
+        return self._begun[trial.label]
+
+    def _ask_candidates(self, run: TrialRun) -> None:
+        """Begin the runs of the candidates that ran so far."""
+        if run.attempts:
+            return
+        for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
+            if report.error is None:
+                attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
+                if isinstance(attempt.candidate, OnnxParticipant):
+                    attempt.asked = self._natives.ask(attempt.candidate, attempt.feeds)
+                run.attempts.append(attempt)
+
     def _seconds_left(self) -> float | None:
         """For runs; None without a bound. The first trial is run in any case."""
-        if self.options.runs_budget_s is None or not self.result.trials:
+        if not self.result.trials:
             return None
-        return self.options.runs_budget_s - self._used_s
+        bounds = []
+        if self.options.runs_budget_s is not None:
+            bounds.append(self.options.runs_budget_s - self._natives.used_s)
+        if self.options.total_budget_s is not None:
+            bounds.append(self.options.total_budget_s - (time.perf_counter() - self._start))
+        return min(bounds, default=None)
 
-    def _run_reference(self, trial: Trial, left: float | None) -> Outputs | None:
+    def _what_was_used(self) -> str:
+        runs, total = self.options.runs_budget_s, self.options.total_budget_s
+        if runs is not None and self._natives.used_s >= runs:
+            return f"the {runs:g} s for runs were used up"
+        return f"the {total:g} s for the comparison were used up"
+
+    def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
+        trial = run.trial
         if isinstance(self.reference, ModuleParticipant):
             return self.reference.recorded[trial.label].native
+        assert run.asked is not None, "every trial is begun with the reference"
         try:
-            return self.runner.run(self.reference.path, trial.feeds, limit_s=left)
+            native = self._natives.outputs(run.asked, self.reference, trial.feeds, left, again=False)
+            run.seconds = run.asked.seconds
+            return native
         except RunFailed as error:
             if error.timed_out and left is not None and self.result.trials:
                 self.result.skipped.append(f"{trial.label}: not run, it takes longer than the {left:.1f} s that were left")
                 return None
-            substitute = self._in_float64_instead(self.reference, trial.feeds, trial.label, error)
+            substitute = self._in_float64_instead(self.reference, trial.feeds, trial.label, error, run.exact)
             if substitute is not None:
                 self._uses_float64_reference = True
                 return substitute
@@ -107,9 +154,16 @@ class Comparer:
             notes.append(f"{trial.label}: the reference does not run there: {error.reason}")
             return None
 
-    def _in_float64_instead(self, participant: OnnxParticipant, feeds: Feeds, label: str, error: RunFailed) -> Outputs | None:
+    def _in_float64_instead(
+        self,
+        participant: OnnxParticipant,
+        feeds: Feeds,
+        label: str,
+        error: RunFailed,
+        exact: Reference | ReferenceUnavailable | None = None,
+    ) -> Outputs | None:
         """The float64 evaluation, rounded to the types of the outputs, of what ONNX Runtime does not run."""
-        found = self._float64(participant, feeds, label)
+        found = self._noted(participant, label, exact or self._evaluated(participant, feeds))
         if found is None or not all(isinstance(value, np.ndarray) for value in found.outputs.values()):
             return None
         self._note(f"ONNX Runtime does not run {participant.label}, its float64 evaluation stands for it: {error.reason}")
@@ -122,7 +176,7 @@ class Comparer:
     def _wants_float64(self) -> bool:
         """True for the smallest trials, while nothing else can run, and while nothing could be said yet."""
         limit = self.options.float64_trials
-        first = limit is None or len(self.result.trials) <= limit
+        first = limit is None or len(self.result.trials) < limit
         is_module = isinstance(self.reference, ModuleParticipant)
         return first or self._uses_float64_reference or is_module or self.has_undecided()
 
@@ -131,7 +185,8 @@ class Comparer:
         if isinstance(self.reference, ModuleParticipant):
             run.truth = self.reference.recorded[run.trial.label].exact
         else:
-            found = self._float64(self.reference, run.trial.feeds, run.trial.label, run.inner.keep, run.known)
+            run.exact = run.exact or self._evaluated(self.reference, run.trial.feeds, run.inner.keep, run.known)
+            found = self._noted(self.reference, run.trial.label, run.exact)
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
                 run.truth, run.float64_s = found.outputs, found.seconds
@@ -144,23 +199,26 @@ class Comparer:
         if known is None or error.largest > known.largest:
             self._reference_errors[name] = error
 
-    def _float64(
-        self,
-        participant: OnnxParticipant,
-        feeds: Feeds,
-        label: str,
-        watch: Watch | None = None,
-        known: Known | None = None,
-    ) -> Reference | None:
-        """The participant in float64; None, with a note, when that is not possible or takes too long."""
+    def _evaluated(
+        self, participant: OnnxParticipant, feeds: Feeds, watch: Watch | None = None, known: Known | None = None
+    ) -> Reference | ReferenceUnavailable | None:
+        """The participant in float64, or why that is not possible or takes too long; None where it was refused before."""
         if self._float64_refused:
             return None
         try:
             return self._exact.evaluate(participant, feeds, watch, known)
         except ReferenceUnavailable as error:
-            where = f" ({error.where})" if error.where else ""
-            self._without_float64(participant, label, f"{error.summary}{where}")
+            return error
+
+    def _noted(
+        self, participant: OnnxParticipant, label: str, found: Reference | ReferenceUnavailable | None
+    ) -> Reference | None:
+        """What was found, or None with a note."""
+        if isinstance(found, ReferenceUnavailable):
+            where = f" ({found.where})" if found.where else ""
+            self._without_float64(participant, label, f"{found.summary}{where}")
             return None
+        return found
 
     def _without_float64(self, participant: OnnxParticipant, label: str, reason: str) -> None:
         """Note why there is no float64 run. Without one of the reference, larger trials need not ask again."""
@@ -168,36 +226,33 @@ class Comparer:
         self._note(f"{label}: no float64 run of {participant.label}: {reason}")
 
     def _judge_all(self, run: TrialRun) -> None:
-        """Run every candidate, and then judge them: what noise is asked of depends on all of them."""
-        ran: list[tuple[Attempt, Outputs]] = []
-        for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
-            if report.error is None:
-                attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
-                start = time.perf_counter()
-                got = self._run_candidate(attempt)
-                self._used_s += time.perf_counter() - start
-                if got is not None:
-                    self._learn_exact(attempt)
-                    ran.append((attempt, got))
-        names = frozenset(name for attempt, _ in ran for name in attempt.suspicious)
+        """Judge every candidate after all were evaluated: what noise is asked of depends on all of them."""
+        running = [attempt for attempt in run.attempts if attempt.report.error is None]
+        for attempt in running:
+            self._learn_exact(attempt)
+        ran = [(attempt, got) for attempt in running if (got := self._candidate_outputs(attempt)) is not None]
         for attempt, got in ran:
-            attempt.report.verdicts += self._judged(attempt, got, names)
+            attempt.report.verdicts += self._judged(attempt, got)
 
-    def _judged(self, attempt: Attempt, got: Outputs, names: frozenset[str]) -> list[OutputVerdict]:
+    def _judged(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:
         """The verdicts; where the runs alone speak against the candidate, float64 is asked too."""
-        run, verdicts = attempt.run, self._verdicts(attempt, got, names)
+        run, verdicts = attempt.run, self._verdicts(attempt, got)
         if run.truth is None and not self._float64_refused and any(v.passed is not True for v in verdicts):
             self._learn_truth(run)
-            verdicts = verdicts if run.truth is None else self._verdicts(attempt, got, names)
+            for other in run.attempts:
+                self._learn_exact(other)
+            verdicts = verdicts if run.truth is None else self._verdicts(attempt, got)
         return verdicts
 
-    def _run_candidate(self, attempt: Attempt) -> Outputs | None:
+    def _candidate_outputs(self, attempt: Attempt) -> Outputs | None:
         """The candidate's outputs under the reference's names; None, with the reason in the report, where it does not run."""
-        candidate, back, limit = attempt.candidate, attempt.pairing.back, self._candidate_limit(attempt.run)
+        candidate, back = attempt.candidate, attempt.pairing.back
         try:
             if isinstance(candidate, EngineParticipant):
                 return back(run_engine(candidate.path, attempt.feeds, self.options.run_timeout_s))
-            return back(self._run_twice(candidate, attempt.feeds, limit))
+            assert attempt.asked is not None, "every candidate of a trial is asked"
+            limit = self._candidate_limit(attempt.run)
+            return back(self._natives.outputs(attempt.asked, candidate, attempt.feeds, limit, again=True))
         except EngineUnavailable as error:
             attempt.report.error, attempt.report.unavailable = str(error), True
         except RunFailed as error:
@@ -229,44 +284,41 @@ class Comparer:
         left = self._seconds_left()
         return None if left is None else max(left, _SLOWER * run.seconds, _AT_LEAST_S)
 
-    def _run_twice(self, candidate: OnnxParticipant, feeds: Feeds, limit: float | None) -> Outputs:
-        """The outputs; a process that was killed, by whomever, is started once more."""
-        try:
-            return self.runner.run(candidate.path, feeds, limit_s=limit)
-        except RunFailed as error:
-            if error.signal is None:
-                raise
-            return self.runner.run(candidate.path, feeds, limit_s=limit)
-
     def _learn_exact(self, attempt: Attempt) -> None:
         """Evaluate the candidate in float64 where the reference was, and look how far the tensors inside it are off.
 
         A module and its export round their constants at different places, so only their runs are held to each other.
         """
         run, candidate = attempt.run, attempt.candidate
-        if run.truth is None or not isinstance(self.reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant):
+        if attempt.exact is not None or run.truth is None:
+            return
+        if not isinstance(self.reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant):
             return
         ulp, seen = self._ulp(candidate), None
         if candidate.shares_tensors and not self.options.tolerances:
             seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp)
-        found = self._float64(candidate, attempt.feeds, run.trial.label, None if seen is None else seen.watch, run.known)
+        found = self._noted(
+            candidate,
+            run.trial.label,
+            self._evaluated(candidate, attempt.feeds, None if seen is None else seen.watch, run.known),
+        )
         if seen is not None:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
             run.near.append(seen.own)
         attempt.exact = attempt.pairing.back(found.outputs) if found else {}
+        attempt.constants = found.constants if found else None
 
-    def _verdicts(self, attempt: Attempt, got: Outputs, names: frozenset[str]) -> list[OutputVerdict]:
-        if attempt.exact is None:
-            self._learn_exact(attempt)
-        self._look_inside(attempt, names.union(attempt.suspicious))
+    def _verdicts(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:
+        self._look_inside(attempt)
         exact = attempt.exact or {}
         return [self._verdict(attempt, name, got.get(name), exact.get(name)) for name in attempt.run.native]
 
-    def _look_inside(self, attempt: Attempt, names: frozenset[str]) -> None:
-        """Remember the first inner tensor that is further off than rounding explains. ``names`` are of all candidates."""
+    def _look_inside(self, attempt: Attempt) -> None:
+        """Remember the first inner tensor that is further off than rounding explains."""
         run, report, worst = attempt.run, attempt.report, None
         if not attempt.suspicious or attempt.slices is None:
             return
+        names = frozenset(name for each in run.attempts for name in each.suspicious)
         for runs in (FIRST_RUNS, RUNS):
             if run.float64_s * runs > self.options.budget_s:
                 seconds = f"{run.float64_s * runs:.0f} s"

@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 
-from trtnorm_cli.compare.comparer import Comparer, Pairing
+from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, RunnableReference
-from trtnorm_cli.compare.result import CandidateReport, Comparison, Options, Trial
+from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
 
 def compare(
     reference: RunnableReference,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Candidate] | Callable[[], Sequence[Candidate]],
     trials: Sequence[Trial],
     options: Options,
     further: Iterable[Trial] = (),
 ) -> Comparison:
     """Judge every candidate in every trial, smallest inputs first.
 
-    A candidate that crashes is reported with the reason, and the others are still compared. ``further`` trials are run, one
-    after the other, while nothing can be said of a candidate on the data of those before. Raises ``UsageProblem`` when
-    inputs or outputs do not correspond, or when the reference itself runs in no trial.
+    A candidate that crashes is reported with the reason, and the others are still compared. A function for ``candidates`` is
+    called after what can be done without them. ``further`` trials are run, one after the other, while nothing can be said of a
+    candidate on the data of those before. Raises ``UsageProblem`` when inputs or outputs do not correspond, or when the
+    reference itself runs in no trial.
     """
     start = time.perf_counter()
     result = Comparison(reference.label)
-    pairings = [Pairing(reference, candidate, options.by_position) for candidate in candidates]
-    result.candidates = [CandidateReport(c.label, c.kind, notes=list(c.notes)) for c in candidates]
-    with OrtRunner(options.run_timeout_s, options.memory_bytes) as runner:
-        runner.start()
-        comparer = Comparer(reference, runner, options, result, pairings)
-        for trial in sorted(trials, key=lambda t: t.elements):
-            comparer.run(trial)
+    # The other cores are for float64, which is evaluated at the same time.
+    threads = max(1, (os.cpu_count() or 1) // 2)
+    with OrtRunner(options.run_timeout_s, options.memory_bytes, threads) as runner:
+        runner.start(wait=False)
+        comparer = Comparer(reference, runner, options, result)
+        ordered = sorted(trials, key=lambda t: t.elements)
+        if ordered and callable(candidates):
+            comparer.prepare(ordered[0])
+        compared = candidates() if callable(candidates) else candidates
+        comparer.add(compared)
+        for trial, following in zip_longest(ordered, ordered[1:]):
+            comparer.run(trial, following)
         for trial in further if comparer.has_undecided() else ():
             comparer.run(trial)
             if not comparer.has_undecided():
                 break
-    if candidates and not result.trials:
+    if compared and not result.trials:
         raise UsageProblem(f"the reference does not run: {'; '.join(result.skipped)}", reference.label)
     result.seconds = round(time.perf_counter() - start, 3)
     return result

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Hashable
 
-from trtnorm_cli.compare.calibration import Noise, NoiseRuns, run_noise, stored_constants
+import numpy as np
+
+from trtnorm_cli.compare.calibration import Noise, NoiseRuns, RunNoise
 from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.participants import ModuleParticipant, OnnxParticipant, RunnableReference
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
@@ -22,11 +23,9 @@ _PATIENCE = 3.0
 class NoiseMeter:
     """Measures noise by trial, kind and unit; what was measured is remembered."""
 
-    def __init__(
-        self, reference: RunnableReference, exact: Float64Runs, runner: OrtRunner, pairings: Sequence[Pairing]
-    ) -> None:
-        self._reference, self._exact, self._runner, self._pairings = reference, exact, runner, pairings
-        self._measured: dict[tuple[str, str, float], NoiseRuns | Noise] = {}
+    def __init__(self, reference: RunnableReference, exact: Float64Runs, runner: OrtRunner) -> None:
+        self._reference, self._exact, self._runner = reference, exact, runner
+        self._measured: dict[tuple[str, str, float], NoiseRuns | RunNoise | Noise] = {}
 
     def of_output(self, attempt: Attempt, name: str, ulp: float) -> NoiseOf:
         """Noise of the output ``name`` by kind and number of runs, measured when it is asked for."""
@@ -52,17 +51,22 @@ class NoiseMeter:
             return found
         return _renamed(found.noise(runs), attempt.pairing) if of_candidate else found.noise(runs)
 
-    def _of_reference(self, run: TrialRun, kind: str, ulp: float, names: frozenset[str]) -> NoiseRuns | Noise:
+    def _of_reference(self, run: TrialRun, kind: str, ulp: float, names: frozenset[str]) -> NoiseRuns | RunNoise | Noise:
         reference = self._reference
         assert not isinstance(reference, ModuleParticipant)
         if run.truth is None:
-            return run_noise(self._runner, reference.path, run.trial.feeds, run.native, ulp)
+            return RunNoise(self._runner, reference.path, run.trial.feeds, run.native, ulp)
 
         def evaluate(perturbation: Perturbation, watch: Watch) -> Reference:
             return self._exact.evaluate(reference, run.trial.feeds, watch, run.known, perturbation)
 
         if kind == CONSTANTS:
-            return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind], self._kept_constants, run.inner, names)
+            held = _held_by_all(run)
+
+            def kept(value: np.ndarray) -> bool:
+                return run.known.identity(value) in held
+
+            return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind], kept, run.inner, names)
         return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind])
 
     def _of_candidate(self, attempt: Attempt, kind: str, ulp: float) -> NoiseRuns | Noise:
@@ -79,16 +83,11 @@ class NoiseMeter:
             return Noise()
         return NoiseRuns(evaluate, truth, ulp, _MOVES[kind])
 
-    @cached_property
-    def _kept_constants(self) -> frozenset[bytes]:
-        """Constants that every candidate holds as they are: no rounding of them can make a difference."""
-        candidates = (pairing.candidate for pairing in self._pairings)
-        held = [_constants(candidate) for candidate in candidates if isinstance(candidate, OnnxParticipant)]
-        return frozenset.intersection(*held) if held else frozenset()
 
-
-def _constants(candidate: OnnxParticipant) -> frozenset[bytes]:
-    return stored_constants(candidate.model, candidate.path.absolute().parent)
+def _held_by_all(run: TrialRun) -> frozenset[Hashable]:
+    """Constants that every candidate holds as they are: no rounding of them can make a difference."""
+    held = [attempt.constants for attempt in run.attempts if attempt.constants is not None]
+    return frozenset.intersection(*held) if held else frozenset()
 
 
 def _renamed(noise: Noise, pairing: Pairing) -> Noise:

@@ -37,7 +37,7 @@ class Options:
     ``budget_s`` bounds each float64 run, ``run_timeout_s`` each other run, and ``runs_budget_s`` all of these together: the
     smallest inputs are run in any case, larger ones while time is left. Only the first ``float64_trials`` trials, the
     smallest ones, are evaluated in float64 (all by default), and those where a candidate seems to fail without.
-    ``tolerances`` are by output name, '' for all others.
+    ``total_budget_s`` bounds the whole comparison likewise, by the clock. ``tolerances`` are by output name, '' for all others.
     """
 
     by_position: bool = False
@@ -45,6 +45,7 @@ class Options:
     run_timeout_s: float = 300.0
     memory_bytes: int | None = None
     runs_budget_s: float | None = None
+    total_budget_s: float | None = None
     float64_trials: int | None = None
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -16,7 +16,8 @@ from trtnorm_cli.compare.participants import (
     require_same_types,
 )
 from trtnorm_cli.compare.result import CandidateReport, Feeds, Outputs, Trial
-from trtnorm_cli.evaluate.float64 import Known
+from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable
+from trtnorm_cli.evaluate.ort_runner import AskedRuns
 
 
 class Pairing:
@@ -50,11 +51,15 @@ class TrialRun:
     """One trial while it is judged. ``truth`` is the reference in float64 once it is known.
 
     ``seconds`` is what its own run took, ``float64_s`` what that in float64 took. ``known`` holds what was computed in
-    float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those inside candidates, each by name.
+    float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those inside candidates, each by name. ``asked``
+    is the reference's run and ``exact`` what came of its evaluation in float64, each where it was begun.
     """
 
     trial: Trial
     known: Known
+    asked: AskedRuns | None = None
+    exact: Reference | ReferenceUnavailable | None = None
+    attempts: list[Attempt] = field(default_factory=list)
     native: Outputs = field(default_factory=dict)
     seconds: float = 0.0
     truth: Outputs | None = None
@@ -68,16 +73,19 @@ class Attempt:
     """One candidate in one trial. ``feeds`` are the trial's inputs under the candidate's names.
 
     ``exact`` are its outputs in float64 under the reference's names once they were asked for, ``slices`` how far tensors
-    inside it are off; those that are ``suspicious`` are further off than a few units.
+    inside it are off; those that are ``suspicious`` are further off than a few units. ``constants`` are
+    those that it read.
     """
 
     run: TrialRun
     pairing: Pairing
     report: CandidateReport
     feeds: Feeds
+    asked: AskedRuns | None = None
     exact: Outputs | None = None
     slices: SliceDistances | None = None
     suspicious: Sequence[str] = ()
+    constants: frozenset[Hashable] | None = None
 
     @property
     def candidate(self) -> Candidate:

@@ -141,6 +141,23 @@ class OrtRunner:
             self._asked.append(asked)
         return asked
 
+    def begin(self, model: Path, feeds: Mapping[str, np.ndarray], hold: bool = False) -> AskedRuns:
+        """Begin to run the model in a file; its outputs are waited for later. ``hold`` keeps its session for the next time."""
+        self._require_open()
+        asked = AskedRuns(self, "", self.timeout_s)
+        try:
+            child = self._started()
+            records = {name: child.feeds.put(array) for name, array in feeds.items()}
+            child.send({"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records})
+        except BaseException as error:
+            self._recover(error)
+            if not isinstance(error, RunFailed):
+                raise
+            asked.failure = error
+        else:
+            self._asked.append(asked)
+        return asked
+
     def collect(self, last: AskedRuns | None = None) -> None:
         """Wait for what was asked, up to ``last``."""
         while self._asked and (last is None or last in self._asked):
@@ -150,6 +167,7 @@ class OrtRunner:
                 reply = self._child.receive(asked.limit_s)
                 get = self._child.results.get
                 asked.found = [{name: np.array(get(record)) for name, record in run} for run in reply["outputs"]]
+                asked.seconds = reply.get("seconds", 0.0)
                 self._remember(asked.key, opened=reply["opened"], keeps=reply["keeps"])
             except RunFailed as error:
                 asked.failure = error
@@ -202,7 +220,8 @@ class OrtRunner:
         self._child = None
         self._kept, self._dropped = {}, []
         while self._asked:
-            self._asked.popleft().failure = error if isinstance(error, RunFailed) else RunFailed("the run was interrupted")
+            asked = self._asked.popleft()
+            asked.failure, asked.is_lost = error if isinstance(error, RunFailed) else RunFailed("the run was interrupted"), True
 
     def _remove_files(self) -> None:
         for file in Path(self._folder.name).glob("*"):
@@ -211,10 +230,15 @@ class OrtRunner:
 
 
 class AskedRuns:
-    """Runs that were asked for; ``results`` waits until they are done."""
+    """Runs that were asked for; ``results`` waits until they are done.
+
+    ``limit_s`` bounds that wait, ``seconds`` is what they took. Those that another run took with it are lost: nothing is known
+    of them.
+    """
 
     def __init__(self, runner: OrtRunner, key: str, limit_s: float) -> None:
         self._runner, self.key, self.limit_s = runner, key, limit_s
+        self.seconds, self.is_lost = 0.0, False
         self.found: list[dict[str, np.ndarray]] | None = None
         self.failure: RunFailed | None = None
 

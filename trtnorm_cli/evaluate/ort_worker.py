@@ -16,6 +16,7 @@ import resource
 import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ ELEMENT_TYPES = {
 }
 TYPE_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
 PACKED = ("uint4", "int4")
+# A reference and its candidates; each session holds its weights.
+MOST_HELD = 4
 
 
 def to_ort_value(array: np.ndarray) -> ort.OrtValue:
@@ -104,7 +107,7 @@ def infer(session: ort.InferenceSession, feeds: dict[str, np.ndarray], outputs: 
 
 
 class Worker:
-    """Holds the one session of a model, and those that are kept because the same small model comes again and again.
+    """Holds the one session of a model, and those that are kept because the same model comes again and again.
 
     ``feeds`` are the parent's tensors, ``results`` those for the parent.
     """
@@ -113,6 +116,7 @@ class Worker:
         self.feeds, self.results, self.threads = feeds, results, threads
         self.session: ort.InferenceSession | None = None
         self.kept: dict[str, ort.InferenceSession] = {}
+        self.held: dict[str, ort.InferenceSession] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -151,6 +155,19 @@ class Worker:
         constants = request["constants"]
         outputs = [self._run(session, {**constants, **feeds}, None) for feeds in request["feeds"]]
         return {"outputs": outputs, "opened": opened, "keeps": request["keep"]}
+
+    def do_run_file(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the model in a file once; with ``hold`` its session is there for the next time."""
+        start, model = time.perf_counter(), request["model"]
+        session = self.held.get(model)
+        if opened := session is None:
+            session = open_session(model, None, self.threads)
+            if request["hold"]:
+                self.held[model] = session
+        while len(self.held) > MOST_HELD:
+            del self.held[next(iter(self.held))]
+        outputs = self._run(session, request["feeds"], None)
+        return {"outputs": [outputs], "opened": opened, "keeps": False, "seconds": time.perf_counter() - start}
 
     def _run(self, session: ort.InferenceSession, feeds: dict[str, Any], outputs: list[str] | None) -> list[Any]:
         names = outputs or [output.name for output in session.get_outputs()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,13 +43,15 @@ class Reference:
     """The outputs of a model in float64, and how they were found.
 
     ``outputs`` are arrays by name, floating-point ones in float64 (a list for a sequence); ``evaluated_with`` names the
-    implementation of each operator that was used; ``seconds`` is wall time; ``notes`` say what the reader should know.
+    implementation of each operator that was used; ``seconds`` is wall time; ``notes`` say what the reader should know;
+    ``constants`` are the floating ones that were read, as :class:`Known` tells them apart.
     """
 
     outputs: dict[str, np.ndarray]
     evaluated_with: dict[str, str]
     seconds: float
     notes: tuple[str, ...]
+    constants: frozenset[Hashable] = frozenset()
 
 
 Watch = Callable[[str, Any], Any]
@@ -121,7 +123,8 @@ def evaluate_float64(
     run = _Run(prepared, start, start + budget_s, perturbation, known)
     with np.errstate(all="ignore"):
         values = run.evaluate(feeds, outputs, watch)
-    return Reference(values, run.evaluated_with, time.perf_counter() - start, run.notes())
+    seconds = time.perf_counter() - start
+    return Reference(values, run.evaluated_with, seconds, run.notes(), frozenset(run.constants))
 
 
 def _loaded(model: onnx.ModelProto | Path) -> tuple[onnx.ModelProto, str]:
@@ -180,6 +183,7 @@ class _Run:
         # Tensors whose elements depend on the elements of an input, not only on its shape.
         self._varying: set[str] = set()
         self.evaluated_with: dict[str, str] = {}
+        self.constants: set[Hashable] = set()
 
     def evaluate(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Watch | None) -> dict[str, Any]:
         scope = _Scope(self._weight)
@@ -223,11 +227,17 @@ class _Run:
 
     def _stored(self, value: Any) -> Any:
         shared = value if self._known is None else self._known.constant(value)
+        if self._known is not None and self._perturbation is None and isinstance(shared, np.ndarray):
+            self.constants.add(self._known.identity(shared))
         return shared if self._perturbation is None else self._perturbation.constant(shared)
 
     def _computed(self, step: Step, inputs: list[Any], name: str, value: Any) -> Any:
         """A result, moved if results are; what a node that decides sizes gives is exact."""
-        if self._perturbation is None or name.endswith(KEPT):
+        if name.endswith(KEPT):
+            return value
+        if step.node.op_type == "Constant":
+            return self._stored(value)
+        if self._perturbation is None:
             return value
         fixed = self._varying.isdisjoint(step.reads)
         return self._perturbation.result(step.node, step.attributes, inputs, value, fixed)

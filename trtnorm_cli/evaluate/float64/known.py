@@ -6,6 +6,7 @@ memory that it lies in, so that everything recognised is kept alive here, and sm
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,14 @@ class Known:
             self._equal.setdefault(key, []).append(flat)
             return flat.reshape(value.shape)
         return value
+
+    def identity(self, value: np.ndarray) -> Hashable:
+        """A key that tells a constant from others; its shape does not count."""
+        if value.size <= _SMALL:
+            return value.tobytes()
+        if value in self._constants:
+            return id(_owner(value))
+        return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).digest()
 
     def results(self, call: Call) -> Sequence[Any] | None:
         """The results of an equal node, in the shapes that these inputs give; None where there is none."""

@@ -14,9 +14,8 @@ Whole numbers stay, because rounding keeps them: exponents, indices, masks and w
 from __future__ import annotations
 
 import enum
-import hashlib
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,10 +111,10 @@ class Moves(enum.Enum):
 class Perturbation:
     """One draw of roundings with relative half-unit ``half_ulp``; the same seed gives the same draw.
 
-    Constants whose digest is in ``kept`` stay as they are.
+    Constants of which ``kept`` is true stay as they are.
     """
 
-    def __init__(self, half_ulp: float, seed: int, moves: Moves, kept: Container[bytes] = frozenset()) -> None:
+    def __init__(self, half_ulp: float, seed: int, moves: Moves, kept: Callable[[np.ndarray], bool] | None = None) -> None:
         self.half_ulp, self.moves, self._kept = half_ulp, moves, kept
         self._rng = np.random.default_rng(seed)
 
@@ -124,7 +123,7 @@ class Perturbation:
         return self._moved(value, np.abs(value)) if self.moves is Moves.ARITHMETIC and _is_floating(value) else value
 
     def constant(self, value: Any) -> Any:
-        if not _is_floating(value) or self.moves is Moves.FUNCTIONS or digest(value) in self._kept:
+        if not _is_floating(value) or self.moves is Moves.FUNCTIONS or (self._kept is not None and self._kept(value)):
             return value
         return self._moved(value, np.abs(value))
 
@@ -149,14 +148,12 @@ class Perturbation:
         return self._moved(value, size * max(1.0, 2 * _SUM * math.sqrt(terms)))
 
     def _moved(self, value: np.ndarray, size: np.ndarray) -> np.ndarray:
-        signs = self._rng.integers(0, 2, np.shape(value)) * 2.0 - 1.0
-        moved = value + self.half_ulp * size * signs
-        return np.where(value == np.rint(value), value, moved)
-
-
-def digest(value: np.ndarray) -> bytes:
-    """A key that tells a constant, raised to float64, from others; its shape does not count."""
-    return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).digest()
+        """``value`` with half a unit of ``size`` added or subtracted; whole numbers stay."""
+        moved = np.asarray(size * self.half_ulp)  # of a scalar NumPy would make no array
+        np.negative(moved, out=moved, where=self._rng.integers(0, 2, np.shape(value)) == 0)
+        moved += value
+        np.copyto(moved, value, where=value == np.rint(value))
+        return moved
 
 
 def _is_floating(value: Any) -> bool:

@@ -1,0 +1,59 @@
+"""Runs in ONNX Runtime, which go on in its process while this one evaluates in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from trtnorm_cli.compare.participants import OnnxParticipant
+from trtnorm_cli.compare.result import Outputs
+from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
+
+# Sessions of larger models are closed after each run: they hold their weights once more.
+_MOST_HELD_BYTES = 1 << 27
+
+
+class NativeRuns:
+    """Asks for runs and waits for them in the same order; ``used_s`` is what those that were waited for took."""
+
+    def __init__(self, runner: OrtRunner) -> None:
+        self.runner = runner
+        self.used_s = 0.0
+
+    def ask(self, participant: OnnxParticipant, feeds: Mapping[str, np.ndarray]) -> AskedRuns:
+        """Begin to run ``participant`` after what was asked before."""
+        return self.runner.begin(participant.path, feeds, hold=_is_small(participant))
+
+    def outputs(
+        self,
+        asked: AskedRuns,
+        participant: OnnxParticipant,
+        feeds: Mapping[str, np.ndarray],
+        limit_s: float | None,
+        again: bool,
+    ) -> Outputs:
+        """What came of a run; raises ``RunFailed``. With ``again`` a process that was killed, by whomever, starts once more."""
+        try:
+            return self._waited(asked, limit_s)
+        except RunFailed as error:
+            if not asked.is_lost and (error.signal is None or not again):
+                raise
+        return self._waited(self.ask(participant, feeds), limit_s)
+
+    def _waited(self, asked: AskedRuns, limit_s: float | None) -> Outputs:
+        if limit_s is not None:
+            asked.limit_s = min(asked.limit_s, limit_s)
+        try:
+            return asked.results()[0]
+        finally:
+            self.used_s += asked.seconds
+
+
+def _is_small(participant: OnnxParticipant) -> bool:
+    """Whether the file, with those of its external data, is small."""
+    folder = participant.path.parent
+    files = {participant.path.resolve()}
+    for tensor in participant.model.graph.initializer:
+        files |= {(folder / entry.value).resolve() for entry in tensor.external_data if entry.key == "location"}
+    return sum(file.stat().st_size for file in files if file.is_file()) <= _MOST_HELD_BYTES
