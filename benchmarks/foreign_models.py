@@ -32,6 +32,7 @@ import yaml
 import trtnorm_cli
 from benchmarks.foreign_corpus import Source, corpus
 from benchmarks.foreign_page import page
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
@@ -98,7 +99,7 @@ def raw(source: Source, model: onnx.ModelProto, folder: Path, timeout_s: float) 
     settings = {"profiling_verbosity": "detailed"}
     request = BuildRequest("model.onnx", str(work / "m.engine"), "tensorrt-rtx", (ranges,) if ranges else (), settings)
     try:
-        result = launch(request, work, lambda event: None, timeout_s)
+        result = launch(request, work, lambda event: None, Limits(timeout_s))
     except BuilderDied as error:
         return {"ok": False, "kernels": None, "stage": "died", "error": error.summary, "seconds": _since(start)}
     said = next((message.text for message in result.errors), "")

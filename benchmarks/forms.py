@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli import BuildOptions, CompareSettings, TrtnormError, build, compare
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.rewrite.proof.sampling import draw
@@ -119,7 +120,7 @@ def _as_it_is(form: Form, path: Path, folder: Path) -> tuple[str, int | None]:
     (work / "model.onnx").write_bytes(path.read_bytes())
     shapes = _shapes(form)
     request = BuildRequest("model.onnx", str(work / "raw.engine"), BACKEND, (shapes,) if shapes else ())
-    result = launch(request, work, lambda event: None, 120)
+    result = launch(request, work, lambda event: None, Limits(120))
     if not result.ok:
         return f"refused: {_shortened(_telling([message.text for message in result.errors]))}", None
     return _judged(path, _profile(form, folder)), len(launched(result.kernels))

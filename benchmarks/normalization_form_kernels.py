@@ -16,6 +16,7 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest
@@ -98,7 +99,7 @@ def kernels(body: str, shape: tuple[int, ...], dynamic: bool) -> str:
         (folder / "m.onnx").write_bytes(model(body, shape, dynamic).SerializeToString())
         profiles = ({"i": (shape, shape, (shape[0] * 2, *shape[1:]))},) if dynamic else ()
         request = BuildRequest("m.onnx", str(folder / "m.engine"), "tensorrt-rtx", profiles, {})
-        result = launch(request, folder, lambda event: None, timeout_s=120)
+        result = launch(request, folder, lambda event: None, Limits(120))
     return str(len(launched(result.kernels))) if result.ok else "–"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.models import batchnorm, operators, parse, random, saved
 from tests.oracle import worst_relative_error
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.cli import run
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
@@ -51,7 +52,7 @@ def built_as_it_is(path: Path, folder: Path) -> BuildResult:
     folder.mkdir()
     saved(onnx.load(path), folder / "model.onnx")
     request = BuildRequest("model.onnx", str(folder / "model.engine"), "tensorrt-rtx")
-    return launch(request, folder, lambda event: None, 120)
+    return launch(request, folder, lambda event: None, Limits(120))
 
 
 def manifest(work: Path, name: str) -> dict:

@@ -5,8 +5,8 @@ They raise ``TrtnormError`` where the command ends with an exit code, and print 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from trtnorm_cli.export.command import WrittenExport
     from trtnorm_cli.export.inspecting import ModuleDescription
     from trtnorm_cli.export.options import ExportOptions
-    from trtnorm_cli.onnx_model.load import LoadedModel
     from trtnorm_cli.pipeline import BuildOptions
     from trtnorm_cli.profile.prove import Proof
     from trtnorm_cli.rewrite.describe import ModelDescription
-    from trtnorm_cli.rewrite.rewriting import Rewriting
+    from trtnorm_cli.rewrite.rewritten import RewrittenModel
+    from trtnorm_cli.target import Target
     from trtnorm_cli.tensorrt.engine_file import EngineDescription
     from trtnorm_cli.tensorrt.manifest import Manifest
     from trtnorm_cli.tensorrt.network.describe import NetworkDescription
@@ -66,21 +66,6 @@ def build(
         return earlier or pipeline.build(prepared, engine, options, on_event)
 
 
-@dataclass(frozen=True)
-class RewrittenModel:
-    """A rewriting of the model ``source``, and the files that it was written to."""
-
-    source: LoadedModel
-    rewriting: Rewriting
-    written: tuple[Path, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The values that ``trtnorm rewrite --json`` prints."""
-        from trtnorm_cli.report.rewrite import rewriting_json
-
-        return rewriting_json(self.source, self.rewriting, self.written)
-
-
 def rewrite(
     model: File,
     output: File | None = None,
@@ -97,6 +82,7 @@ def rewrite(
     """
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.rewrite.prepare import prepare
+    from trtnorm_cli.rewrite.rewritten import RewrittenModel
     from trtnorm_cli.rewrite.write import rewrite_to
     from trtnorm_cli.target import parse_model
 
@@ -122,24 +108,32 @@ def export(
     """Export a PyTorch model to ONNX as ``trtnorm export`` does, and return what was written and learnt."""
     from trtnorm_cli.errors import UsageProblem
     from trtnorm_cli.export.command import run_export
+    from trtnorm_cli.target import parse_pytorch, require_torch
 
     if update_profile and profile is None:
         raise UsageProblem("to update the build profile it must be given", hint="name it with profile=")
-    return run_export(model, _path(output), _path(profile), _export_options(options, None), update_profile)
+    require_torch()
+    return run_export(parse_pytorch(model), _path(output), _path(profile), _export_options(options, None), update_profile)
 
 
 def compare(reference: File, *candidates: File, profile: File | None = None, settings: Settings | None = None) -> Comparison:
     """Compare candidates with a reference as ``trtnorm compare`` does; without candidates, the reference's rewriting."""
-    from trtnorm_cli.compare.session import run_session
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.target import parse_target
 
-    target, others = parse_target(str(reference)), [parse_target(str(candidate)) for candidate in candidates]
-    if not target.is_pytorch:
-        return run_session(target, others, _path(profile), settings or Settings())
-    from trtnorm_cli.export.module_session import run_module_session
+    others = [parse_target(str(candidate)) for candidate in candidates]
+    return compare_targets(parse_target(str(reference)), others, _path(profile), settings or Settings())
 
-    return run_module_session(target, others, _path(profile), settings or Settings())
+
+def compare_targets(reference: Target, candidates: Sequence[Target], profile: Path | None, settings: Settings) -> Comparison:
+    """Compare what ``parse_target`` read."""
+    if reference.is_pytorch:
+        from trtnorm_cli.export.module_session import run_module_session
+
+        return run_module_session(reference, candidates, profile, settings)
+    from trtnorm_cli.compare.session import run_session
+
+    return run_session(reference, candidates, profile, settings)
 
 
 def inspect(

@@ -105,8 +105,7 @@ class Job:
 
     def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
         """Run one build process in ``folder``."""
-        limits = self.limits
-        return launch(request, folder, listen or self.on_event, limits.timeout_s, memory_bytes=limits.memory_bytes)
+        return launch(request, folder, listen or self.on_event, self.limits)
 
 
 def has_room(prepared: Prepared) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied, TrtnormError
 from trtnorm_cli.evaluate.data.drawing import feeds_at
 from trtnorm_cli.evaluate.data.input_ranges import InputRanges
@@ -175,7 +176,7 @@ def _parser_notes(loaded: LoadedModel, text: str) -> list[str]:
         save_model(settled, folder / "model.onnx", loaded.folder)
         request = BuildRequest("model.onnx", str(folder / "model.engine"), parse_only=True)
         try:
-            result = launch(request, folder, lambda event: None, _PARSE_S)
+            result = launch(request, folder, lambda event: None, Limits(_PARSE_S))
         except BuilderDied as death:
             return [f"TensorRT's parser was not asked to the end: {death.summary}"]
     if result.ok:

@@ -13,10 +13,11 @@ from onnx import helper
 from tests.models import batchnorm, loaded, parse, random
 from tests.onnx_model.running import run
 from tests.oracle import evaluate
+from tests.rewritings import rewrite
 from trtnorm_cli.errors import ModelError, RewriteError
 from trtnorm_cli.onnx_model.batchnorm_outputs import settle_batchnorm_outputs
 from trtnorm_cli.onnx_model.clean import clean
-from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid, rewrite
+from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
 
 LEFT_OUT, UNUSED, USED = "e", "n", "u"
 NAMES = ("running_mean", "running_variance", "saved_mean", "saved_variance")

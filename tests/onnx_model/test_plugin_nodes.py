@@ -10,12 +10,12 @@ import pytest
 
 from tests.models import loaded, operators, parse, random
 from tests.onnx_model.running import assert_same
+from tests.rewritings import rewrite
 from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.plugin_functions import instance_norm_function, is_own
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, by_definition, for_builder, has_definitions, plugin_nodes
 from trtnorm_cli.profile.rewriting import Implementations, RewriteSettings
-from trtnorm_cli.rewrite.rewriting import rewrite
 
 ALL = RewriteSettings(instance_norm=Implementations("plugin"), group_norm=Implementations("plugin"))
 

@@ -33,13 +33,13 @@ else:
     from pathlib import Path
     from trtnorm_cli.tensorrt.launch import launch
     code = "import sys, time; from pathlib import Path; Path(sys.argv[1], 'ready').touch(); time.sleep(60)"
-    def stop(request, folder, on_event, timeout_s, **more):
+    def stop(request, folder, on_event, limits):
         def watch():
             while not Path(folder, "ready").exists():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=watch, daemon=True).start()
-        return launch(request, folder, on_event, timeout_s, (sys.executable, "-c", code))
+        return launch(request, folder, on_event, limits, (sys.executable, "-c", code))
     build_job.launch = stop
 import trtnorm_cli.tensorrt.backend as backend
 backend.require_backend = lambda name: None

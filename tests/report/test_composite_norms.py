@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from tests.models import loaded, saved
 from tests.rewrite.norms.spellings import layer_norm, model, statements
+from tests.rewritings import rewrite
 from trtnorm_cli.cli import cli
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
-from trtnorm_cli.rewrite.rewriting import rewrite
 
 CHANNELS_FIRST = layer_norm(shape=("N", 8, "H", "W"), axes=(1,), parameter_shape=(8, 1, 1), read_by_conv=True)
 LOOK_ALIKE = model(f"{statements('Mul', (2,), 17)} s = Sqrt(v) e = Add(s, eps) y = Div(c, e)", (2, 3, 8), (2,), (8,))

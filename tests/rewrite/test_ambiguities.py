@@ -12,10 +12,11 @@ import pytest
 
 from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import evaluate, worst_relative_error
+from tests.rewritings import rewrite
 from trtnorm_cli.checkpoint import Checkpoint
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.profile.rewriting import RewriteSettings
-from trtnorm_cli.rewrite.rewriting import Rewriting, plan, rewrite
+from trtnorm_cli.rewrite.rewriting import Rewriting, plan
 
 EVAL = RewriteSettings(training_mode="eval")
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.rewritings import rewrite
 from trtnorm_cli.onnx_model.load import load_model
-from trtnorm_cli.rewrite.rewriting import Rewriting, rewrite
+from trtnorm_cli.rewrite.rewriting import Rewriting
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.models import loaded, parse, random
+from tests.rewritings import rewrite
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
-from trtnorm_cli.rewrite.rewriting import rewrite
 
 WEIGHTS = {"s": random(4), "b": random(4, seed=1)}
 POOLED = parse(

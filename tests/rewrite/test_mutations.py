@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from tests.rewrite.mutations import SPOILT, models_of_rules, spoilt
+from tests.rewritings import rewrite
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.onnx_model.load import load_model
@@ -49,7 +50,7 @@ def ends_well(model: onnx.ModelProto, path: Path, compares: bool) -> None:
     try:
         loaded = load_model(path)
         rewriting.plan(loaded)
-        result = rewriting.rewrite(loaded)
+        result = rewrite(loaded)
         broken = [undone for undone in result.undone if "Error: " in undone.reason and "cannot be" not in undone.reason]
         assert broken == []
         result.require_all_checks_passed()

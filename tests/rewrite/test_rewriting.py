@@ -8,10 +8,11 @@ import pytest
 
 from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import worst_relative_error
+from tests.rewritings import rewrite
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.rewrite.rewriting import require_valid, rewrite
+from trtnorm_cli.rewrite.rewriting import require_valid
 
 BN = "BatchNormalization(c, gamma, beta, mu, var)"
 IO = "(float[N, 2, H, W] x) => (float[N, 4, H2, W2] y)"

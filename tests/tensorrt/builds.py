@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
@@ -25,7 +26,7 @@ def built(
     content = model if isinstance(model, bytes) else model.SerializeToString()
     (folder / "fixed.onnx").write_bytes(content)
     request = BuildRequest("fixed.onnx", str(folder / "out.engine"), "tensorrt-rtx", profiles, settings or {})
-    return launch(request, folder, on_event, timeout_s=120)
+    return launch(request, folder, on_event, Limits(120))
 
 
 def kernels(model: onnx.ModelProto, folder: Path, profiles: Profiles = ()) -> int:

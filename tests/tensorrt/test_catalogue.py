@@ -14,6 +14,7 @@ import pytest
 
 from tests.models import parse, random, saved
 from tests.tensorrt.builds import Profiles, built
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.tensorrt.catalogue import CATALOGUE, is_missing_driver_noise
 from trtnorm_cli.tensorrt.explain import explain, refusal
 from trtnorm_cli.tensorrt.launch import launch
@@ -380,7 +381,7 @@ def test_no_memory(tmp_path):
         "worker.main()"
     )
     request = BuildRequest("fixed.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx")
-    result = launch(request, tmp_path, lambda event: None, 100, (sys.executable, "-c", limited))
+    result = launch(request, tmp_path, lambda event: None, Limits(100), (sys.executable, "-c", limited))
     assert not result.ok
     assert "TensorRT found no memory" in refusal(result, onnx.ModelProto(), tmp_path).where
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.tensorrt.engine_parts import NetworkLayer
 from trtnorm_cli.tensorrt.launch import WORKER, launch, repeat_command
@@ -33,7 +34,7 @@ refused = BuildResult(ok=False, stage="parse", errors=(TensorRTMessage("no", "co
 
 
 def run(folder: Path, body: str, timeout_s: float | None = 60, on_event=lambda event: None) -> BuildResult:
-    return launch(REQUEST, folder, on_event, timeout_s, (sys.executable, "-c", PRELUDE + body))
+    return launch(REQUEST, folder, on_event, Limits(timeout_s), (sys.executable, "-c", PRELUDE + body))
 
 
 def death(folder: Path, body: str, timeout_s: float | None = 60) -> BuilderDied:

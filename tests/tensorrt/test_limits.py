@@ -49,7 +49,7 @@ def test_without_limits_nothing_is_exceeded():
 def test_a_build_that_uses_too_much_memory_is_stopped(tmp_path):
     request = start(tmp_path)
     with pytest.raises(BuilderDied) as caught:
-        launch(request, tmp_path, lambda event: None, 60, (sys.executable, "-c", HOG), memory_bytes=200 << 20)
+        launch(request, tmp_path, lambda event: None, Limits(60, 200 << 20), (sys.executable, "-c", HOG))
     assert caught.value.exit_code == 6
     assert "more than 200 MiB, and was stopped" in caught.value.summary
     assert caught.value.hint.startswith("allow more with --memory")
@@ -63,9 +63,9 @@ def test_the_real_builder_within_and_above_its_memory(tmp_path):
     (tmp_path / "fixed.onnx").write_bytes(model.SerializeToString())
     request = BuildRequest("fixed.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx")
     with pytest.raises(BuilderDied, match="and was stopped"):
-        launch(request, tmp_path, lambda event: None, 100, memory_bytes=150 << 20)
+        launch(request, tmp_path, lambda event: None, Limits(100, 150 << 20))
     assert not (tmp_path / "out.engine").exists()
-    assert launch(request, tmp_path, lambda event: None, 100, memory_bytes=2 << 30).ok
+    assert launch(request, tmp_path, lambda event: None, Limits(100, 2 << 30)).ok
 
 
 def children() -> list[int]:
@@ -88,7 +88,7 @@ def test_the_real_builder_is_killed(tmp_path):
                 os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(BuilderDied) as caught:
-        launch(BuildRequest("fixed.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx"), tmp_path, kill, 60)
+        launch(BuildRequest("fixed.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx"), tmp_path, kill, Limits(60))
     assert len(killed) == 1
     assert caught.value.exit_code == 6
     assert caught.value.summary == "the build process was ended by SIGKILL"
@@ -99,7 +99,7 @@ def test_the_real_builder_is_killed(tmp_path):
 @pytest.mark.rtx
 def test_a_disk_that_is_full_when_the_engine_is_written(tmp_path):
     worker = (sys.executable, "-c", WITH_FILE_LIMIT.format(100_000))
-    result = launch(start(tmp_path), tmp_path, lambda event: None, 100, worker)
+    result = launch(start(tmp_path), tmp_path, lambda event: None, Limits(100), worker)
     assert (result.ok, result.stage) == (False, "write")
     error = refusal(result, CONV, tmp_path)
     assert (error.exit_code, error.summary) == (6, "the engine cannot be written: File too large")
@@ -111,7 +111,7 @@ def test_a_disk_that_is_full_before(tmp_path):
     """Not even the result can be written."""
     worker = (sys.executable, "-c", WITH_FILE_LIMIT.format(100))
     with pytest.raises(BuilderDied) as caught:
-        launch(start(tmp_path), tmp_path, lambda event: None, 100, worker)
+        launch(start(tmp_path), tmp_path, lambda event: None, Limits(100), worker)
     assert caught.value.summary == "the build process could not write its files"
     assert caught.value.hint.startswith("make room on the disk")
     assert not (tmp_path / "out.engine").exists()

@@ -13,9 +13,10 @@ import onnx
 import pytest
 
 from tests.models import loaded, parse, random
+from tests.rewritings import rewrite
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN, for_builder
 from trtnorm_cli.profile.rewriting import Implementations, RewriteSettings
-from trtnorm_cli.rewrite.rewriting import rewrite
 from trtnorm_cli.tensorrt.explain import refusal
 from trtnorm_cli.tensorrt.launch import WORKER, launch
 from trtnorm_cli.tensorrt.plugin_request import with_plugins
@@ -69,7 +70,7 @@ def parsed(
     (folder / "creators.json").write_text(json.dumps(creators))
     request = BuildRequest("m.onnx", str(folder / "out.engine"), "tensorrt-rtx")
     request = with_plugins(request, model, libraries)
-    result = launch(request, folder, lambda event: None, 120, WORKER if creators is None else WITH_CREATORS)
+    result = launch(request, folder, lambda event: None, Limits(120), WORKER if creators is None else WITH_CREATORS)
     error = None if result.ok else refusal(result, model, folder)
     fields = folder / "fields.json"
     given = [json.loads(line) for line in fields.read_text().splitlines()] if fields.exists() else []
@@ -175,7 +176,7 @@ def test_a_plugin_is_found_where_the_parser_finds_it(tmp_path, attributes, domai
     alone.mkdir()
     (alone / "m.onnx").write_bytes(model.SerializeToString())
     (alone / "creators.json").write_text(json.dumps([creator]))
-    launch(BuildRequest("m.onnx", str(alone / "o"), "tensorrt-rtx"), alone, lambda event: None, 120, WITH_CREATORS)
+    launch(BuildRequest("m.onnx", str(alone / "o"), "tensorrt-rtx"), alone, lambda event: None, Limits(120), WITH_CREATORS)
     assert (alone / "fields.json").exists() == (version is not None), "the parser alone finds the same"
 
 
@@ -192,7 +193,7 @@ def test_the_parser_may_take_a_plugin_before_a_function(tmp_path, namespace):
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     (tmp_path / "creators.json").write_text(json.dumps([{**INSTANCE_NORM, "namespace": namespace}]))
     request = BuildRequest("m.onnx", str(tmp_path / "out.engine"), "tensorrt-rtx")
-    result = launch(request, tmp_path, lambda event: None, 120, WITH_CREATORS)
+    result = launch(request, tmp_path, lambda event: None, Limits(120), WITH_CREATORS)
     assert (tmp_path / "fields.json").exists() == (namespace == "")
     assert result.ok == (namespace != "")
 

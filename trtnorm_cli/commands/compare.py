@@ -104,6 +104,7 @@ def command(
     from trtnorm_cli.report.console import console
     from trtnorm_cli.target import parse_target
 
+    target, others = parse_target(reference), [parse_target(candidate) for candidate in candidates]
     settings = Settings(
         Options(by_position, budget, timeout, memory),
         seed=seed,
@@ -114,9 +115,9 @@ def command(
         tolerance=None if atol is None and rtol is None else Tolerance(atol=atol, rtol=rtol),
         backend=backend,
         find_blame=not no_blame,
-        save_to=save or Path(f"{parse_target(reference).stem}.difference"),
+        save_to=save or Path(f"{target.stem}.difference"),
     )
-    comparison = api.compare(reference, *candidates, profile=profile, settings=settings)
+    comparison = api.compare_targets(target, others, profile, settings)
     shown_seed = None if data else seed
     if as_json:
         click.echo(json.dumps(comparison_record(comparison, shown_seed).to_json(), indent=2))

@@ -70,4 +70,4 @@ def command(
     )
     if as_json:
         click.echo(json.dumps(done.to_json(), indent=2))
-    print_rewriting(done.source, done.rewriting, list(done.written), explain, as_json, verbosity)
+    print_rewriting(done, explain, as_json, verbosity)

@@ -14,7 +14,7 @@ from trtnorm_cli.files import require_free, scratch_beside
 from trtnorm_cli.onnx_model.save import data_file_of
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.records.export import ExportRecord
-from trtnorm_cli.target import parse_pytorch, require_torch
+from trtnorm_cli.target import Target
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,9 @@ class WrittenExport:
 
 
 def run_export(
-    text: str, output: Path | None, profile_path: Path | None, options: ExportOptions, update: bool
+    spec: Target, output: Path | None, profile_path: Path | None, options: ExportOptions, update: bool
 ) -> WrittenExport:
-    """Export the model ``text`` to ``output`` with its manifest beside it. Nothing is written unless everything succeeded."""
-    require_torch()
-    spec = parse_pytorch(text)
+    """Export the model ``spec`` to ``output`` with its manifest beside it. Nothing is written unless everything succeeded."""
     profile = None if profile_path is None else load_profile(profile_path)
     target = output or Path(f"{spec.stem}.onnx")
     manifest_path = target.with_name(target.name + ".json")

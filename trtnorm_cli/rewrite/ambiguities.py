@@ -70,48 +70,41 @@ class ResolvedModel:
         return any(change.compared_with_reference for change in self.changes)
 
 
-def resolve_ambiguities(
-    cleaning: Cleaning,
-    folder: Path,
-    repairs: tuple[Rule, ...],
-    on_request: tuple[Rule, ...],
-    proof_shapes: ProofShapes | None,
-    settings: RewriteSettings,
-    runner: OrtRunner,
-) -> ResolvedModel:
-    """Apply ``repairs``, then the rules ``on_request`` and measure what those change. External tensors are in ``folder``."""
-    resolved = ResolvedModel(cleaning)
-    _apply(resolved, folder, repairs, proof_shapes, settings, runner)
-    as_written = resolved.cleaning.model
-    if settings.training_mode == "eval" and _apply(resolved, folder, on_request, proof_shapes, settings, runner):
-        resolved.notes.append(_effect(as_written, resolved.cleaning.model, folder, proof_shapes, runner))
-    return resolved
+@dataclass(frozen=True)
+class Resolver:
+    """Applies rules that repair or reinterpret one model. External tensors are in ``folder``."""
 
+    folder: Path
+    proof_shapes: ProofShapes | None
+    settings: RewriteSettings
+    runner: OrtRunner
 
-def _apply(
-    resolved: ResolvedModel,
-    folder: Path,
-    rules: tuple[Rule, ...],
-    proof_shapes: ProofShapes | None,
-    settings: RewriteSettings,
-    runner: OrtRunner,
-) -> bool:
-    """Apply ``rules`` and clean again; returns whether anything changed."""
-    before = resolved.cleaning.model
-    opened = resolved.opened or TypedGraph(open_model(before, folder), *tolerant_types(before, proof_shapes))
-    outcome = driver.apply(opened.surgery, rules, opened.declared, Prover(runner, opened.pinned), settings)
-    resolved.failed += outcome.failed
-    resolved.rejections += outcome.rejections
-    resolved.opened = opened if outcome.is_whole and not outcome.changes else None
-    if not outcome.changes:
-        return False
-    resolved.changes += outcome.changes
-    resolved.shelves.append(opened.surgery.shelf)
-    again = clean(opened.surgery.close(), folder)
-    counts = dict(Counter(resolved.cleaning.counts) + Counter(again.counts))
-    notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))
-    resolved.cleaning = replace(again, counts=counts, notes=notes)
-    return True
+    def resolve(self, cleaning: Cleaning, repairs: tuple[Rule, ...], on_request: tuple[Rule, ...]) -> ResolvedModel:
+        """Apply ``rules`` and clean again; returns whether anything changed."""
+        resolved = ResolvedModel(cleaning)
+        self._apply(resolved, repairs)
+        as_written = resolved.cleaning.model
+        if self.settings.training_mode == "eval" and self._apply(resolved, on_request):
+            resolved.notes.append(_effect(as_written, resolved.cleaning.model, self.folder, self.proof_shapes, self.runner))
+        return resolved
+
+    def _apply(self, resolved: ResolvedModel, rules: tuple[Rule, ...]) -> bool:
+        """Apply ``rules`` and clean again; returns whether anything changed."""
+        before = resolved.cleaning.model
+        opened = resolved.opened or TypedGraph(open_model(before, self.folder), *tolerant_types(before, self.proof_shapes))
+        outcome = driver.apply(opened.surgery, rules, opened.declared, Prover(self.runner, opened.pinned), self.settings)
+        resolved.failed += outcome.failed
+        resolved.rejections += outcome.rejections
+        resolved.opened = opened if outcome.is_whole and not outcome.changes else None
+        if not outcome.changes:
+            return False
+        resolved.changes += outcome.changes
+        resolved.shelves.append(opened.surgery.shelf)
+        again = clean(opened.surgery.close(), self.folder)
+        counts = dict(Counter(resolved.cleaning.counts) + Counter(again.counts))
+        notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))
+        resolved.cleaning = replace(again, counts=counts, notes=notes)
+        return True
 
 
 def tolerant_types(

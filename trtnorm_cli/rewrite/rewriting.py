@@ -25,7 +25,7 @@ from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
 from trtnorm_cli.rewrite import driver
-from trtnorm_cli.rewrite.ambiguities import ProofShapes, resolve_ambiguities, tolerant_types
+from trtnorm_cli.rewrite.ambiguities import ProofShapes, Resolver, tolerant_types
 from trtnorm_cli.rewrite.audit.audit import SPOILT, Refusal, audit
 from trtnorm_cli.rewrite.audit.plugin_choice import UnmetRequest, idle_requests, impossible, unmet_requests
 from trtnorm_cli.rewrite.audit.readings import CHECKPOINT
@@ -127,14 +127,6 @@ def _refused(refusals: Sequence[Refusal]) -> RewriteError:
     )
 
 
-def rewrite(loaded: LoadedModel, proof_shapes: ProofShapes | None = None, settings: RewriteSettings | None = None) -> Rewriting:
-    """Clean ``loaded``, resolve its ambiguities and apply the rules, each change proved at ``proof_shapes``.
-
-    Without those input shapes, small ones are chosen. The loaded model is not changed.
-    """
-    return RewritingSession(loaded, proof_shapes, settings or RewriteSettings()).rewrite()
-
-
 class RewritingSession:
     """One model under one set of settings, which can be rewritten several times with other optional changes left out.
 
@@ -159,9 +151,8 @@ class RewritingSession:
             source = with_fixed(source, settings.fixed)
         self.cleaning = clean(source, loaded.folder)
         repairs, on_request = (tuple(rule for rule in stage if rule in self.rules) for stage in (REPAIRS, ON_REQUEST))
-        self.resolved = resolve_ambiguities(
-            self.cleaning, loaded.folder, repairs, on_request, proof_shapes, settings, self._runner
-        )
+        resolver = Resolver(loaded.folder, proof_shapes, settings, self._runner)
+        self.resolved = resolver.resolve(self.cleaning, repairs, on_request)
         self.model = self.resolved.cleaning.model
         declared = declared_types(self.model)
         fixed = single_positions(self.model, declared, settings.corners)

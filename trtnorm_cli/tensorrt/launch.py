@@ -14,6 +14,7 @@ from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, STDERR_FILE, Bu
 
 WORKER_MODULE = "trtnorm_cli.tensorrt.child.worker"
 WORKER = module_command(WORKER_MODULE)
+UNLIMITED = Limits()
 EventHandler = Callable[[dict[str, Any]], None]
 # What a process that exceeded a limit needs.
 ALLOW_MORE = {
@@ -26,21 +27,19 @@ def launch(
     request: BuildRequest,
     folder: Path,
     on_event: EventHandler,
-    timeout_s: float | None = None,
+    limits: Limits = UNLIMITED,
     worker: tuple[str, ...] = WORKER,
-    memory_bytes: int | None = None,
 ) -> BuildResult:
     """Run the build process on ``request`` in ``folder`` and return its result, good or bad.
 
-    Raises ``BuilderDied`` when the process crashed, was killed, ran longer than ``timeout_s`` seconds, used more than
-    ``memory_bytes`` of memory, could not write its files, or ended without a result. An interrupt kills the child at once
+    Raises ``BuilderDied`` when the process crashed, was killed, exceeded one of ``limits``,
+    could not write its files, or ended without a result. An interrupt kills the child at once
     and is raised again. ``folder`` is kept in every case: it belongs to the caller.
     """
     try:
         request.save(folder)
     except OSError as error:
         raise BuilderDied(f"the work folder cannot be written: {error.strerror}", str(folder), _ROOM) from error
-    limits = Limits(timeout_s, memory_bytes)
     ended = run_child([*worker, str(folder)], folder, limits=limits, listen=on_event, log=STDERR_FILE)
     return _decode(ended, folder)
 

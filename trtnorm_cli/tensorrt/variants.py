@@ -43,8 +43,7 @@ class VariantBuilder:
             settings = {**self.request.settings, "profiling_verbosity": "detailed"}
             request = replace(self.request, model="variant.onnx", engine=str(work / "variant.engine"), settings=settings)
             request = with_plugins(request, rewriting.model, self.request.plugins)
-            limits = self.limits
-            return _kernels(launch(request, work, lambda event: None, limits.timeout_s, memory_bytes=limits.memory_bytes))
+            return _kernels(launch(request, work, lambda event: None, self.limits))
         except BuilderDied as error:
             return Kernels({}, 0, error.summary)
         finally:

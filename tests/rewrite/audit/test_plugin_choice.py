@@ -7,9 +7,10 @@ import onnx
 import pytest
 
 from tests.models import loaded, operators, parse, random
+from tests.rewritings import rewrite
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.profile.rewriting import GROUP_NORM_TO_PLUGIN, INSTANCE_NORM_TO_PLUGIN, Implementations, RewriteSettings
-from trtnorm_cli.rewrite.rewriting import Rewriting, rewrite
+from trtnorm_cli.rewrite.rewriting import Rewriting
 
 ALL = Implementations("plugin")
 

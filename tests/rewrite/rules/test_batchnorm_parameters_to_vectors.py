@@ -11,9 +11,9 @@ from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
 from tests.rewrite.rules.refusals import Refusal
+from tests.rewritings import rewrite as rewrite_model
 from trtnorm_cli.rewrite.parts import batchnorm as shared
 from trtnorm_cli.rewrite.parts import data_channels
-from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import batchnorm_parameters_to_vectors as rule
 
 NAME = rule.RULE.name

@@ -10,9 +10,9 @@ from tests.models import loaded, operators, parse, random
 from tests.oracle import worst_relative_error
 from tests.rewrite.rules.contract import assert_refuses
 from tests.rewrite.rules.refusals import Refusal
+from tests.rewritings import rewrite as rewrite_model
 from tests.tensorrt.builds import kernels
 from trtnorm_cli.profile.rewriting import RewriteSettings
-from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import drop_expand as rule
 
 NAME = rule.RULE.name

@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from tests.models import batchnorm, loaded, operators, parse, random
 from tests.rewrite.rules.contract import assert_refuses
 from tests.rewrite.rules.refusals import Refusal
+from tests.rewritings import rewrite as rewrite_model
 from trtnorm_cli.rewrite.parts import batchnorm as shared
-from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import fold_batchnorm_constant as rule
 
 NAME = rule.RULE.name

@@ -10,9 +10,9 @@ from tests.models import loaded, operators, random
 from tests.rewrite.rules.contract import assert_refuses
 from tests.rewrite.rules.norms import affine, difference, norm
 from tests.rewrite.rules.refusals import Refusal
+from tests.rewritings import rewrite as rewrite_model
 from tests.tensorrt.builds import kernels
 from trtnorm_cli.profile.rewriting import Implementations, RewriteSettings
-from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import normalization_in_rows as rule
 
 NAME = rule.RULE.name

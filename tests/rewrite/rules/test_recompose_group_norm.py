@@ -11,9 +11,9 @@ from tests.oracle import worst_relative_error
 from tests.rewrite.norms.spellings import layer_norm, model, statements
 from tests.rewrite.rules.contract import assert_refuses
 from tests.rewrite.rules.refusals import Refusal
+from tests.rewritings import rewrite as rewrite_model
 from tests.tensorrt.builds import kernels
 from trtnorm_cli.profile.rewriting import RewriteSettings
-from trtnorm_cli.rewrite.rewriting import rewrite as rewrite_model
 from trtnorm_cli.rewrite.rules import recompose_group_norm as rule
 
 NAME = rule.RULE.name

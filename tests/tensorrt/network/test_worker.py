@@ -13,6 +13,7 @@ import onnx.parser
 import pytest
 
 from tests.tensorrt.network.harness import Bench, run_onnx
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, UsageProblem
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork, network_of, parsing
@@ -122,7 +123,7 @@ def test_the_death_of_the_child_is_decoded(code: str, words: str, model: Path, t
 def test_a_child_that_hangs_is_stopped(model: Path, tmp_path: Path) -> None:
     worker = fake(tmp_path, "Path(sys.argv[1]).with_name('pid').write_text(str(os.getpid()))\ntime.sleep(600)")
     with pytest.raises(BuilderDied, match="took longer than 1 s and was stopped") as caught:
-        network_of(model, tmp_path / "out.onnx", timeout_s=1, worker=worker)
+        network_of(model, tmp_path / "out.onnx", limits=Limits(1), worker=worker)
     folder = Path(str(caught.value.where).splitlines()[0].removeprefix("log: ")).parent
     assert not Path(f"/proc/{(folder / 'pid').read_text()}").exists()
 
@@ -132,7 +133,7 @@ def test_a_child_that_takes_too_much_memory_is_stopped(model: Path, tmp_path: Pa
     with pytest.raises(
         BuilderDied, match=r"TensorRT's parser used \d+ MiB of memory, more than 200 MiB, and was stopped"
     ) as caught:
-        network_of(model, tmp_path / "out.onnx", worker=worker, memory_bytes=200 << 20)
+        network_of(model, tmp_path / "out.onnx", worker=worker, limits=Limits(memory_bytes=200 << 20))
     assert "allow more with --memory" in str(caught.value.hint)
 
 
@@ -146,8 +147,8 @@ def test_the_limit_of_the_command_reaches_the_child(
     """Also at the end of a build, after the builder stayed within it."""
     asked = []
 
-    def network(model: Path, *_: object, memory_bytes: int | None = None, **__: object) -> None:
-        asked.append(memory_bytes)
+    def network(model: Path, out: Path, backend: str | None, limits: Limits) -> None:
+        asked.append(limits.memory_bytes)
         raise BuilderDied("enough")
 
     written(tmp_path, RELU.replace("[N,", "[2,"))

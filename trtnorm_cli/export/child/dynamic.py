@@ -42,13 +42,13 @@ def trace(module: nn.Module, call: Call, wanted: Requested, profile: BuildProfil
 
     Raises ``ModelError`` when a dimension cannot be dynamic as asked, and whatever torch.export raises for other reasons.
     """
-    solver = Solver(wanted, call)
+    tracing = Tracing(module, call, Solver(wanted, call), profile, strict)
     try:
-        return _rounds(module, call, solver, profile, strict)
+        return tracing.rounds()
     except Unsolved as unsolved:
         # What could not be read may still be solved by PyTorch; its result is only taken with every dimension dynamic.
         try:
-            return _round(module, call, solver, profile, strict, automatic=True)[0] or _fail(unsolved)
+            return tracing.round(automatic=True)[0] or _fail(unsolved)
         except Unsolved:
             raise unsolved.error from None
 
@@ -57,33 +57,44 @@ def _fail(unsolved: Unsolved) -> Traced:
     raise unsolved
 
 
-def _rounds(module: nn.Module, call: Call, solver: Solver, profile: BuildProfile, strict: bool) -> Traced:
-    for _ in range(_ROUNDS):
-        traced, log, text = _round(module, call, solver, profile, strict)
-        if traced is not None:
-            return traced
-        solver.solve(read_violations(text), log)
-    raise Unsolved(solver.error("its constraints were not solved in time", "", None))
+@dataclass(frozen=True)
+class Tracing:
+    """The attempts to trace one call of a module, with sizes that ``solver`` narrows from one to the next."""
 
+    module: nn.Module
+    call: Call
+    solver: Solver
+    profile: BuildProfile
+    strict: bool
 
-def _round(
-    module: nn.Module, call: Call, solver: Solver, profile: BuildProfile, strict: bool, automatic: bool = False
-) -> tuple[Traced | None, GuardLog, str]:
-    """The program of one trace, or None when the dimensions have to be narrowed first, with what PyTorch said."""
-    ready = call.with_tensors(example_tensors(solver.wanted, call.tensors(), profile))
-    with recorded_guards(module) as log:
-        try:
-            shapes = dynamic_shapes(module, ready, solver, automatic)
-            program = torch.export.export(module, ready.args, ready.kwargs or None, dynamic_shapes=shapes, strict=strict)
-        except Exception as error:  # a violation arrives as UserError, ValueError or ConstraintViolationError
-            if read_violations(str(error)) is None:
-                raise
-            return None, log, str(error)
-    solver.require_dynamic(program, log)
-    if not automatic and solver.violated(log):
-        return None, log, ""
-    assumptions = tuple(solver.assumptions(log))
-    return Traced(program, solver.wanted, ready, assumptions, tuple(solver.notes)), log, ""
+    def rounds(self) -> Traced:
+        """The program of the first trace that its own guards allow."""
+        for _ in range(_ROUNDS):
+            traced, log, text = self.round()
+            if traced is not None:
+                return traced
+            self.solver.solve(read_violations(text), log)
+        raise Unsolved(self.solver.error("its constraints were not solved in time", "", None))
+
+    def round(self, automatic: bool = False) -> tuple[Traced | None, GuardLog, str]:
+        """The program of one trace, or None when the dimensions have to be narrowed first, with what PyTorch said."""
+        solver, module = self.solver, self.module
+        ready = self.call.with_tensors(example_tensors(solver.wanted, self.call.tensors(), self.profile))
+        with recorded_guards(module) as log:
+            try:
+                shapes = dynamic_shapes(module, ready, solver, automatic)
+                program = torch.export.export(
+                    module, ready.args, ready.kwargs or None, dynamic_shapes=shapes, strict=self.strict
+                )
+            except Exception as error:  # a violation arrives as UserError, ValueError or ConstraintViolationError
+                if read_violations(str(error)) is None:
+                    raise
+                return None, log, str(error)
+        solver.require_dynamic(program, log)
+        if not automatic and solver.violated(log):
+            return None, log, ""
+        assumptions = tuple(solver.assumptions(log))
+        return Traced(program, solver.wanted, ready, assumptions, tuple(solver.notes)), log, ""
 
 
 def dynamic_shapes(module: nn.Module, call: Call, solver: Solver, automatic: bool) -> Any:

@@ -14,13 +14,12 @@ from torch import nn
 
 from trtnorm_cli.evaluate.tensor_files import TensorFile, read_tensor, write_tensor
 from trtnorm_cli.export.child.arguments import Call, named_results
-from trtnorm_cli.export.child.examples import drawn, dtype_name, to_array, to_tensor
+from trtnorm_cli.export.child.examples import InputValues, dtype_name, to_array, to_tensor
 from trtnorm_cli.export.child.sizes.dimensions import Requested, nearest_size
 from trtnorm_cli.export.child.sizes.guards import Sizes
 from trtnorm_cli.export.child.sizes.solver import Assumption
 from trtnorm_cli.export.request import TrialRecord
 from trtnorm_cli.profile.dims import CORNERS
-from trtnorm_cli.profile.model import InputData
 
 # A second copy of the module in float64 is made below this many bytes of parameters.
 _FLOAT64_BYTES = 512 << 20
@@ -105,15 +104,10 @@ class Feeds:
     """The inputs of trials, drawn as ``data`` says, with the values that were ``given`` where their sizes fit."""
 
     requested: Requested
-    given: Mapping[str, torch.Tensor]
-    data: Mapping[str, InputData]
-    seed: int
+    values: InputValues
 
     def at(self, point: Point) -> dict[str, torch.Tensor]:
-        return {
-            name: drawn(name, held.sized(point.sizes), held.dtype, self.given.get(name), self.data.get(name), self.seed)
-            for name, held in self.requested.inputs.items()
-        }
+        return {name: self.values.drawn(held, held.sized(point.sizes)) for name, held in self.requested.inputs.items()}
 
 
 @dataclass(frozen=True)

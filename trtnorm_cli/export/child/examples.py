@@ -3,52 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from trtnorm_cli.evaluate.data.drawing import _generator, _values
-from trtnorm_cli.export.child.sizes.dimensions import Requested
+from trtnorm_cli.export.child.sizes.dimensions import Requested, TensorInput
 from trtnorm_cli.profile.model import BuildProfile, InputData, Integers
 
 
 def example_tensors(wanted: Requested, given: Mapping[str, torch.Tensor], profile: BuildProfile) -> dict[str, torch.Tensor]:
     """A tensor for each input at the sizes of the trace. One that came with the model is kept where its shape is right."""
-    made = {}
+    made, values = {}, InputValues(given, profile.data, seed=0)
     for name, held in wanted.inputs.items():
         shape, example = held.sized(wanted.sizes()), given.get(name)
         dtype = getattr(torch, held.dtype)
-        if example is not None and tuple(example.shape) == shape and example.dtype == dtype:
-            made[name] = example
-        else:
-            made[name] = drawn(name, shape, held.dtype, example, profile.data.get(name), 0)
+        fits = example is not None and tuple(example.shape) == shape and example.dtype == dtype
+        made[name] = example if fits and example is not None else values.drawn(held, shape)
     return made
 
 
-def drawn(
-    name: str, shape: tuple[int, ...], dtype: str, example: torch.Tensor | None, data: InputData | None, seed: int
-) -> torch.Tensor:
-    """Values as the build profile says, else within the range of the example's integers, else standard normal or 0 to 3.
+@dataclass(frozen=True)
+class InputValues:
+    """What the values of inputs are drawn from: ``data`` as the build profile says, or the tensors that were ``given``."""
 
-    The same seed, name and shape give the same values.
-    """
-    return to_tensor(drawn_array(name, shape, dtype, example, data, seed))
+    given: Mapping[str, torch.Tensor]
+    data: Mapping[str, InputData]
+    seed: int
 
+    def drawn(self, held: TensorInput, shape: tuple[int, ...]) -> torch.Tensor:
+        """Values as the build profile says, else within the range of the given integers, else standard normal or 0 to 3.
 
-def drawn_array(
-    name: str, shape: tuple[int, ...], dtype: str, example: torch.Tensor | None, data: InputData | None, seed: int
-) -> np.ndarray:
-    import ml_dtypes
+        The same seed, name and shape give the same values.
+        """
+        return to_tensor(self._array(held, shape))
 
-    kind = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
-    rng = _generator(seed, name)
-    if data is None and example is not None and kind.kind in "iu" and example.numel():
-        data = Integers(distribution="integers", low=int(example.min()), below=int(example.max()) + 1)
-    if data is not None:
-        return np.asarray(_values(data, shape, rng)).astype(kind)
-    if kind.kind == "b":
-        return rng.integers(0, 2, shape).astype(kind)
-    return (rng.integers(0, 4, shape) if kind.kind in "iu" else rng.standard_normal(shape)).astype(kind)
+    def _array(self, held: TensorInput, shape: tuple[int, ...]) -> np.ndarray:
+        import ml_dtypes
+
+        kind = np.dtype(getattr(ml_dtypes, held.dtype) if held.dtype == "bfloat16" else held.dtype)
+        rng, data, example = _generator(self.seed, held.name), self.data.get(held.name), self.given.get(held.name)
+        if data is None and example is not None and kind.kind in "iu" and example.numel():
+            data = Integers(distribution="integers", low=int(example.min()), below=int(example.max()) + 1)
+        if data is not None:
+            return np.asarray(_values(data, shape, rng)).astype(kind)
+        if kind.kind == "b":
+            return rng.integers(0, 2, shape).astype(kind)
+        return (rng.integers(0, 4, shape) if kind.kind in "iu" else rng.standard_normal(shape)).astype(kind)
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:

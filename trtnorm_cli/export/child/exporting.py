@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from trtnorm_cli.errors import ModelError, TrtnormError
 from trtnorm_cli.export.child.arguments import Call, bind, named_results
 from trtnorm_cli.export.child.dynamic import Traced, trace
 from trtnorm_cli.export.child.evaluation import Evaluation, Feeds, ModuleRunner, Trials, points
-from trtnorm_cli.export.child.examples import dtype_name, example_tensors
+from trtnorm_cli.export.child.examples import InputValues, dtype_name, example_tensors
 from trtnorm_cli.export.child.program import take_program
 from trtnorm_cli.export.child.sizes.dimensions import Requested, TensorInput, nearest_size, requested
 from trtnorm_cli.export.child.sizes.guards import Sizes
 from trtnorm_cli.export.child.sizes.solver import Assumption, Unsolved
 from trtnorm_cli.export.child.source import Source, user_frames
-from trtnorm_cli.export.child.to_onnx import Written, export_program, export_torchscript
+from trtnorm_cli.export.child.to_onnx import Runnable, Written, export_program, export_torchscript
 from trtnorm_cli.export.request import ExportRequest
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.suggest import listing
@@ -53,7 +53,7 @@ class Exported:
         # TorchScript records no guards: what it took for a constant shows at sizes that it has not seen.
         in_between = _UNGUARDED_POINTS if self.exporter == "torchscript" else 0
         where = points(self.requested, self.assumptions, in_between, seed)
-        feeds = Feeds(self.requested, self.given, profile.data, seed)
+        feeds = Feeds(self.requested, InputValues(self.given, profile.data, seed))
         return evaluation.at_points(feeds, where)
 
 
@@ -71,19 +71,20 @@ class Exporting:
     def run(self) -> Exported:
         call = self._bound()
         wanted = self._requested(call)
-        wanted, call, outputs = self._runnable(wanted, call)
+        ran = self._runnable(wanted, call)
+        call = ran.call
         if call.constants():
             shown = listing(f"{name}={value!r}" for name, value in call.constants().items())
             self.notes.append(f"not tensors, and therefore constants of the exported model: {shown}")
         if self.source.program is not None:
-            return self._from_program(self.source.program, wanted, call, outputs)
+            return self._from_program(self.source.program, ran)
         if self.request.options.exporter == "torchscript":
-            return self._torchscript(wanted, call, outputs, "asked for")
+            return self._torchscript(ran, "asked for")
         if self.needs_torchscript:
             if self.request.options.exporter == "dynamo":
                 raise ModelError(f"dynamo cannot be used: {self.needs_torchscript}", self.name, "leave out --exporter")
-            return self._torchscript(wanted, call, outputs, self.needs_torchscript)
-        return self._dynamo(wanted, call, outputs)
+            return self._torchscript(ran, self.needs_torchscript)
+        return self._dynamo(ran)
 
     @property
     def name(self) -> str:
@@ -131,14 +132,14 @@ class Exporting:
             return call.with_tensors(made)
         return bind(self.source.module, (), made)
 
-    def _runnable(self, wanted: Requested, call: Call) -> tuple[Requested, Call, list[str]]:
+    def _runnable(self, wanted: Requested, call: Call) -> Runnable:
         """The request with sizes at which the model runs.
 
         They are opt, or the nearest rounder ones where it does not run there.
         """
         ready = self._completed(call, wanted)
         try:
-            return wanted, ready, self._try_run(ready)
+            return Runnable(wanted, ready, self._try_run(ready))
         except ModelError as refusal:
             for other in self._other_sizes(wanted, call) if self.source.program is None else ():
                 ready = self._completed(call, other)
@@ -148,7 +149,7 @@ class Exporting:
                     continue
                 shapes = listing(f"{name} {list(tensor.shape)}" for name, tensor in ready.tensors().items())
                 self.notes.append(f"{refusal.summary}; it was traced at {shapes}")
-                return other, ready, outputs
+                return Runnable(other, ready, outputs)
             raise
 
     def _other_sizes(self, wanted: Requested, call: Call) -> Iterator[Requested]:
@@ -181,14 +182,14 @@ class Exporting:
             raise ModelError(f"the model returns no tensor but {type(result).__name__}", self.name)
         return names
 
-    def _dynamo(self, wanted: Requested, call: Call, outputs: list[str]) -> Exported:
+    def _dynamo(self, ran: Runnable) -> Exported:
         """torch.export without and with TorchDynamo's analysis of the code, then TorchScript where that is allowed."""
         failures: list[str] = []
         for strict in (False, True):
             try:
-                traced = trace(self.source.module, call, wanted, self.profile, strict)
+                traced = trace(self.source.module, ran.call, ran.requested, self.profile, strict)
                 because = "the first choice" if not strict else f"with strict=True, because without it: {failures[0]}"
-                return self._write_program(traced, outputs, because)
+                return self._write_program(traced, ran.outputs, because)
             except Unsolved as unsolved:
                 raise unsolved.error from None
             except TrtnormError:
@@ -202,7 +203,7 @@ class Exporting:
                 "try --exporter torchscript, or auto",
             )
         try:
-            made = self._torchscript(wanted, call, outputs, f"dynamo cannot: {failures[0]}")
+            made = self._torchscript(ran, f"dynamo cannot: {failures[0]}")
         except ModelError as error:
             raise ModelError(
                 "neither exporter can export the model", f"dynamo: {failures[0]}\ntorchscript: {error.summary}", error.hint
@@ -215,9 +216,9 @@ class Exporting:
             )
         return made
 
-    def _write_program(self, traced: Traced, outputs: list[str], because: str) -> Exported:
+    def _write_program(self, traced: Traced, outputs: Sequence[str], because: str) -> Exported:
         opset = self.request.options.opset or self._default_opset(traced.call)
-        written = export_program(traced.program, traced.requested, traced.call, outputs, opset, self.path)
+        written = export_program(traced.program, Runnable(traced.requested, traced.call, outputs), opset, self.path)
         notes = [*self.notes, *traced.notes, *map(str, traced.assumptions)]
         runner = ModuleRunner(self.source.module, traced.call)
         given = traced.call.tensors()
@@ -229,20 +230,19 @@ class Exporting:
         half = any(tensor.dtype == torch.bfloat16 for tensor in tensors)
         return _BFLOAT16_OPSET if half and self.request.default_opset == _BFLOAT16_OPSET - 1 else self.request.default_opset
 
-    def _torchscript(self, wanted: Requested, call: Call, outputs: list[str], because: str) -> Exported:
+    def _torchscript(self, ran: Runnable, because: str) -> Exported:
         opset = self.request.options.opset or min(self.request.default_opset, _TORCHSCRIPT_OPSET)
         try:
-            written = export_torchscript(self.source.module, wanted, call, outputs, opset, self.path)
+            written = export_torchscript(self.source.module, ran, opset, self.path)
         except Exception as error:
             hint = "try --exporter dynamo" if self.request.options.exporter == "torchscript" else None
             raise ModelError(f"TorchScript cannot export the model: {_reason(error)}", self.name, hint) from error
-        runner = ModuleRunner(self.source.module, call)
-        return Exported("torchscript", because, written, wanted, runner, call.tensors(), (), tuple(self.notes))
+        runner = ModuleRunner(self.source.module, ran.call)
+        return Exported("torchscript", because, written, ran.requested, runner, ran.call.tensors(), (), tuple(self.notes))
 
-    def _from_program(
-        self, program: torch.export.ExportedProgram, wanted: Requested, call: Call, outputs: list[str]
-    ) -> Exported:
-        taken = take_program(program, wanted, call)
+    def _from_program(self, program: torch.export.ExportedProgram, ran: Runnable) -> Exported:
+        call, outputs = ran.call, ran.outputs
+        taken = take_program(program, ran.requested, call)
         self.notes += taken.notes
         try:
             return self._write_program(Traced(program, taken, call), outputs, "the model is an exported program")

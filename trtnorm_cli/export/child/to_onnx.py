@@ -32,9 +32,21 @@ class Written:
     warnings: tuple[str, ...]
 
 
-def export_program(
-    program: torch.export.ExportedProgram, requested: Requested, call: Call, outputs: Sequence[str], opset: int, path: Path
-) -> Written:
+@dataclass(frozen=True)
+class Runnable:
+    """A call with which the module was seen to run: the inputs as they were requested, and the names of the results."""
+
+    requested: Requested
+    call: Call
+    outputs: Sequence[str]
+
+    @property
+    def tensors(self) -> list[str]:
+        """The inputs of the ONNX model, in the order of the call."""
+        return [name for name in self.call.order if name in self.requested.inputs]
+
+
+def export_program(program: torch.export.ExportedProgram, ran: Runnable, opset: int, path: Path) -> Written:
     """Write an exported program with the dynamo exporter.
 
     Its optimiser stays off, because it would fold normalizations unproved.
@@ -43,18 +55,15 @@ def export_program(
         made = torch.onnx.export(program, dynamo=True, opset_version=opset, optimize=False, verbose=False)
     assert made is not None
     model = made.model
-    tensors = [name for name in call.order if name in requested.inputs]
-    names = _outputs(model, outputs)
+    names = _outputs(model, ran.outputs)
     naming.name_nodes(model)
-    _finish(model, requested, tensors, names, path)
+    _finish(model, ran.requested, ran.tensors, names, path)
     return Written(model.opset_imports[""], tuple(names), tuple(messages))
 
 
-def export_torchscript(
-    module: nn.Module, requested: Requested, call: Call, outputs: Sequence[str], opset: int, path: Path
-) -> Written:
+def export_torchscript(module: nn.Module, ran: Runnable, opset: int, path: Path) -> Written:
     """Write a traced module with the TorchScript exporter, BatchNorm apart from its convolution."""
-    tensors = [name for name in call.order if name in requested.inputs]
+    requested, call, tensors = ran.requested, ran.call, ran.tensors
     flat = _Flat(module, call, tensors)
     axes = {name: _dynamic_axes(requested, name) for name in tensors}
     raw = path.with_suffix(".torchscript.onnx")
@@ -72,7 +81,7 @@ def export_torchscript(
             keep_initializers_as_inputs=False,
         )
     model = ir.load(raw)
-    names = _outputs(model, outputs)
+    names = _outputs(model, ran.outputs)
     naming.name_nodes(model, _WRAPPED)
     naming.leave_out_prefix(model, _WRAPPED)
     _finish(model, requested, [value.name or "" for value in model.graph.inputs], names, path)

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trtnorm_cli.tensorrt.request import ShapeTriple
+
 _NOT_SELF_CONSISTENT = re.compile(r"Profile k(MIN|OPT|MAX) values are not self-consistent\.?\s*(.*)", re.DOTALL)
 
-Corner = tuple[int, ...]
 
-
-def set_range(profile: Any, network: Any, name: str, low: Corner, opt: Corner, high: Corner) -> None:
+def set_range(profile: Any, network: Any, name: str, corners: ShapeTriple) -> None:
     """Give an input the range of its shape, or of its elements where these decide shapes (TensorRT's shape tensors).
 
     Elements of an input that turned out to decide none are left out, because TensorRT takes no range for them. Raises
@@ -19,9 +19,9 @@ def set_range(profile: Any, network: Any, name: str, low: Corner, opt: Corner, h
     """
     tensor = _inputs(network).get(name)
     if tensor is not None and tensor.is_shape_tensor:
-        profile.set_shape_input(name, list(low), list(opt), list(high))
+        profile.set_shape_input(name, *map(list, corners))
     elif tensor is None or -1 in tuple(tensor.shape):
-        profile.set_shape(name, tuple(low), tuple(opt), tuple(high))
+        profile.set_shape(name, *map(tuple, corners))
 
 
 def without_elements(network: Any, given: Iterable[str]) -> list[str]:

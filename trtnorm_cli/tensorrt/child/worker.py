@@ -179,8 +179,7 @@ class Build:
             if missing := shape_ranges.without_elements(network, shapes):
                 text = f"Optimization profile {index} is missing values for shape input tensor {', '.join(missing)}"
                 raise Refused("profile", [TensorRTMessage(text)])
-            for name, (low, opt, high) in shapes.items():
-                self._set_shape(profile, network, name, low, opt, high, index)
+            self._set_shapes(profile, network, index)
             if config.add_optimization_profile(profile) < 0:
                 raise Refused("profile", self._logged_errors(f"TensorRT does not accept optimization profile {index}"))
         return config
@@ -206,12 +205,14 @@ class Build:
         path = self.request.settings.get("timing_cache")
         return Path(path) if path is not None and self.backend.can("timing cache") else None
 
-    def _set_shape(self, profile: Any, network: Any, name: str, low: Any, opt: Any, high: Any, index: int) -> None:
-        try:
-            shape_ranges.set_range(profile, network, name, low, opt, high)
-        except (ValueError, TypeError, RuntimeError) as error:
-            text = f"optimization profile {index}, input {name}: {error}"
-            raise Refused("profile", [TensorRTMessage(text)]) from error
+    def _set_shapes(self, profile: Any, network: Any, index: int) -> None:
+        """Give TensorRT's ``profile`` the shapes of the optimization profile ``index``."""
+        for name, corners in self.request.profiles[index].items():
+            try:
+                shape_ranges.set_range(profile, network, name, corners)
+            except (ValueError, TypeError, RuntimeError) as error:
+                text = f"optimization profile {index}, input {name}: {error}"
+                raise Refused("profile", [TensorRTMessage(text)]) from error
 
     def _build(self, network: Any, config: Any) -> Any:
         plan = self.builder.build_serialized_network(network, config)

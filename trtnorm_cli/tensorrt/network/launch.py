@@ -16,6 +16,8 @@ from trtnorm_cli.tensorrt.network.problems import UntranslatableNetwork
 from trtnorm_cli.tensorrt.request import LOG_FILE, REQUEST_FILE, BuildResult, TensorRTMessage
 
 WORKER = module_command("trtnorm_cli.tensorrt.network.worker")
+# What the parser is allowed where nobody says otherwise.
+PARSE_LIMITS = Limits(timeout_s=300.0)
 _SHOWN = 5
 
 
@@ -41,15 +43,14 @@ def network_of(
     model: Path,
     out: Path,
     backend: str | None = None,
-    timeout_s: float = 300,
+    limits: Limits = PARSE_LIMITS,
     worker: tuple[str, ...] = WORKER,
-    memory_bytes: int | None = None,
 ) -> NetworkTranslation:
     """Parse ``model`` with TensorRT and write its network to ``out``.
 
     ``backend`` is ``tensorrt``, ``tensorrt-rtx`` or None for the first that is installed. Raises ``TensorRTRefusal`` with
     the parser's words, ``UntranslatableNetwork`` (a ``TensorRTRefusal``) naming the layers, ``BuilderDied`` when the child
-    crashed, took longer than ``timeout_s`` seconds or more than ``memory_bytes`` of memory, ``ModelError`` when ``model`` is no
+    crashed or exceeded one of ``limits``, ``ModelError`` when ``model`` is no
     file, ``UsageProblem`` without a backend.
     """
     if not model.is_file():
@@ -59,7 +60,7 @@ def network_of(
     wishes = {"model": str(model.absolute()), "output": str(out.absolute()), "backend": backend}
     request.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
     try:
-        result = _run(request, Limits(timeout_s, memory_bytes), worker)
+        result = _run(request, limits, worker)
     except (KeyboardInterrupt, Cancelled):
         shutil.rmtree(folder, ignore_errors=True)
         raise

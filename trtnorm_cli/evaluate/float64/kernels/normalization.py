@@ -40,23 +40,21 @@ def batch_normalization(call: Call) -> tuple[Any, ...]:
     newer = call.opset >= TRAINING_MODE_SINCE
     training = bool(call["training_mode"]) if newer else any(map(call.wants, range(1, 5)))
     if not training:
-        y = _affine(x, scale, bias, mean, variance, call["epsilon"])
+        y = _affine(x, scale, bias, mean, np.sqrt(variance + call["epsilon"]))
         return (y,)
     axes = (0,) if scale.ndim > 1 else (0, *range(2, x.ndim))
     batch_mean, batch_variance = x.mean(axis=axes), x.var(axis=axes)
-    y = _affine(x, scale, bias, batch_mean, batch_variance, call["epsilon"])
+    y = _affine(x, scale, bias, batch_mean, np.sqrt(batch_variance + call["epsilon"]))
     keep = call["momentum"]
     running = (mean * keep + batch_mean * (1 - keep), variance * keep + batch_variance * (1 - keep))
     return (y, *running) if newer else (y, *running, batch_mean, batch_variance)
 
 
-def _affine(
-    x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray, epsilon: float
-) -> np.ndarray:
-    scale, bias, mean, variance = (
-        values if values.ndim > 1 else per_channel(values, x.ndim) for values in (scale, bias, mean, variance)
+def _affine(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    scale, bias, mean, deviation = (
+        values if values.ndim > 1 else per_channel(values, x.ndim) for values in (scale, bias, mean, deviation)
     )
-    return (x - mean) * (scale / np.sqrt(variance + epsilon)) + bias
+    return (x - mean) * (scale / deviation) + bias
 
 
 def instance_normalization(call: Call) -> np.ndarray:

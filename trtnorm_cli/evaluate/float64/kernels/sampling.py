@@ -97,7 +97,8 @@ def roi_align(call: Call) -> np.ndarray:
             for start, length, n, count in zip((top, left), size, cells, counts, strict=True)
         ]
         (row_weights, column_weights) = (_linear_terms(a, n) for a, n in zip(axes, x.shape[2:], strict=True))
-        result[i] = _pooled_cells(x[int(batch[i])], row_weights, column_weights, cells, counts, call)
+        grid = (x.shape[1], cells[0], counts[0], cells[1], counts[1])
+        result[i] = _pooled_cells(_samples(x[int(batch[i])], row_weights, column_weights), grid, call["mode"])
     return result
 
 
@@ -111,19 +112,18 @@ def _linear_terms(place: np.ndarray, length: int) -> list[tuple[np.ndarray, np.n
     return [(low, np.where(inside, 1 - fraction, 0.0)), (high, np.where(inside, fraction, 0.0))]
 
 
-def _pooled_cells(
-    x: np.ndarray,
-    rows: list[tuple[np.ndarray, np.ndarray]],
-    columns: list[tuple[np.ndarray, np.ndarray]],
-    cells: tuple[int, int],
-    counts: list[int],
-    call: Call,
-) -> np.ndarray:
-    terms = [x[:, r][:, :, c] * (rw[:, None] * cw) for (r, rw), (c, cw) in itertools.product(rows, columns)]
-    grid = (x.shape[0], cells[0], counts[0], cells[1], counts[1])
-    if call["mode"] == "max":
+def _samples(
+    x: np.ndarray, rows: list[tuple[np.ndarray, np.ndarray]], columns: list[tuple[np.ndarray, np.ndarray]]
+) -> list[np.ndarray]:
+    """The weighted elements around each sample, whose sum is its bilinear value."""
+    return [x[:, r][:, :, c] * (rw[:, None] * cw) for (r, rw), (c, cw) in itertools.product(rows, columns)]
+
+
+def _pooled_cells(terms: list[np.ndarray], grid: tuple[int, ...], mode: str) -> np.ndarray:
+    """One value for each cell of ``grid``: channels, and for either axis the cells and the samples in each."""
+    if mode == "max":
         return np.max(np.stack(terms), axis=0).reshape(grid).max(axis=(2, 4))
-    return sum(terms).reshape(grid).mean(axis=(2, 4))
+    return np.asarray(sum(terms)).reshape(grid).mean(axis=(2, 4))
 
 
 def deform_conv(call: Call) -> np.ndarray:

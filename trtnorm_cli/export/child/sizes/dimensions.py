@@ -148,15 +148,16 @@ class _Request:
             other = f"the example input {example}" if example else "another entry"
             self.problems.append(Problem(path, f"{format_shape(shape)} has {len(shape)} dimensions, {other} has not"))
             return TensorInput(name, dtype, shape)
-        dims = [self._dim(name, axis, dim, entries, settings is not None) for axis, dim in enumerate(shape)]
+        dims = [self._dim((name, axis), dim, entries, settings is not None) for axis, dim in enumerate(shape)]
         return TensorInput(name, dtype, tuple(dims))
 
     def _dtype(self, name: str) -> str:
         data = self.profile.data.get(name)
         return "int64" if data is not None and data.distribution == "integers" else self.default_dtype
 
-    def _dim(self, name: str, axis: int, dim: int | str, entries: Sequence[tuple[int, object]], said: bool) -> int | str:
+    def _dim(self, place: tuple[str, int], dim: int | str, entries: Sequence[tuple[int, object]], said: bool) -> int | str:
         """The entry at one axis. A dynamic one is added to the dimensions."""
+        name, axis = place
         values = [tuple(getattr(entry, corner)[axis] for corner in CORNERS) for _, entry in entries]
         if isinstance(dim, str):
             ranges = self._ranges(dim) or values
@@ -165,14 +166,14 @@ class _Request:
                 hint = f"add under dims:\n  {yaml_key(dim)}: {{min: 1, opt: 8, max: 32}}"
                 self.problems.append(Problem(path, f"the dimension {dim} has no sizes", hint))
                 return dim
-            return self._enter(dim, (name, axis), ranges, self._multiple(dim))
+            return self._enter(dim, place, ranges)
         sizes = {value for corners in values for value in corners}
         if said and sizes - {dim}:
             path = ("optimization_profiles", entries[0][0], "inputs", name)
             self.problems.append(Problem(path, f"dimension {axis} is {dim} under export.inputs and {sorted(sizes)} here"))
         if len(sizes) <= 1:
             return dim
-        return self._enter(f"{name}_{axis}", (name, axis), values, 1, named=False)
+        return self._enter(f"{name}_{axis}", place, values, named=False)
 
     def _ranges(self, dim: str) -> list[tuple[int, int, int]]:
         """min, opt and max of a named dimension in each optimization profile."""
@@ -185,9 +186,7 @@ class _Request:
         held += [one.dims.get(dim) for one in self.profile.optimization_profiles]
         return max((values.multiple_of or 1 for values in held if values is not None), default=1)
 
-    def _enter(
-        self, dim: str, place: tuple[str, int], ranges: Sequence[tuple[int, ...]], multiple: int, named: bool = True
-    ) -> int | str:
+    def _enter(self, dim: str, place: tuple[str, int], ranges: Sequence[tuple[int, ...]], named: bool = True) -> int | str:
         low, opt, high = min(r[0] for r in ranges), ranges[0][1], max(r[2] for r in ranges)
         low = max(low, 1)
         if low == high:
@@ -196,7 +195,7 @@ class _Request:
         if known is not None:
             self.dimensions[dim] = replace(known, places=(*known.places, place))
             return dim
-        sizes = Sizes(low, high, multiple)
+        sizes = Sizes(low, high, self._multiple(dim) if named else 1)
         # PyTorch takes a size of 1 for a constant.
         traced = nearest_size(max(opt, 2), sizes)
         self.dimensions[dim] = Dimension(dim, sizes, traced, (low, opt, high), (place,), named)
@@ -215,7 +214,7 @@ class _Request:
             axes = {axis: dim for dim in free if (axis := conventional_axis(dim, held)) is not None}
             shape = [axes.get(axis, size) for axis, size in enumerate(held.shape)]
             placed.update(axes.values())
-            dims = [self._dim(name, axis, dim, (), True) for axis, dim in enumerate(shape)]
+            dims = [self._dim((name, axis), dim, (), True) for axis, dim in enumerate(shape)]
             inputs[name] = TensorInput(name, held.dtype, tuple(dims))
             if axes:
                 self.notes.append(f"{name} is taken as {format_shape(shape)}; write export.inputs to say otherwise")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +20,30 @@ from torch.nn.utils.weight_norm import WeightNorm
 from trtnorm_cli.export.child.norms.accidents.accident import Accident
 
 _KINDS = {"_WeightNorm": "weight-norm", "_SpectralNorm": "spectral-norm"}
+
+
+@dataclass(frozen=True)
+class ComputedTensor:
+    """The tensor ``name`` of the module at ``path``, which ``what`` computes on each call, and ``remove`` takes that off.
+
+    With a ``hook``, forward() has it computed just before.
+    """
+
+    kind: str
+    path: str
+    name: str
+    module: nn.Module
+    what: str
+    remove: Callable[[Any, str], Any]
+    in_training: bool
+    hook: Callable[[Any, Any], Any] | None = None
+
+    def value(self) -> Tensor:
+        """The value that forward() would use. The attribute alone may be out of date."""
+        if self.hook is not None:
+            self.hook(self.module, None)
+        value: Tensor = getattr(self.module, self.name).detach().clone()
+        return value
 
 
 def fold_parametrizations(model: nn.Module) -> list[Accident]:
@@ -39,7 +64,8 @@ def _fold_registered(model: nn.Module) -> Iterator[Accident]:
             used = [type(step).__name__ for step in module.parametrizations[name]]
             kind = _KINDS.get(used[0], "parametrization") if len(used) == 1 else "parametrization"
             in_training = any(step.training for step in module.parametrizations[name].modules())
-            yield _fold(kind, path, name, module, " and ".join(used), _remove_registered, in_training)
+            what = " and ".join(used)
+            yield _fold(ComputedTensor(kind, path, name, module, what, _remove_registered, in_training))
 
 
 def _remove_registered(module: nn.Module, name: str) -> None:
@@ -50,41 +76,31 @@ def _fold_hooks(model: nn.Module) -> Iterator[Accident]:
     for path, module in list(model.named_modules()):
         for hook in list(module._forward_pre_hooks.values()):
             if isinstance(hook, WeightNorm):
-                yield _fold("weight-norm", path, hook.name, module, "weight_norm", remove_weight_norm, False, hook)
+                computed = ComputedTensor(
+                    "weight-norm", path, hook.name, module, "weight_norm", remove_weight_norm, False, hook
+                )
             elif isinstance(hook, SpectralNorm):
-                removed = module.training
-                yield _fold("spectral-norm", path, hook.name, module, "spectral_norm", remove_spectral_norm, removed, hook)
+                how = "spectral_norm", remove_spectral_norm, module.training, hook
+                computed = ComputedTensor("spectral-norm", path, hook.name, module, *how)
+            else:
+                continue
+            yield _fold(computed)
 
 
-def _fold(
-    kind: str,
-    path: str,
-    name: str,
-    module: nn.Module,
-    what: str,
-    remove: Callable[[Any, str], Any],
-    in_training: bool,
-    hook: Callable[[Any, Any], Any] | None = None,
-) -> Accident:
-    if in_training:
+def _fold(computed: ComputedTensor) -> Accident:
+    path, name, module, what = computed.path, computed.name, computed.module, computed.what
+    if computed.in_training:
         return _left(path, name, f"{what} is in training mode, where it changes on each call")
-    before = _value(module, name, hook)
-    if not torch.equal(before, _value(module, name, hook)):
+    before = computed.value()
+    if not torch.equal(before, computed.value()):
         return _left(path, name, f"{what} gives another value on each call")
     try:
-        remove(module, name)
+        computed.remove(module, name)
     except Exception as error:  # parametrizations are the user's own classes
         return _left(path, name, f"{what} cannot be taken off: {error}")
     difference = _difference(before, getattr(module, name))
     message = f"{what} folded into {name} {list(before.shape)}, largest difference {difference:g}"
-    return Accident(kind, path, message, "fixed" if difference == 0 else "warning")
-
-
-def _value(module: nn.Module, name: str, hook: Callable[[Any, Any], Any] | None) -> Tensor:
-    """The value that forward() would use. A hook computes it just before, so the attribute alone may be out of date."""
-    if hook is not None:
-        hook(module, None)
-    return getattr(module, name).detach().clone()
+    return Accident(computed.kind, path, message, "fixed" if difference == 0 else "warning")
 
 
 def _difference(before: Tensor, after: Tensor) -> float:
