@@ -29,9 +29,6 @@ class Awaited(Protocol[T_co]):
     def cancel(self) -> None:
         """It is not wanted any more: end it soon."""
 
-    def close(self) -> None:
-        """Wait until it is at work no more."""
-
 
 class Later(Generic[T]):
     """Work of the thread that first asks for its result, done once."""
@@ -56,9 +53,6 @@ class Later(Generic[T]):
         if not self._future.done():
             self._future.set_exception(Cancelled())
 
-    def close(self) -> None:
-        """Nothing is at work."""
-
 
 class Pending(Generic[T]):
     """Work in a thread of its own, begun at once."""
@@ -67,6 +61,7 @@ class Pending(Generic[T]):
         self._work = work
         self._future: Future[T] = Future()
         self._stop = threading.Event()
+        self.was_asked = False
         self._thread = threading.Thread(target=self._run, name="trtnorm-side-work")
         self._thread.start()
 
@@ -83,12 +78,14 @@ class Pending(Generic[T]):
         return self._future.exception()
 
     def result(self) -> T:
+        self.was_asked = True
         return self._future.result()
 
     def cancel(self) -> None:
         self._stop.set()
 
     def close(self) -> None:
+        """Wait until it is at work no more."""
         self._thread.join()
 
 
@@ -100,18 +97,20 @@ class SideWork:
 
     def __init__(self, is_beside: bool = True) -> None:
         self.is_beside = is_beside
-        self._begun: list[tuple[Awaited[Any], Callable[[BaseException], None]]] = []
+        self._begun: list[tuple[Pending[Any], Callable[[BaseException], None]]] = []
 
     def start(self, work: Callable[[], T], forget: Callable[[BaseException], None] = lambda error: None) -> Awaited[T]:
-        """Begin ``work``, which runs child processes. ``forget`` is told of its error where the block ends with another."""
-        begun: Awaited[T] = Pending(work) if self.is_beside else Later(work)
+        """Begin ``work``, which runs child processes. ``forget`` is told of an error that nobody has asked for."""
+        if not self.is_beside:
+            return Later(work)
+        begun = Pending(work)
         self._begun.append((begun, forget))
         return begun
 
     def __enter__(self) -> SideWork:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         """End all that is still at work. A further interrupt does not shorten the wait for that, which is short."""
         for begun, _ in self._begun:
             begun.cancel()
@@ -120,7 +119,7 @@ class SideWork:
             begun, forget = self._begun[-1]
             try:
                 begun.close()
-                if kind is not None and (error := begun.error()) is not None:
+                if (error := begun.error()) is not None and not begun.was_asked:
                     forget(error)
                 self._begun.pop()
             except KeyboardInterrupt:

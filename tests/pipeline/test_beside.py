@@ -1,0 +1,183 @@
+"""What a build does beside each other: which processes it starts, in which order it speaks, and what a failing part costs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.models import parse, random, saved
+from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
+from trtnorm_cli import build_job, child_process, pipeline
+from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.network import network_of
+
+pytestmark = pytest.mark.rtx
+
+ABORTS = (sys.executable, "-c", "import os; os.abort()")
+HANGS = (sys.executable, "-c", "import time; time.sleep(60)")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modules of the child processes that were started."""
+    modules: list[str] = []
+    real = child_process.Child.__init__
+
+    def start(self, command, *arguments, **options):
+        modules.append(next((part for part in command if part.startswith("trtnorm_cli.")), command[0]))
+        real(self, command, *arguments, **options)
+
+    monkeypatch.setattr(child_process.Child, "__init__", start)
+    return modules
+
+
+ENGINE, NETWORK = "trtnorm_cli.tensorrt.child.worker", "trtnorm_cli.tensorrt.network.worker"
+RUNS = "trtnorm_cli.evaluate.ort_worker"
+
+
+def plain(work: Path) -> None:
+    """``plain.onnx``, in which nothing is changed."""
+    text = "g (float[N, 2, 9, 9] x) => (float[N, 4, 7, 7] y) { c = Conv(x, w) y = Relu(c) }"
+    saved(parse(text, {"w": random(4, 2, 3, 3)}), work / "plain.onnx")
+
+
+def test_the_processes_of_a_build(work, started):
+    """Two for TensorRT's engines (the second tells what the changes did), one for its network, and those that run models.
+
+    Models are run for the proofs of the changes, and for the comparison.
+    """
+    assert build("good.onnx") == 0
+    assert sorted(set(started)) == [RUNS, ENGINE, NETWORK]
+    assert (started.count(ENGINE), started.count(NETWORK)) == (2, 1)
+    assert started.count(RUNS) <= 2
+
+
+def test_a_model_that_stays_as_it_is_is_built_once(work, started):
+    plain(work)
+    assert build("plain.onnx") == 0
+    assert (started.count(ENGINE), started.count(NETWORK)) == (1, 1)
+
+
+def test_without_a_comparison_no_network_is_translated(work, started):
+    assert build("good.onnx", "--no-compare") == 0
+    assert (started.count(ENGINE), started.count(NETWORK)) == (2, 0)
+
+
+def test_little_memory_lets_one_after_the_other_work(work, monkeypatch, capsys):
+    monkeypatch.setattr(build_job, "available_memory", lambda: 1)
+    threads: list[int] = []
+    real = build_job.launch
+
+    def counting(*arguments, **options):
+        threads.append(sum(thread.name == "trtnorm-side-work" for thread in threading.enumerate()))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(build_job, "launch", counting)
+    assert build("good.onnx") == 0
+    assert threads == [0]
+    manifest = manifest_of(work / "good.engine")
+    assert manifest["comparison"]["state"] == "passed"
+    assert manifest["optimize"]["before"]["reason"] == ""
+    assert said(capsys.readouterr().err) == SAID
+
+
+SAID = ["rewriting and checking", "starting TensorRT", "parsing the model", "building the engine", "comparing"]
+
+
+def said(stderr: str) -> list[str]:
+    return [line.removeprefix("trtnorm: ").removesuffix(" …") for line in stderr.splitlines() if line.startswith("trtnorm: ")]
+
+
+@pytest.mark.parametrize("slow", [None, "engine", "comparison"])
+def test_the_order_of_what_it_says_does_not_depend_on_what_is_slow(work, monkeypatch, capsys, slow):
+    real_launch, real_comparison = build_job.launch, pipeline.compare_rewriting
+
+    def launch_late(*arguments, **options):
+        time.sleep(1.0)
+        return real_launch(*arguments, **options)
+
+    def compare_late(*arguments, **options):
+        time.sleep(1.0)
+        return real_comparison(*arguments, **options)
+
+    if slow == "engine":
+        monkeypatch.setattr(build_job, "launch", launch_late)
+    if slow == "comparison":
+        monkeypatch.setattr(pipeline, "compare_rewriting", compare_late)
+    assert build("good.onnx") == 0
+    assert said(capsys.readouterr().err) == SAID
+    assert list(manifest_of(work / "good.engine")["seconds"]) == ["rewrite", "variants", "parse", "build", "compare"]
+
+
+def test_a_builder_that_dies_ends_the_others(work, monkeypatch, capsys, started):
+    """At once, and what is kept for a report is the engine's alone."""
+    monkeypatch.setattr(build_job, "launch", partial(launch, worker=ABORTS))
+    monkeypatch.setattr("trtnorm_cli.tensorrt.variants.launch", partial(launch, worker=HANGS))
+    assert build("good.onnx") == 6
+    assert "the build process was ended by SIGABRT" in capsys.readouterr().err
+    assert len(left_in_temp(work)) == 1
+    assert hidden(work) == []
+    assert not any(thread.name == "trtnorm-side-work" for thread in threading.enumerate())
+
+
+def test_an_unchanged_model_that_kills_the_builder_is_only_told(work, monkeypatch):
+    monkeypatch.setattr("trtnorm_cli.tensorrt.variants.launch", partial(launch, worker=ABORTS))
+    assert build("good.onnx") == 0
+    manifest = manifest_of(work / "good.engine")
+    assert manifest["optimize"]["before"]["reason"] == "the build process was ended by SIGABRT"
+    assert manifest["comparison"]["state"] == "passed"
+    assert left_in_temp(work) == []
+
+
+def test_a_network_whose_parser_dies_is_told_with_its_log(work, monkeypatch, capsys):
+    monkeypatch.setattr("trtnorm_cli.compare.participants.network_of", partial(network_of, worker=ABORTS))
+    assert build("good.onnx") == 1
+    shown = capsys.readouterr().err
+    assert "the process that runs TensorRT's parser was ended by SIGABRT" in shown
+    (kept,) = left_in_temp(work)
+    assert kept.startswith("trtnorm-network-")
+    assert kept in shown
+    assert hidden(work) == []
+
+
+def test_a_comparison_that_fails_ends_a_build_that_still_runs(work, monkeypatch):
+    """The unchanged model's build, here, which nobody waits for any more."""
+
+    def wrong(*arguments, **options):
+        raise OutOfTolerance("wrong")
+
+    monkeypatch.setattr(pipeline, "compared", wrong)
+    monkeypatch.setattr(pipeline, "kernels_before", lambda job, made: job.side.start(lambda: sleeping(work)) and nothing())
+    start = time.monotonic()
+    assert build("good.onnx") == 1
+    assert time.monotonic() - start < 40
+    assert left_in_temp(work) == []
+
+
+def sleeping(folder: Path) -> child_process.Ended:
+    return child_process.run_child(HANGS, folder)
+
+
+def nothing() -> pipeline.Later[None]:
+    return pipeline.Later(lambda: None)
+
+
+def test_two_builds_are_the_same(work):
+    """Whatever came first in either."""
+    found = []
+    for name in ("a", "b"):
+        assert build("good.onnx", "-o", f"{name}.engine") == 0
+        manifest = manifest_of(work / f"{name}.engine")
+        assert manifest.pop("seconds")
+        assert manifest["comparison"].pop("seconds") > 0
+        assert manifest["engine"].pop("file")
+        found.append(json.dumps(manifest))
+    assert found[0] == found[1]
+    assert (work / "a.engine").read_bytes() == (work / "b.engine").read_bytes()
