@@ -47,6 +47,7 @@ class Surgery:
     functions: list[onnx.FunctionProto] = field(default_factory=list)
     shelf: Shelf = field(default_factory=Shelf)
     _constants: dict[int, tuple[gs.Tensor, np.ndarray]] = field(default_factory=dict)
+    _bytes: int = 0
 
     @property
     def opset(self) -> int:
@@ -69,8 +70,10 @@ class Surgery:
 
     def _remember(self, tensor: gs.Tensor, value: np.ndarray) -> None:
         """Keep ``value`` for the next question, within a bound: rules ask for the same weights several times."""
-        while self._constants and sum(v.nbytes for _, v in self._constants.values()) + value.nbytes > _CACHE_BYTES:
-            del self._constants[next(iter(self._constants))]
+        self._bytes += value.nbytes
+        while self._constants and self._bytes > _CACHE_BYTES:
+            _, oldest = self._constants.pop(next(iter(self._constants)))
+            self._bytes -= oldest.nbytes
         self._constants[id(tensor)] = (tensor, value)
 
     def new_constant(self, name: str, value: np.ndarray) -> gs.Constant:

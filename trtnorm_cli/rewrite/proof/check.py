@@ -49,6 +49,7 @@ class Prover:
     proofs: dict[str, Check] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
     short: dict[Hashable, Shapes | None] = field(default_factory=dict)
+    pool: list[np.ndarray] = field(default_factory=list)
 
     def __call__(self, match: Match, realised: Realised) -> Check:
         """The check of one change. Raises ``Unprovable`` when the original cannot be evaluated at any shape tried."""
@@ -87,7 +88,7 @@ class Prover:
 
     def _prove_at(self, match: Match, pair: Pair, shapes: Iterable[Shapes]) -> Check:
         positive = [tensor.name for tensor in map(match.bindings.tensors.get, match.rule.positive) if tensor is not None]
-        raised = RaisedWeights()
+        raised = RaisedWeights(self.pool)
         draws, wanted, runs = self._reference(pair, positive, shapes, raised)
         raised.forget(pair.before.weights.values(), but=pair.after.weights.values())
         try:
@@ -96,6 +97,7 @@ class Prover:
             raise Unprovable(f"the replacement cannot be evaluated in float64: {error}") from error
         except ReferenceUnavailable as error:
             return self._failed(match, f"the replacement cannot be evaluated in float64: {error}")
+        raised.forget(pair.after.weights.values())
         run = _judged(runs.results(), wanted, has_reference=match.rule.reference is not None)
         return self._verdict(match, draws, wanted, _relative(wanted, exact), run)
 

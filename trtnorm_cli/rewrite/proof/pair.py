@@ -16,6 +16,8 @@ from trtnorm_cli.rewrite.proof.region import Region
 Tensors = dict[str, np.ndarray]
 
 _WIDTH = 4096
+# From so many values on, memory is used again.
+_LARGE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -62,28 +64,45 @@ def fingerprint(array: np.ndarray) -> bytes:
 
 
 class RaisedWeights:
-    """Weights in float64. One that both sides have is raised once."""
+    """Weights in float64. One that both sides have is raised once; large ones lie where those of the last proof did.
 
-    def __init__(self) -> None:
+    Fresh memory for each would cost more than the raising.
+    """
+
+    def __init__(self, pool: list[np.ndarray]) -> None:
         self._raised: dict[int, np.ndarray] = {}
+        self._pool = pool
+        self._lent: dict[int, np.ndarray] = {}
 
     def of(self, region: Region) -> Tensors:
         return {name: self._one(weight) for name, weight in region.weights.items()}
 
     def _one(self, weight: np.ndarray) -> np.ndarray:
         if id(weight) not in self._raised:
-            raised = raised_array(weight)
-            if raised is not weight:
-                raised.flags.writeable = False
+            raised = raised_array(weight) if weight.size < _LARGE or weight.dtype == np.float64 else self._in_pool(weight)
+            raised = raised.view()
+            raised.flags.writeable = False
             self._raised[id(weight)] = raised
         return self._raised[id(weight)]
 
-    def forget(self, weights: Iterable[np.ndarray], but: Iterable[np.ndarray]) -> None:
-        """Free those of ``weights`` that are not needed any more."""
+    def _in_pool(self, weight: np.ndarray) -> np.ndarray:
+        fitting = [place for place, memory in enumerate(self._pool) if memory.size >= weight.size]
+        memory = self._pool.pop(fitting[0]) if fitting else np.empty(weight.size)
+        if not fitting and self._pool:
+            self._pool.pop(0)  # too small for what is proved now
+        self._lent[id(weight)] = memory
+        raised = memory[: weight.size].reshape(weight.shape)
+        raised[...] = weight
+        return raised
+
+    def forget(self, weights: Iterable[np.ndarray], but: Iterable[np.ndarray] = ()) -> None:
+        """Give back the memory of those of ``weights`` that are not needed any more."""
         kept = {id(weight) for weight in but}
         for weight in weights:
             if id(weight) not in kept:
                 self._raised.pop(id(weight), None)
+                if (memory := self._lent.pop(id(weight), None)) is not None:
+                    self._pool.append(memory)
 
 
 @dataclass(frozen=True)
