@@ -10,9 +10,10 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from trtnorm_cli.child_process import Listener
     from trtnorm_cli.compare.result import Comparison
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.export.command import WrittenExport
@@ -42,7 +43,7 @@ def build(
     force: bool = False,
     options: BuildOptions | None = None,
     exporting: ExportOptions | None = None,
-    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+    on_event: Listener = lambda event: None,
 ) -> Manifest:
     """Build a TensorRT engine as ``trtnorm build`` does, and return its manifest.
 

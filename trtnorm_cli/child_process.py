@@ -32,7 +32,9 @@ LOG_FILE = "child.log"
 # In the child's environment: the process that started it.
 PARENT_VARIABLE = "TRTNORM_PARENT_PID"
 
-Listener = Callable[[dict[str, Any]], None]
+# What a child reports while it works: JSON, with the kind of the event under ``event``.
+Event = Mapping[str, Any]
+Listener = Callable[[Event], None]
 _PR_SET_PDEATHSIG = 1
 _STACK_BYTES = 256 << 20
 _KIB = 1024

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,9 @@ from trtnorm_cli.commands.options import (
     weights_option,
 )
 from trtnorm_cli.report.verbosity import Verbosity
+
+if TYPE_CHECKING:
+    from trtnorm_cli.export.options import ExportOptions
 
 
 @click.command("build")
@@ -62,7 +66,7 @@ def command(
     weights: Path | None,
     output: Path | None,
     backend: str | None,
-    exporting: dict[str, Any],
+    exporting: ExportOptions,
     timeout: float | None,
     memory: int | None,
     force: bool,
@@ -89,7 +93,6 @@ def command(
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
-    from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.report.build import print_summary, print_up_to_date
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
@@ -103,7 +106,7 @@ def command(
     require_backend(backend)
     target = parse_model(model)
     engine = output or Path(f"{target.stem}.engine")
-    export = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
+    export = replace(exporting, backend=backend, seed=seed, weights=weights)
     with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress) as opened:
         prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         print_proof(prepared.proof, verbosity)

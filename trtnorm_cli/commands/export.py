@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from trtnorm_cli.commands.options import (
     weights_option,
 )
 from trtnorm_cli.report.verbosity import Verbosity
+
+if TYPE_CHECKING:
+    from trtnorm_cli.export.options import ExportOptions
 
 
 @click.command("export")
@@ -44,7 +48,7 @@ def command(
     output: Path | None,
     profile: Path | None,
     weights: Path | None,
-    exporting: dict[str, Any],
+    exporting: ExportOptions,
     update_profile: bool,
     seed: int,
     backend: str | None,
@@ -62,10 +66,9 @@ def command(
       trtnorm export model.py:flow_network -p cfg.yaml -o flow.onnx
     """
     from trtnorm_cli import api
-    from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.report.export import print_export
 
-    options = ExportOptions(backend=backend, seed=seed, weights=weights, **exporting)
+    options = replace(exporting, backend=backend, seed=seed, weights=weights)
     if update_profile and profile is None:
         raise click.UsageError("--update-profile needs the build profile: --profile CFG.yaml")
     done = api.export(spec, output, profile=profile, options=options, update_profile=update_profile)

@@ -86,7 +86,9 @@ def export_options(function: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(function)
     def collecting(**arguments: Any) -> object:
-        return function(exporting={name: arguments.pop(name) for name in _EXPORT_OPTIONS}, **arguments)
+        from trtnorm_cli.export.options import ExportOptions
+
+        return function(exporting=ExportOptions(**{name: arguments.pop(name) for name in _EXPORT_OPTIONS}), **arguments)
 
     with_options: Callable[..., object] = collecting
     for option in reversed(_EXPORT_OPTIONS.values()):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,9 @@ from trtnorm_cli.commands.options import (
     weights_option,
 )
 from trtnorm_cli.report.verbosity import Verbosity
+
+if TYPE_CHECKING:
+    from trtnorm_cli.export.options import ExportOptions
 
 
 @click.command("rewrite")
@@ -38,7 +42,7 @@ def command(
     profile: Path | None,
     snap: bool,
     weights: Path | None,
-    exporting: dict[str, Any],
+    exporting: ExportOptions,
     dry_run: bool,
     explain: bool,
     as_json: bool,
@@ -54,7 +58,6 @@ def command(
       trtnorm rewrite resnet18.onnx -o fixed.onnx --explain
     """
     from trtnorm_cli import api
-    from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.report.profile import print_proof_notes
     from trtnorm_cli.report.rewrite import print_rewriting
 
@@ -65,7 +68,7 @@ def command(
         None if dry_run else output,
         profile=profile,
         snap=snap,
-        exporting=ExportOptions(weights=weights, **exporting),
+        exporting=replace(exporting, weights=weights),
         on_proof=partial(print_proof_notes, verbosity=verbosity),
     )
     if as_json:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from trtnorm_cli.child_process import Listener
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.rewrite.prepare import OpenedModel
 from trtnorm_cli.target import Target
@@ -14,12 +15,10 @@ from trtnorm_cli.target import Target
 if TYPE_CHECKING:
     from trtnorm_cli.profile.model import BuildProfile
 
-EventHandler = Callable[[dict[str, Any]], None]
-
 
 @contextmanager
 def opened_model(
-    model: Target, profile_path: Path | None, options: ExportOptions, on_event: EventHandler | None = None
+    model: Target, profile_path: Path | None, options: ExportOptions, on_event: Listener | None = None
 ) -> Iterator[OpenedModel]:
     """The ONNX file that ``model`` names. One that was exported is gone at the end, unless TensorRT failed on it.
 

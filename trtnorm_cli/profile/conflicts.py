@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,16 +24,21 @@ _DRAWN = 4096
 _LONGEST_CONDITION = 160
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """The sizes of one optimization profile that break what nodes demand, and those that would not."""
+
+    profile: FittedProfile
+    sizes: Mapping[str, Corners]
+    broken: Sequence[Constraint]
+    legal: Mapping[str, LegalSizes]
+
+
 def conflict_problems(
-    profile: FittedProfile,
-    sizes: Mapping[str, Corners],
-    broken: Sequence[Constraint],
-    legal: Mapping[str, LegalSizes],
-    edits: Sequence[EntryEdit] | None,
-    positions: Positions,
-    several: bool,
+    conflict: Conflict, edits: Sequence[EntryEdit] | None, positions: Positions, several: bool
 ) -> list[Problem]:
     """One problem for each symbol, or set of related symbols, whose sizes break what a node demands."""
+    profile, sizes, broken, legal = conflict.profile, conflict.sizes, conflict.broken, conflict.legal
     hint = _hint(edits, positions)
     where = f"in optimization profile {profile.name!r}: " if several else ""
     problems = []

@@ -6,7 +6,7 @@ only opt, and drops a bad second profile without a word. So everything is checke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, entry_text
@@ -199,17 +199,15 @@ class _Fit:
             if not isinstance(symbol, str):
                 self.origins[axis_symbol(model_input.name, axis)] = paths
             elif symbol in self.ranges:
-                self._compare(model_input, entry, symbol, values, paths)
+                self._compare(model_input, entry, symbol, zip(values, paths, strict=True))
             else:
                 self.ranges[symbol] = DimRange(min=values[0], opt=values[1], max=values[2])
                 self.origins[symbol] = paths
 
-    def _compare(
-        self, model_input: ModelInput, entry: ShapeRange, symbol: str, values: tuple[int, ...], paths: tuple[KeyPath, ...]
-    ) -> None:
+    def _compare(self, model_input: ModelInput, entry: ShapeRange, symbol: str, corners: Iterable[tuple[int, KeyPath]]) -> None:
         """Report the first of min, opt and max in which two places disagree about one symbolic dimension."""
         known = self.ranges[symbol].corners()
-        for here, there, path, origin in zip(values, known, paths, self.origins[symbol], strict=True):
+        for (here, path), there, origin in zip(corners, known, self.origins[symbol], strict=True):
             if here != there:
                 held, _ = self._positions.resolve(origin)
                 line = self._positions.line(origin)

@@ -12,7 +12,7 @@ from functools import lru_cache
 import onnx
 
 from trtnorm_cli.onnx_model.fixed_inputs import unread_inputs
-from trtnorm_cli.profile.conflicts import conflict_problems, notes_between, sizes_at
+from trtnorm_cli.profile.conflicts import Conflict, conflict_problems, notes_between, sizes_at
 from trtnorm_cli.profile.edits import Corners, EntryEdit, edited, edits_for
 from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import FittedProfile, FittedProfiles, fit
@@ -162,7 +162,8 @@ def _conflicts(
         edits = (
             None if edits is None or own_edits is None else list({edit.path: edit for edit in [*edits, *own_edits]}.values())
         )
-        problems += conflict_problems(one, sizes, broken, legal, own_edits, profile.positions, len(fitted.profiles) > 1)
+        conflict = Conflict(one, sizes, broken, legal)
+        problems += conflict_problems(conflict, own_edits, profile.positions, len(fitted.profiles) > 1)
     return problems, edits
 
 

@@ -7,10 +7,11 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from trtnorm_cli.child_process import Event
 from trtnorm_cli.report.verbosity import Verbosity
 
 
-def trial_text(event: dict[str, Any]) -> str:
+def trial_text(event: Event) -> str:
     """One line for a trial of `build --isolate`."""
     outcome = "fails in the same way" if event["fails"] else "does not fail in this way"
     nodes = "1 node" if event["nodes"] == 1 else f"{event['nodes']} nodes"
@@ -40,7 +41,7 @@ class BuildProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._bar.close()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         self._bar.show(event)
 
 
@@ -51,7 +52,7 @@ def _display(verbosity: Verbosity) -> _Bar | _Lines | _Nothing:
 
 
 class _Nothing:
-    def show(self, event: dict[str, Any]) -> None:
+    def show(self, event: Event) -> None:
         pass
 
     def close(self) -> None:
@@ -61,7 +62,7 @@ class _Nothing:
 class _Lines:
     """One line for each stage. TensorRT's steps within it are too many for a log."""
 
-    def show(self, event: dict[str, Any]) -> None:
+    def show(self, event: Event) -> None:
         if event["event"] == "stage":
             print(f"trtnorm: {_STAGES.get(event['stage'], event['stage'])} …", file=sys.stderr, flush=True)
         elif event["event"] == "trial":
@@ -92,10 +93,10 @@ class _Bar:
         self._depth: dict[str, int] = {}
         self._progress.start()
 
-    def show(self, event: dict[str, Any]) -> None:
+    def show(self, event: Event) -> None:
         kind = event["event"]
         if kind == "stage":
-            self._start_stage(_STAGES.get(event["stage"], event["stage"]))
+            self._start_stage(_STAGES.get(event["stage"], str(event["stage"])))
         elif kind == "phase":
             self._depth[event["phase"]] = depth = self._depth.get(event["parent"], 0) + 1
             self._phases[event["phase"]] = self._progress.add_task("  " * depth + event["phase"], total=event["steps"])

@@ -80,7 +80,7 @@ class Resolver:
     runner: OrtRunner
 
     def resolve(self, cleaning: Cleaning, repairs: tuple[Rule, ...], on_request: tuple[Rule, ...]) -> ResolvedModel:
-        """Apply ``rules`` and clean again; returns whether anything changed."""
+        """Apply ``repairs``, then the rules ``on_request``, and measure what those change."""
         resolved = ResolvedModel(cleaning)
         self._apply(resolved, repairs)
         as_written = resolved.cleaning.model

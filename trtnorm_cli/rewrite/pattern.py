@@ -130,42 +130,53 @@ def _fit_node(pattern: Op, node: gs.Node, bindings: Bindings, surgery: Surgery) 
         return f"{describe(node)} has {len(node.inputs)} inputs, at most {len(pattern.inputs)} are understood"
     bindings.nodes[pattern.name] = node
     for index, inner in enumerate(pattern.inputs):
-        tensor = node.inputs[index] if index < len(node.inputs) else None
-        reason = _fit_input(inner, tensor, bindings, surgery, node, index)
+        reason = _fit_input(inner, _Place(node, index), bindings, surgery)
         if reason is not None:
             return reason
     return None
 
 
-def _fit_input(
-    pattern: Pattern, tensor: gs.Tensor | None, bindings: Bindings, surgery: Surgery, consumer: gs.Node, index: int
-) -> str | None:
-    missing = tensor is None or tensor.name == ""
+@dataclass(frozen=True)
+class _Place:
+    """The input ``index`` of a node. ``tensor`` is None where it is left out."""
+
+    consumer: gs.Node
+    index: int
+
+    @property
+    def tensor(self) -> gs.Tensor | None:
+        tensor = self.consumer.inputs[self.index] if self.index < len(self.consumer.inputs) else None
+        return None if tensor is None or tensor.name == "" else tensor
+
+    def __str__(self) -> str:
+        return f"input {self.index} of {describe(self.consumer)}"
+
+
+def _fit_input(pattern: Pattern, place: _Place, bindings: Bindings, surgery: Surgery) -> str | None:
+    tensor = place.tensor
     if isinstance(pattern, Maybe):
-        if not missing:
-            return _fit_input(pattern.pattern, tensor, bindings, surgery, consumer, index)
+        if tensor is not None:
+            return _fit_input(pattern.pattern, place, bindings, surgery)
         for name in _tensor_names(pattern.pattern):
             bindings.tensors[name] = None
         return None
-    if missing or tensor is None:
-        return f"input {index} of {describe(consumer)} is left out"
+    if tensor is None:
+        return f"{place} is left out"
     if isinstance(pattern, Either):
-        return _fit_either(pattern, tensor, bindings, surgery, consumer, index)
+        return _fit_either(pattern, place, bindings, surgery)
     if isinstance(pattern, Op):
-        return _fit_producer(pattern, tensor, bindings, surgery, consumer)
+        return _fit_producer(pattern, tensor, bindings, surgery, place.consumer)
     if isinstance(pattern, Const) and not surgery.is_constant(tensor):
-        return f"{tensor.name}, input {index} of {describe(consumer)}, is computed at run time"
+        return f"{tensor.name}, {place}, is computed at run time"
     bindings.tensors[pattern.name] = tensor
     return None
 
 
-def _fit_either(
-    pattern: Either, tensor: gs.Tensor, bindings: Bindings, surgery: Surgery, consumer: gs.Node, index: int
-) -> str | None:
+def _fit_either(pattern: Either, place: _Place, bindings: Bindings, surgery: Surgery) -> str | None:
     reasons = []
     for inner in pattern.patterns:
         trial = Bindings(dict(bindings.tensors), dict(bindings.nodes))
-        reason = _fit_input(inner, tensor, trial, surgery, consumer, index)
+        reason = _fit_input(inner, place, trial, surgery)
         if reason is None:
             bindings.tensors, bindings.nodes = trial.tensors, trial.nodes
             return None

@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 
 from trtnorm_cli import __version__
+from trtnorm_cli.child_process import Event
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.side_work import Awaited
@@ -119,7 +120,7 @@ class Attempt:
         return target
 
 
-def _unheard(event: dict[str, object]) -> None:
+def _unheard(event: Event) -> None:
     """Trials are too many to show what TensorRT does in each."""
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from trtnorm_cli.child_process import Ended, Limits, module_command, run_child
+from trtnorm_cli.child_process import Ended, Limits, Listener, module_command, run_child
 from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, STDERR_FILE, BuildRequest, BuildResult
 
 WORKER_MODULE = "trtnorm_cli.tensorrt.child.worker"
 WORKER = module_command(WORKER_MODULE)
 UNLIMITED = Limits()
-EventHandler = Callable[[dict[str, Any]], None]
+EventHandler = Listener
 # What a process that exceeded a limit needs.
 ALLOW_MORE = {
     "time": "allow more time with --timeout",

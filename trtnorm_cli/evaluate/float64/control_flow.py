@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,16 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from trtnorm_cli.evaluate.float64.kernels.call import NotImplementedHere
 
+Attributes = Mapping[str, Any]
 Body = Callable[[list[Any]], list[Any]]
 """Evaluates a body graph with these inputs, in its order."""
 
 
-def if_(body: Callable[[str], Body], inputs: list[Any], attributes: dict[str, Any]) -> list[Any]:
+def if_(body: Callable[[str], Body], inputs: list[Any], attributes: Attributes) -> list[Any]:
     return body("then_branch" if bool(np.ravel(inputs[0])[0]) else "else_branch")([])
 
 
-def loop(body: Callable[[str], Body], inputs: list[Any], attributes: dict[str, Any]) -> list[Any]:
+def loop(body: Callable[[str], Body], inputs: list[Any], attributes: Attributes) -> list[Any]:
     """Outputs: the carried values after the last iteration, then the scan outputs, stacked."""
     limit = None if inputs[0] is None else int(np.ravel(inputs[0])[0])
     running = inputs[1] is None or bool(np.ravel(inputs[1])[0])
@@ -46,7 +47,7 @@ def _nothing(declared: Any) -> np.ndarray:
     return np.zeros((0, *(dimension.dim_value for dimension in declared.shape.dim)), dtype)
 
 
-def scan(body: Callable[[str], Body], inputs: list[Any], attributes: dict[str, Any]) -> list[Any]:
+def scan(body: Callable[[str], Body], inputs: list[Any], attributes: Attributes) -> list[Any]:
     """Since opset 9: states first, then sequences, each read and written along its axis and in its direction."""
     if len(inputs) != len(attributes["body"].input):
         raise NotImplementedHere("Scan of opset 8, which has a batch axis")
@@ -71,14 +72,14 @@ def scan(body: Callable[[str], Body], inputs: list[Any], attributes: dict[str, A
     return [*states, *(np.moveaxis(y, 0, axis) for y, axis in zip(flipped, out_axes, strict=True))]
 
 
-def sequence_map(body: Callable[[str], Body], inputs: list[Any], attributes: dict[str, Any]) -> list[Any]:
+def sequence_map(body: Callable[[str], Body], inputs: list[Any], attributes: Attributes) -> list[Any]:
     """The body for each element; inputs that are no sequence are the same for every one."""
     evaluate = body("body")
     rows = [evaluate([value[i] if isinstance(value, list) else value for value in inputs]) for i in range(len(inputs[0]))]
     return [[row[i] for row in rows] for i in range(len(attributes["body"].output))]
 
 
-CONTROL_FLOW: dict[str, Callable[[Callable[[str], Body], list[Any], dict[str, Any]], list[Any]]] = {
+CONTROL_FLOW: dict[str, Callable[[Callable[[str], Body], list[Any], Attributes], list[Any]]] = {
     "If": if_,
     "Loop": loop,
     "Scan": scan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from trtnorm_cli.shapes.expression import Size, below, ceil_divide, choice, floor_divide
 from trtnorm_cli.shapes.node import Node, like, unknown_rank
@@ -61,25 +62,34 @@ def _spatial(node: Node, shape: Shape, kernel: Sequence[Size | None], ceil_mode:
         else:
             before, after = (0, 0) if padding == "VALID" else (pads[i], pads[i + rank])
             reach = (size - 1) * dilations[i] + 1
-            result.append(_windows(node, i + 2, extent, before, after, reach, stride, ceil_mode))
+            result.append(_windows(node, _PaddedAxis(i + 2, extent, before, after), reach, stride, ceil_mode))
     return result
 
 
-def _windows(node: Node, axis: int, extent: Size, before: int, after: int, reach: Size, stride: int, ceil_mode: bool) -> Size:
-    """The number of windows of ``reach`` that fit into ``extent`` with its padding."""
-    padded = extent + before + after
-    side = (f"dimension {axis} of {node.name_of(0)} with its padding", padded)
-    text = f"dimension {axis} must not be smaller than the kernel, which reaches over {reach}"
+class _PaddedAxis(NamedTuple):
+    """A spatial axis of the data, with the padding before and after it."""
+
+    number: int
+    extent: Size
+    before: int
+    after: int
+
+
+def _windows(node: Node, axis: _PaddedAxis, reach: Size, stride: int, ceil_mode: bool) -> Size:
+    """The number of windows of ``reach`` that fit into ``axis``."""
+    padded = axis.extent + axis.before + axis.after
+    side = (f"dimension {axis.number} of {node.name_of(0)} with its padding", padded)
+    text = f"dimension {axis.number} must not be smaller than the kernel, which reaches over {reach}"
     if not ceil_mode:
         node.require_at_least(text, side, reach)
         return floor_divide(padded - reach, stride) + 1
     # Rounding up lets the window stand out at the end, but not by a whole stride.
     node.require_at_least(text, side, reach - stride + 1)
     count = ceil_divide(padded - reach, stride) + 1
-    if after == 0 and isinstance(reach, int) and stride <= reach:
+    if axis.after == 0 and isinstance(reach, int) and stride <= reach:
         return count
     # A last window that would begin in the padding after the data is left out.
-    return choice(below((count - 1) * stride, extent + before), count, count - 1)
+    return choice(below((count - 1) * stride, axis.extent + axis.before), count, count - 1)
 
 
 def _each(node: Node, name: str, rank: int) -> list[int]:

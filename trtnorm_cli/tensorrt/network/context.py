@@ -28,6 +28,9 @@ _CARRIER = {
 _NATIVE_BFLOAT16 = frozenset({"Concat", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Slice"})
 _NOT_NATIVE_BOOL = frozenset({"Where"})
 
+# Attributes of an ONNX node by name.
+Attributes = dict[str, Any]
+
 
 class Scope:
     """The ONNX name of each tensor, in one graph and the graphs around it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trtnorm_cli.tensorrt.network.context import LayerContext
+from trtnorm_cli.tensorrt.network.context import Attributes, LayerContext
 from trtnorm_cli.tensorrt.network.windows import split_padding, window_of, with_one_batch_axis
 
 
@@ -15,7 +15,7 @@ def convolution(layer: LayerContext) -> str:
     window = window_of(layer, tuple(handle.kernel_size_nd))
     maps, kernel_volume = int(handle.num_output_maps), math.prod(window.kernel)
     kernel = _kernel(layer, lambda count: [maps, count // (maps * kernel_volume), *window.kernel])
-    attributes: dict[str, Any] = {"strides": window.stride, "dilations": window.dilation}
+    attributes: Attributes = {"strides": window.stride, "dilations": window.dilation}
     pads = window.pads
     if pads is None:
         attributes["auto_pad"] = window.auto_pad
@@ -53,7 +53,7 @@ def _kernel(layer: LayerContext, dims_of: Any) -> str:
     return layer.widened(layer.initializer(values, dims_of(values.count), "kernel"), values.onnx_type)
 
 
-def _convolve(layer: LayerContext, op: str, kernel: str, kernel_shape: tuple[int, ...], attributes: dict[str, Any]) -> str:
+def _convolve(layer: LayerContext, op: str, kernel: str, kernel_shape: tuple[int, ...], attributes: Attributes) -> str:
     weights = [kernel]
     bias = None if layer.has(2) else layer.weights(layer.handle.bias)
     if layer.has(2):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from onnx import TensorProto
 
-from trtnorm_cli.tensorrt.network.context import LayerContext
+from trtnorm_cli.tensorrt.network.context import Attributes, LayerContext
 from trtnorm_cli.tensorrt.network.windows import Window, window_of, with_one_batch_axis
 
 
@@ -61,13 +59,13 @@ def _padding_is_native(window: Window) -> bool:
     return pads is None or all(p < k for p, k in zip(pads, window.kernel * 2, strict=True))
 
 
-def _attributes(window: Window) -> dict[str, Any]:
+def _attributes(window: Window) -> Attributes:
     attributes = _unpadded(window)
     pads = window.pads
     return {**attributes, "auto_pad": window.auto_pad} if pads is None else {**attributes, "pads": pads}
 
 
-def _unpadded(window: Window) -> dict[str, Any]:
+def _unpadded(window: Window) -> Attributes:
     return {"kernel_shape": window.kernel, "strides": window.stride}
 
 

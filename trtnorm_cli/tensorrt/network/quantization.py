@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from trtnorm_cli.tensorrt.network.context import LayerContext
+from trtnorm_cli.tensorrt.network.context import Attributes, LayerContext
 
 
 def quantize(layer: LayerContext) -> str:
@@ -21,7 +19,7 @@ def dequantize(layer: LayerContext) -> str:
     return layer.narrow(layer.op("DequantizeLinear", *inputs, **attributes))
 
 
-def _scale_and_zero_point(layer: LayerContext, x: str, quantized_type: int) -> tuple[list[str], dict[str, Any]]:
+def _scale_and_zero_point(layer: LayerContext, x: str, quantized_type: int) -> tuple[list[str], Attributes]:
     scale_shape = layer.shape(1)
     if layer.has(2) and layer.tensor(2).onnx_type != quantized_type:
         raise layer.layer.refused(f"a zero point of {layer.tensor(2).dtype} for data quantized to another type")
@@ -33,7 +31,7 @@ def _scale_and_zero_point(layer: LayerContext, x: str, quantized_type: int) -> t
     return inputs, _blocks(layer, scale_shape)
 
 
-def _blocks(layer: LayerContext, scale_shape: tuple[int, ...]) -> dict[str, Any]:
+def _blocks(layer: LayerContext, scale_shape: tuple[int, ...]) -> Attributes:
     """One scale for each block along the single axis in which scale and data differ."""
     shape = layer.shape(0)
     blocked = [axis for axis, (n, s) in enumerate(zip(shape, scale_shape, strict=False)) if n != s]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
-from trtnorm_cli.tensorrt.network.context import LayerContext
+from trtnorm_cli.tensorrt.network.context import Attributes, LayerContext
 
 _MODE = {"NEAREST": "nearest", "LINEAR": "linear", "CUBIC": "cubic"}
 _COORDINATES = {"ALIGN_CORNERS": "align_corners", "ASYMMETRIC": "asymmetric", "HALF_PIXEL": "half_pixel"}
@@ -24,7 +23,7 @@ def resize(layer: LayerContext) -> str:
     """
     handle = layer.handle
     mode, coordinates = handle.resize_mode.name, handle.coordinate_transformation.name
-    attributes: dict[str, Any] = {"mode": _MODE[mode], "coordinate_transformation_mode": _COORDINATES[coordinates]}
+    attributes: Attributes = {"mode": _MODE[mode], "coordinate_transformation_mode": _COORDINATES[coordinates]}
     if coordinates == "HALF_PIXEL" and handle.selector_for_single_pixel.name == "UPPER":
         attributes["coordinate_transformation_mode"] = "pytorch_half_pixel"
     if mode == "NEAREST":

@@ -6,7 +6,7 @@ be put right any more. Each call becomes a module of ``torch.nn`` with the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from torch import Tensor, fx, nn
 
 from trtnorm_cli.export.child.norms.batchnorm import BatchNorm
 
+# The arguments of an operator by name, as its schema has them.
+_Arguments = Mapping[str, Any]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -82,7 +84,7 @@ class _Tensors:
         return ((n, value) for n, value in self.values.items() if n not in self.used and isinstance(value, Tensor))
 
 
-def _arguments(node: fx.Node, tensors: _Tensors) -> dict[str, Any]:
+def _arguments(node: fx.Node, tensors: _Tensors) -> _Arguments:
     """The call's arguments by name, defaults filled in. The data that it normalizes are left out."""
     schema = node.target._schema
     given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | dict(node.kwargs)
@@ -92,28 +94,28 @@ def _arguments(node: fx.Node, tensors: _Tensors) -> dict[str, Any]:
     }
 
 
-def _batch(a: dict[str, Any]) -> nn.Module:
+def _batch(a: _Arguments) -> nn.Module:
     return _with_statistics(BatchNorm(_length(a), a["eps"], a["momentum"], False, False), a, bool(a["training"]))
 
 
-def _instance(a: dict[str, Any]) -> nn.Module:
+def _instance(a: _Arguments) -> nn.Module:
     return _with_statistics(nn.InstanceNorm2d(_length(a), a["eps"], a["momentum"]), a, bool(a["use_input_stats"]))
 
 
-def _group(a: dict[str, Any]) -> nn.Module:
+def _group(a: _Arguments) -> nn.Module:
     channels = a["weight"].numel() if a["weight"] is not None else a["num_groups"]
     return _with_affine(nn.GroupNorm(a["num_groups"], channels, a["eps"], affine=False), a)
 
 
-def _layer(a: dict[str, Any]) -> nn.Module:
+def _layer(a: _Arguments) -> nn.Module:
     return _with_affine(nn.LayerNorm(a["normalized_shape"], a["eps"], elementwise_affine=False), a)
 
 
-def _rms(a: dict[str, Any]) -> nn.Module:
+def _rms(a: _Arguments) -> nn.Module:
     return _with_affine(nn.RMSNorm(a["normalized_shape"], a["eps"], elementwise_affine=False), a)
 
 
-_MAKERS: dict[str, Callable[[dict[str, Any]], nn.Module]] = {
+_MAKERS: dict[str, Callable[[_Arguments], nn.Module]] = {
     "aten.batch_norm.default": _batch,
     "aten.instance_norm.default": _instance,
     "aten.group_norm.default": _group,
@@ -122,18 +124,18 @@ _MAKERS: dict[str, Callable[[dict[str, Any]], nn.Module]] = {
 }
 
 
-def _length(a: dict[str, Any]) -> int:
+def _length(a: _Arguments) -> int:
     return next((a[name].numel() for name in ("weight", "running_mean") if a[name] is not None), 0)
 
 
-def _with_statistics(norm: nn.Module, a: dict[str, Any], of_the_data: bool) -> nn.Module:
+def _with_statistics(norm: nn.Module, a: _Arguments, of_the_data: bool) -> nn.Module:
     """``norm`` with its running statistics. In training mode they are there and not used."""
     norm._buffers.update({name: a[name] for name in _STATISTICS[:2]})
     norm.track_running_stats = a["running_mean"] is not None
     return _with_affine(norm, a).train(of_the_data and a["running_mean"] is not None)
 
 
-def _with_affine(norm: nn.Module, a: dict[str, Any]) -> nn.Module:
+def _with_affine(norm: nn.Module, a: _Arguments) -> nn.Module:
     norm._parameters.update({name: a[name] for name in ("weight", "bias") if name in a})
     return norm.eval()
 
