@@ -12,10 +12,12 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
+
 
 def make_biases_vectors(model: ir.Model, counts: Counter[str]) -> None:
     """Replace biases of another shape than [channels] where that has one meaning; others stay as they are."""
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.op_type in ("Conv", "ConvTranspose") and node.domain == "" and len(node.inputs) > 2:
             vector = _vector(node)
             if vector is not None:
@@ -69,7 +71,7 @@ def _replace(node: ir.Node, vector: np.ndarray) -> None:
 
 
 def _free_name(graph: ir.Graph, name: str) -> str:
-    taken = {value.name for node in graph.all_nodes() for value in node.outputs} | set(graph.initializers)
+    taken = {value.name for node in every_node(graph) for value in node.outputs} | set(graph.initializers)
     number = 0
     while (f"{name}_{number}" if number else name) in taken:
         number += 1

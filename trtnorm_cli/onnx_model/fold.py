@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from trtnorm_cli.onnx_model.fold_facts import state_facts
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
+from trtnorm_cli.onnx_model.ir_walk import every_node
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.static_dimensions import shapes_from_arithmetic, static_dimensions
 from trtnorm_cli.onnx_model.tidy import lift_constants, remove_identities
@@ -80,7 +81,7 @@ def fold_constants(model: ir.Model) -> Folding:
             break
     else:
         folding.notes.append(f"folding was stopped after {_ROUNDS} rounds; there may be more to fold")
-    for value in _initializers(model) + [value for node in model.graph.all_nodes() for value in node.outputs]:
+    for value in _initializers(model) + [value for node in every_node(model.graph) for value in node.outputs]:
         value.metadata_props.pop(_FOLDED_FROM, None)
     folding.notes += policy.notes()
     return folding
@@ -91,7 +92,7 @@ def _initializers(model: ir.Model) -> list[ir.Value]:
 
 
 def _census(model: ir.Model) -> set[ir.Node]:
-    return {node for node in model.graph.all_nodes() if node.op_type not in ("Constant", "Identity") or node.domain}
+    return {node for node in every_node(model.graph) if node.op_type not in ("Constant", "Identity") or node.domain}
 
 
 def _is_quantization(node: ir.Node) -> bool:
@@ -212,7 +213,7 @@ def _bytes(value: ir.Value) -> int | None:
 
 def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
     """Evaluate constant nodes that the library leaves: those with several outputs, and those it would get wrong."""
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if not _is_constant(node) or not policy.may_evaluate(node):
             continue
         results = policy.evaluate(node)

@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnorm_cli.onnx_model.infer import sound_types
+from trtnorm_cli.onnx_model.ir_walk import every_node, graphs_of
 
 
 def state_facts(model: ir.Model, told: dict[ir.Value, ir.Shape], data_prop: bool) -> frozenset[ir.Value]:
@@ -13,7 +14,7 @@ def state_facts(model: ir.Model, told: dict[ir.Value, ir.Shape], data_prop: bool
 
     Returns the tensors about which inferring the shape of their node alone tells no more, as long as nothing changes.
     """
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         for value in node.outputs:
             value.shape = told.get(value)
     stated = _without_stated_types(model, told)
@@ -42,17 +43,13 @@ def _without_stated_types(model: ir.Model, told: dict[ir.Value, ir.Shape]) -> di
     stated: dict[ir.Value, ir.TypeProtocol | None] = {}
     opset = model.opset_imports.get("", 0)
     for node in model.graph:
-        if node.domain != "" or not onnx.defs.has(node.op_type, opset, "") or _has_graphs(node):
+        if node.domain != "" or not onnx.defs.has(node.op_type, opset, "") or any(True for _ in graphs_of(node)):
             continue
         for value in node.outputs:
             if value.name and value not in told and (value.type is None or isinstance(value.type, ir.TensorType)):
                 stated[value] = value.type
                 value.type = None
     return stated
-
-
-def _has_graphs(node: ir.Node) -> bool:
-    return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
 
 
 def _integers(shape: tuple[int | str | None, ...]) -> ir.Shape:

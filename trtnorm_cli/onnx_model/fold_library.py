@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import onnx_ir as ir
 from onnxscript.optimizer._constant_folding import FoldConstantsPass
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
+
 _NO_LIMIT = 1 << 62
 _SHIELD = "trtnorm.shielded"
 
@@ -56,7 +58,7 @@ class _Folder(FoldConstantsPass):
 def _shielded(model: ir.Model) -> Iterator[None]:
     """Keep the library off nodes that it would break, by an operator domain that it does not know."""
     opset = model.opset_imports.get("", 0)
-    nodes = [node for node in model.graph.all_nodes() if node.domain == "" and _library_breaks(node, opset)]
+    nodes = [node for node in every_node(model.graph) if node.domain == "" and _library_breaks(node, opset)]
     for node in nodes:
         node.domain = _SHIELD
     try:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import graphs_of
+
 # The library replaces these by what it knows of sizes, sequences and branches; the others below only under a condition.
 _LOOKED_INTO = frozenset(
     (
@@ -22,7 +24,7 @@ def can_be_folded(model: ir.Model, may_fold: Callable[[ir.Node], bool]) -> bool:
 
 
 def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
-    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+    if any(True for _ in graphs_of(node)):
         return True
     if node.domain == "":
         if node.op_type in _LOOKED_INTO:

@@ -133,8 +133,11 @@ def _forget_shapes(values: Iterable[onnx.ValueInfoProto]) -> None:
 def _hide_long_vectors(model: onnx.ModelProto) -> None:
     """Give the nodes that read or make long vectors an operator without a data propagator, and state what they make."""
     inferred, _ = _infer(model, data_prop=False)
-    tables = [_types([*g.value_info, *g.input, *g.output]) for g in all_graphs(inferred.graph)] if inferred else []
-    long = {name for types in tables for name, kind in types.items() if _is_long_vector(kind)}
+    graphs = [] if inferred is None else list(all_graphs(inferred.graph))
+    long = {value.name for g in graphs for value in (*g.value_info, *g.input, *g.output) if _is_long_vector(value)}
+    if not long:
+        return
+    tables = [_types([*g.value_info, *g.input, *g.output]) for g in graphs]
     hidden = False
     for graph, types in zip(all_graphs(model.graph), tables, strict=False):
         for node in graph.node:
@@ -146,8 +149,9 @@ def _hide_long_vectors(model: onnx.ModelProto) -> None:
         model.opset_import.append(onnx.helper.make_opsetid(_OPAQUE, 1))
 
 
-def _is_long_vector(kind: TensorType) -> bool:
-    return kind.shape is not None and len(kind.shape) == 1 and isinstance(kind.shape[0], int) and kind.shape[0] > _LONG
+def _is_long_vector(value: onnx.ValueInfoProto) -> bool:
+    dims = value.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > _LONG
 
 
 def _types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType]:
@@ -161,7 +165,7 @@ def _types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType]:
 
 def _without_made_up_names(kind: TensorType) -> TensorType:
     """Inference names what it does not know ``unk__0``; such a name says nothing."""
-    if kind.shape is None:
+    if kind.shape is None or not any(isinstance(size, str) for size in kind.shape):
         return kind
     return TensorType(kind.dtype, tuple(None if isinstance(s, str) and s.startswith("unk__") else s for s in kind.shape))
 

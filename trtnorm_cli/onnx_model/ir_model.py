@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model.ir_walk import every_node
 from trtnorm_cli.onnx_model.stored import external_entries, file_part, is_external, raw_length, read_part, tensor_array
 
 # Larger tensors stay in the source; smaller ones are cheap to copy.
@@ -76,7 +77,7 @@ def open_ir(source: onnx.ModelProto, base_dir: Path | None) -> IrModel:
         model.graph.initializers[name].const_value = WithheldTensor(tensor, base_dir)
     _connect_external_data(model, base_dir)
     declared = {value: (value.type, value.shape) for value in _values(model.graph)}
-    unnamed = frozenset(node for node in model.graph.all_nodes() if not node.name)
+    unnamed = frozenset(node for node in every_node(model.graph) if not node.name)
     return IrModel(source, model, declared, unnamed)
 
 
@@ -88,7 +89,7 @@ def close_ir(opened: IrModel, shapes: dict[ir.Value, ir.Shape]) -> onnx.ModelPro
     for value in _values(opened.model.graph):
         kind, shape = opened.declared.get(value, (value.type, None))
         value.type, value.shape = kind or value.type, shapes.get(value, shape)
-    for node in opened.model.graph.all_nodes():
+    for node in every_node(opened.model.graph):
         if node in opened.unnamed:
             node.name = None
     closed = ir.serde.serialize_model(opened.model)
@@ -142,7 +143,7 @@ def _connect_external_data(model: ir.Model, base_dir: Path | None) -> None:
             if isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value = _connected(value.const_value, base_dir)
     for owner in (model.graph, *model.functions.values()):
-        for node in owner.all_nodes():
+        for node in every_node(owner):
             for attribute in list(node.attributes.values()):
                 if isinstance(attribute.value, ir.ExternalTensor):
                     tensor = _connected(attribute.value, base_dir)
@@ -170,4 +171,4 @@ def _require_its_file(tensor: onnx.TensorProto, base_dir: Path | None) -> None:
 def _values(graph: ir.Graph) -> list[ir.Value]:
     """Inputs and node outputs of ``graph`` and its subgraphs."""
     found = [*graph.inputs, *(value for inner in graph.subgraphs() for value in inner.inputs)]
-    return found + [value for node in graph.all_nodes() for value in node.outputs]
+    return found + [value for node in every_node(graph) for value in node.outputs]

@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
 from trtnorm_cli.onnx_model.plugin_functions import GROUP_NORM, INSTANCE_NORM
 from trtnorm_cli.onnx_model.plugin_nodes import DOMAIN
 
@@ -22,7 +23,7 @@ def read_plugins_natively(model: ir.Model, names: set[str], counts: Counter[str]
 
     ``names`` are the plugins whose functions are those of trtnorm; all others, and what cannot be replaced, are left to theirs.
     """
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.domain == DOMAIN and node.op_type in names and node.graph is not None:
             last = _native(node, model)
             if last is not None:

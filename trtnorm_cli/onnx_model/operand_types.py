@@ -11,6 +11,8 @@ from collections import Counter
 
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
+
 # Operators whose floating inputs are all of one type, by the ONNX specification.
 _ONE_TYPE = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
@@ -18,7 +20,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.Data
 
 def give_constants_the_type_of_the_data(model: ir.Model, counts: Counter[str]) -> None:
     """Cast constant operands whose type is not that of the data; where the data's type is not known, nothing is done."""
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.op_type not in _ONE_TYPE or node.domain != "" or not isinstance(node.graph, ir.Graph):
             continue
         wanted = _type_of_data(node)

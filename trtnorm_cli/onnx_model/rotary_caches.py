@@ -11,13 +11,14 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
 from trtnorm_cli.onnx_model.sequences import Made
 
 
 def expand_rotary_caches(model: ir.Model, counts: Counter[str]) -> int:
     """Expand caches whose batch size is 1 to that of the data; returns how many. Those of unknown size stay."""
     expanded = 0
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.op_type != "RotaryEmbedding" or node.domain != "" or not isinstance(node.graph, ir.Graph):
             continue
         if len(node.inputs) > 3 and node.inputs[3] is not None:  # with positions the caches have no batch

@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
 from trtnorm_cli.onnx_model.sequences import Made, attribute, elements_behind, integer, part_of_split, size_of_axis
 
 # Unsqueeze takes its axes as an input from here on.
@@ -22,7 +23,7 @@ def replace_joined_sequences(model: ir.Model, counts: Counter[str]) -> int:
     """Replace ConcatFromSequence and SequenceLength where the elements can be told; returns how many."""
     replaced = 0
     opset = model.opset_imports.get("", 0)
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.domain != "" or node.op_type not in _JOINERS or not isinstance(node.graph, ir.Graph):
             continue
         made = Made(node.graph, node)

@@ -13,6 +13,8 @@ from itertools import count
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
+
 _END = np.iinfo(np.int64).max
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 
@@ -24,7 +26,7 @@ def replace_sequence_elements(model: ir.Model, counts: Counter[str]) -> int:
     sequence stays for other readers, and is dead when there are none.
     """
     replaced = 0
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.op_type == "SequenceAt" and node.domain == "" and isinstance(node.graph, ir.Graph):
             made = Made(node.graph, node)
             element = _element(node, made)
@@ -76,7 +78,7 @@ class Made:
     def _enter(self) -> None:
         """Take the new nodes and constants into the graph, under free names."""
         stem = self.node.name or self.node.outputs[0].name or "element"
-        taken = {value.name for other in self.graph.all_nodes() for value in other.outputs} | set(self.graph.initializers)
+        taken = {value.name for other in every_node(self.graph) for value in other.outputs} | set(self.graph.initializers)
         for number, value in enumerate((*self.constants, *(inner.outputs[0] for inner in self.nodes))):
             value.name = next(free for n in count(number) if (free := f"{stem}_{n}") not in taken)
             taken.add(value.name)

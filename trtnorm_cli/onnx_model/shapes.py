@@ -54,8 +54,12 @@ def tensor_type(value: onnx.ValueInfoProto) -> TensorType | None:
     if not value.type.HasField("tensor_type"):
         return None
     tensor = value.type.tensor_type
-    shape = tuple(_dimension(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
-    return TensorType(tensor.elem_type, shape)
+    if not tensor.HasField("shape"):
+        return TensorType(tensor.elem_type, None)
+    # A number above zero, which nearly every dimension is, needs no further look; this runs for every tensor many times.
+    return TensorType(
+        tensor.elem_type, tuple([size if (size := dim.dim_value) > 0 else _dimension(dim) for dim in tensor.shape.dim])
+    )
 
 
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:

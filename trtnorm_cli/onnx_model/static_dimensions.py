@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_walk import every_node
+
 _SHAPE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
 _MOST_ELEMENTS = 64
 
@@ -23,7 +25,7 @@ def static_dimensions(model: ir.Model) -> int:
     """
     replaced = 0
     memory: dict[ir.Value, _Elements | None] = {}
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.domain == "" and node.op_type in ("Gather", "Slice") and not node.outputs[0].is_graph_output():
             replaced += _replace(node, _elements(node.outputs[0], memory))
     return replaced
@@ -33,7 +35,7 @@ def shapes_from_arithmetic(model: ir.Model) -> dict[ir.Value, ir.Shape]:
     """Shapes of what Reshape, Expand and ConstantOfShape make, as far as the elements of their shape input are known."""
     memory: dict[ir.Value, _Elements | None] = {}
     found = {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = _SHAPE_RULES.get(node.op_type) if node.domain == "" else None
         elements = _elements(node.inputs[-1], memory) if rule is not None else None
         shape = rule(node, elements) if rule is not None and elements is not None else None

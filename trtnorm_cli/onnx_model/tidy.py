@@ -12,6 +12,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model.ir_walk import every_node, graphs_of
 
 # From opset 7 to 11 Dropout had no training input: it always was the identity.
 _DROPOUT_IS_IDENTITY = range(7, 12)
@@ -51,7 +52,7 @@ def pinned_outputs(model: ir.Model) -> Iterator[int]:
 
 def _fix_names(model: ir.Model) -> None:
     """Make names unique. Outputs that are left out, which are empty names, stay so: a name can give a node another mode."""
-    left_out = [value for node in model.graph.all_nodes() for value in node.outputs if value.name == "" and _is_unused(value)]
+    left_out = [value for node in every_node(model.graph) for value in node.outputs if value.name == "" and _is_unused(value)]
     passes.NameFixPass()(model)
     for value in left_out:
         value.name = ""
@@ -191,7 +192,7 @@ def _since(operator: str, opset: int) -> int | None:
 def count_identities(model: ir.Model) -> int:
     """How many nodes pass their input on unchanged."""
     opset = model.opset_imports.get("", 0)
-    return sum(_is_identity(node, opset) for node in model.graph.all_nodes())
+    return sum(_is_identity(node, opset) for node in every_node(model.graph))
 
 
 def remove_identities(model: ir.Model, keep_outputs: bool = False) -> None:
@@ -202,7 +203,7 @@ def remove_identities(model: ir.Model, keep_outputs: bool = False) -> None:
     """
     # onnx_ir's own pass lets one tensor take over the names of two outputs, and a body's output be a tensor outside of it.
     opset = model.opset_imports.get("", 0)
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if _is_identity(node, opset) and not (keep_outputs and node.outputs[0].is_graph_output()):
             _bypass(node)
 
@@ -238,7 +239,7 @@ def lift_constants(model: ir.Model, counts: Counter[str]) -> None:
 
 
 def _count(model: ir.Model, operator: str) -> int:
-    return sum(node.op_type == operator and node.domain == "" for node in model.graph.all_nodes())
+    return sum(node.op_type == operator and node.domain == "" for node in every_node(model.graph))
 
 
 def drop_empty_inputs(model: ir.Model, counts: Counter[str]) -> None:
@@ -246,7 +247,7 @@ def drop_empty_inputs(model: ir.Model, counts: Counter[str]) -> None:
 
     ONNX Runtime (1.31 was tried) dies while it opens a LayerNormalization with an empty bias, unless it optimizes nothing.
     """
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         given = len(node.inputs)
         while given and node.inputs[given - 1] is None:
             given -= 1
@@ -259,7 +260,7 @@ def remove_dead_nodes(model: ir.Model, counts: Counter[str]) -> None:
     """Remove nodes and initializers that no output of their graph depends on. Unused outputs of live nodes stay."""
     # onnx_ir's own pass also takes outputs off live nodes, and leaves initializers of subgraphs and what dead bodies read.
     counts["dead nodes removed"] += _remove_dead(model.graph)
-    used = {value for node in model.graph.all_nodes() for value in node.inputs}
+    used = {value for node in every_node(model.graph) for value in node.inputs}
     for graph in (model.graph, *model.graph.subgraphs()):
         for name, value in list(graph.initializers.items()):
             if value not in used and not value.is_graph_output() and not value.is_graph_input():
@@ -276,7 +277,7 @@ def _remove_dead(graph: ir.Graph) -> int:
         if node is None or node in live or node.graph is not graph:
             continue
         live.add(node)
-        for inner in _subgraphs(node):
+        for inner in graphs_of(node):
             removed += _remove_dead(inner)
         pending += _read_by(node)
     dead = [node for node in graph if node not in live]
@@ -286,23 +287,15 @@ def _remove_dead(graph: ir.Graph) -> int:
     return removed + len(dead)
 
 
-def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
-
-
 def _read_by(node: ir.Node) -> list[ir.Value]:
     """The tensors that ``node`` reads, its subgraphs' reading of outer tensors included."""
-    readers = [node, *(inner for graph in _subgraphs(node) for inner in graph.all_nodes())]
-    outputs = [value for graph in _subgraphs(node) for value in graph.outputs]
+    readers = [node, *(inner for graph in graphs_of(node) for inner in every_node(graph))]
+    outputs = [value for graph in graphs_of(node) for value in graph.outputs]
     return [value for reader in readers for value in reader.inputs if value is not None] + outputs
 
 
 def _detach(node: ir.Node) -> None:
     """Take ``node`` and the nodes of its subgraphs off the consumers of what they read."""
-    for reader in [node, *(inner for graph in _subgraphs(node) for inner in graph.all_nodes())]:
+    for reader in [node, *(inner for graph in graphs_of(node) for inner in every_node(graph))]:
         for index in range(len(reader.inputs)):
             reader.replace_input_with(index, None)

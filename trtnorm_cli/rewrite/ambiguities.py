@@ -25,7 +25,7 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
-from trtnorm_cli.onnx_model.walk import all_graphs
+from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS
@@ -46,6 +46,10 @@ class TypedGraph:
     surgery: Surgery
     declared: dict[str, TensorType]
     pinned: dict[str, TensorType]
+
+    def exactly_pinned(self) -> dict[str, TensorType] | None:
+        """The pinned types where no normalization was set aside to find them; None where one was."""
+        return None if any(map(_is_set_aside, all_nodes(self.surgery.source))) else self.pinned
 
 
 @dataclass
@@ -120,7 +124,7 @@ def tolerant_types(
     data = set()
     for graph in all_graphs(light.graph):
         for node in graph.node:
-            if node.op_type in OVER_CHANNELS and node.domain in DEFAULT_DOMAINS and node.input and node.output:
+            if _is_set_aside(node):
                 data.add(node.input[0])
                 node.op_type = "Identity"
                 del node.input[1:], node.output[1:], node.attribute[:]
@@ -134,6 +138,10 @@ def tolerant_types(
     for name in data & declared.keys() & pinned.keys() if proof_shapes is not None else ():
         declared[name] = _with_channels(declared[name], pinned[name])
     return declared, pinned
+
+
+def _is_set_aside(node: onnx.NodeProto) -> bool:
+    return node.op_type in OVER_CHANNELS and node.domain in DEFAULT_DOMAINS and bool(node.input and node.output)
 
 
 def _inferred_where_missing(light: onnx.ModelProto) -> dict[str, TensorType]:

@@ -160,8 +160,9 @@ class RewritingSession:
         self.notes += [
             f"{name} has one position in every shape of the build profile, and the result holds for these" for name in fixed
         ]
-        self.pinned = check_types(self.model, proof_shapes)
         opened = self.resolved.opened
+        exact = None if opened is None else opened.exactly_pinned()
+        self.pinned = check_types(self.model, proof_shapes) if exact is None else exact
         self.tolerant = tolerant_types(self.model, proof_shapes)[0] if opened is None else opened.declared
 
     def _file_can_serve(self) -> bool:
