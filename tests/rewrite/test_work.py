@@ -1,0 +1,158 @@
+"""How much work a rewriting is, counted: seconds depend on the machine, and what grows faster than the model shows here too.
+
+The limits are what was counted when they were written. A change that needs less lowers them, and one that needs more says why.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+import pytest
+
+from tests.models import batchnorm, parse, random, saved
+from trtnorm_cli.evaluate.float64.kernels import KERNELS
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
+from trtnorm_cli.rewrite.rewriting import Rewriting
+
+CHANNELS = 8
+
+
+def convolutions(links: int) -> onnx.ModelProto:
+    """``links`` times Conv, BatchNormalization and Relu, each with weights of its own and of one size."""
+    nodes = " ".join(
+        f"[conv{i}] c{i} = Conv <pads=[1, 1, 1, 1]> (r{i}, w{i}) "
+        f"[bn{i}] n{i} = BatchNormalization(c{i}, gamma{i}, beta{i}, mu{i}, var{i}) [relu{i}] r{i + 1} = Relu(n{i})"
+        for i in range(links)
+    )
+    weights = {f"w{i}": random(CHANNELS, CHANNELS, 3, 3, seed=i) for i in range(links)}
+    for i in range(links):
+        weights.update(batchnorm(CHANNELS, seed=i, suffix=str(i)))
+    sizes = f"N, {CHANNELS}, 16, 16"
+    return parse(f"g (float[{sizes}] r0) => (float[{sizes}] r{links}) {{ {nodes} }}", weights)
+
+
+def norms(links: int) -> onnx.ModelProto:
+    """``links`` times MatMul and LayerNormalization: there is nothing to change."""
+    nodes = " ".join(
+        f"[product{i}] p{i} = MatMul(x{i}, w{i}) [norm{i}] x{i + 1} = LayerNormalization(p{i}, s{i}, b{i})"
+        for i in range(links)
+    )
+    weights = {f"w{i}": random(16, 16, seed=i) for i in range(links)}
+    for i in range(links):
+        weights |= {f"s{i}": random(16, seed=i), f"b{i}": random(16, seed=-i - 1 + 2 * links)}
+    return parse(f"g (float[N, 4, 16] x0) => (float[N, 4, 16] x{links}) {{ {nodes} }}", weights)
+
+
+def attention() -> onnx.ModelProto:
+    """A block of a vision transformer."""
+    heads = " ".join(
+        f"m{n} = MatMul(a, w{n}) v{n} = Reshape(m{n}, split) {n} = Transpose <perm=[{order}]> (v{n})"
+        for n, order in {"q": "0, 2, 1, 3", "k": "0, 2, 3, 1", "v": "0, 2, 1, 3"}.items()
+    )
+    text = f"""g (float[N, 16, 64] x) => (float[N, 16, 64] y) {{
+      [ln1] a = LayerNormalization(x, s1, b1) {heads}
+      d = MatMul(q, k) e = Mul(d, scale) p = Softmax <axis=-1> (e) o = MatMul(p, v) t = Transpose <perm=[0, 2, 1, 3]> (o)
+      f = Reshape(t, flat) h = MatMul(f, wo) r = Add(x, h)
+      [ln2] l = LayerNormalization(r, s2, b2) u = MatMul(l, w1) g1 = Erf(u) g2 = Mul(u, g1) z = MatMul(g2, w2)
+      y = Add(r, z) }}"""
+    weights = {f"w{name}": random(64, 64) for name in "qkvo"} | {"w1": random(64, 128), "w2": random(128, 64)}
+    weights |= {name: random(64) for name in ("s1", "b1", "s2", "b2")}
+    shapes = {"split": np.array([0, 16, 4, 16]), "flat": np.array([0, 16, 64]), "scale": np.array(0.25, np.float32)}
+    return parse(text, {**weights, **shapes})
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Shape inferences of graphs of ten nodes and more, sessions of ONNX Runtime, and Conv and MatMul in float64."""
+    count: Counter[str] = Counter()
+    infer, close = onnx.shape_inference.infer_shapes, OrtRunner.close
+
+    def inferred(model: onnx.ModelProto, *rest: object, **more: object) -> onnx.ModelProto:
+        count["whole-graph inferences"] += len(model.graph.node) >= 10
+        return infer(model, *rest, **more)
+
+    def closed(runner: OrtRunner) -> None:
+        count["sessions"] += 0 if runner._closed else runner.sessions
+        close(runner)
+
+    def counted(operator: str) -> None:
+        real = KERNELS[operator]
+
+        def kernel(call):
+            count["products in float64"] += 1
+            count["numbers in float64"] += sum(np.size(value) for value in call.inputs if value is not None)
+            return real(call)
+
+        monkeypatch.setitem(KERNELS, operator, kernel)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", inferred)
+    monkeypatch.setattr(OrtRunner, "close", closed)
+    for operator in ("Conv", "MatMul"):
+        counted(operator)
+    return count
+
+
+@contextmanager
+def calls() -> Iterator[Counter[str]]:
+    """Calls of Python functions in this thread."""
+    count: Counter[str] = Counter()
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            count["python"] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        yield count
+    finally:
+        sys.setprofile(before)
+
+
+def rewritten(model: onnx.ModelProto, folder: Path) -> Rewriting:
+    return prepare(OpenedModel.of_file(saved(model, folder / "m.onnx"), None), needs_sizes=False).rewrite()
+
+
+def test_changes_share_sessions_and_passes_over_the_graph(tmp_path, work):
+    assert len(rewritten(convolutions(20), tmp_path).changes) == 20
+    assert work.pop("numbers in float64") <= 190_000
+    assert within(work, {"sessions": 2, "whole-graph inferences": 6, "products in float64": 2 * 20})
+
+
+def test_twice_as_many_changes_take_no_further_session_or_pass(tmp_path, work):
+    assert len(rewritten(convolutions(40), tmp_path).changes) == 40
+    assert work.pop("numbers in float64") <= 2 * 190_000
+    assert within(work, {"sessions": 2, "whole-graph inferences": 6, "products in float64": 2 * 40})
+
+
+@pytest.mark.parametrize("model", [norms(100), attention()], ids=["100 LayerNormalizations", "a block of a transformer"])
+def test_where_nothing_changes_nothing_is_run(tmp_path, work, model):
+    assert rewritten(model, tmp_path).changes == ()
+    assert within(work, {"whole-graph inferences": 5})
+
+
+@pytest.mark.parametrize("make", [norms, convolutions])
+def test_the_work_grows_as_the_graph_does(tmp_path, make):
+    """Four times the nodes take at most four and a half times the calls."""
+    rewritten(make(1), tmp_path)
+    with calls() as few:
+        rewritten(make(10), tmp_path)
+    with calls() as many:
+        rewritten(make(40), tmp_path)
+    assert many["python"] <= 4.5 * few["python"]
+
+
+def within(found: Counter[str], limits: dict[str, int]) -> bool:
+    """Whether nothing was done more often than ``limits`` say; what they do not name was not done at all."""
+    above = {what: number for what, number in found.items() if number > limits.get(what, 0)}
+    assert not above, f"more than {limits}"
+    return True
