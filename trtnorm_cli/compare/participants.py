@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.onnx_model.load import LoadedModel, load_model
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
@@ -119,7 +119,7 @@ def loaded_network(
         save_model(by_definition(loaded.proto), parsed, loaded.folder)
         notes.append("its plugin nodes are taken for what they are defined to compute; what they do compute, an engine shows")
     translation = network_of(parsed, target, backend, replace(PARSE_LIMITS, memory_bytes=memory_bytes))
-    proto = onnx.load(str(target), load_external_data=False)
+    proto = read_model(target)
     notes += getattr(translation, "notes", ())
     return NetworkParticipant(label or f"{NETWORK_PREFIX}{loaded.path}", proto, target, tuple(notes))
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import onnx
+
+from trtnorm_cli.onnx_model.light_file import read_light
+from trtnorm_cli.onnx_model.stored import copy_part
+from trtnorm_cli.onnx_model.wire import FilePart
 
 EXTERNAL_DATA_FROM_BYTES = 1 << 30
 """Initializers larger than this in sum leave the file: protobuf writes no message above 2 GiB."""
@@ -23,10 +28,11 @@ def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, fol
     path = Path(model).absolute()
     if outputs is None:
         return path, None
-    graph_model = onnx.load(str(path), load_external_data=False)
-    if not _inner(graph_model, outputs):
+    graph_model = read_light(path) or onnx.load(str(path), load_external_data=False)
+    inner = _inner(graph_model, outputs)
+    if not inner:
         return path, None
-    return _write(graph_model, outputs, folder), str(path.parent)
+    return _with_outputs(path, inner, folder / "model.onnx"), str(path.parent)
 
 
 def _inner(model: onnx.ModelProto, outputs: Sequence[str] | None) -> list[str]:
@@ -35,14 +41,27 @@ def _inner(model: onnx.ModelProto, outputs: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(name for name in outputs or () if name not in known))
 
 
+def _with_outputs(path: Path, names: Sequence[str], file: Path) -> Path:
+    """``file``, written as a copy of ``path`` with further outputs."""
+    with file.open("wb") as stream:
+        copy_part(FilePart(path, 0, path.stat().st_size), stream.fileno())
+        stream.seek(0, os.SEEK_END)
+        stream.write(_outputs(names))
+    return file
+
+
+def _outputs(names: Sequence[str]) -> bytes:
+    """What to append to a message of a model, so that it has these outputs too: protobuf merges concatenated messages."""
+    return onnx.ModelProto(graph=onnx.GraphProto(output=[onnx.ValueInfoProto(name=n) for n in names])).SerializeToString()
+
+
 def _write(model: onnx.ModelProto, outputs: Sequence[str] | None, folder: Path) -> Path:
-    extra = onnx.ModelProto(graph=onnx.GraphProto(output=[onnx.ValueInfoProto(name=n) for n in _inner(model, outputs)]))
     file = folder / "model.onnx"
     if sum(_raw_size(tensor) for tensor in model.graph.initializer) > EXTERNAL_DATA_FROM_BYTES:
         model = _with_external_data(model, folder / "model.data")
     with file.open("wb") as stream:
         stream.write(model.SerializeToString())
-        stream.write(extra.SerializeToString())  # protobuf merges concatenated messages: the outputs are appended
+        stream.write(_outputs(_inner(model, outputs)))
     return file
 
 

@@ -14,6 +14,7 @@ from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.compare.session import profile_tolerances
 from trtnorm_cli.evaluate.tensor_files import read_tensor
 from trtnorm_cli.export.request import TrialRecord
+from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.profile.model import BuildProfile
 
 
@@ -45,7 +46,7 @@ def _element_type(array: np.ndarray) -> int:
 
 def verified(label: str, model: Path, profile: BuildProfile | None, folder: Path, records: Sequence[TrialRecord]) -> Comparison:
     """Compare ``model`` with the module's runs in ``records``. ONNX Runtime runs it with its optimisation off."""
-    proto = onnx.load(str(model), load_external_data=False)
+    proto = read_model(model)
     trials, recorded = read_trials(folder, records)
     reference = module_participant(label, proto.graph.input, recorded)
     candidate = OnnxParticipant(model.name, proto, model)

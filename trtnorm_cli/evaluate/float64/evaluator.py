@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, TensorProto, numpy_helper
+from onnx import GraphProto
 
 from trtnorm_cli.evaluate.float64 import onnx_reference
 from trtnorm_cli.evaluate.float64.control_flow import CONTROL_FLOW, Body
@@ -27,7 +27,9 @@ from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, n
 from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_array
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.onnx_model.repair import mend
+from trtnorm_cli.onnx_model.stored import tensor_array
 
 OLDEST_OPSET = 7
 """Before, operators broadcast by an attribute."""
@@ -92,11 +94,7 @@ class Float64Model:
         """A weight raised to float64, and whether it is stored in the model's own type; KeyError where there is none."""
         if name in self._sparse:
             return dense(self._sparse[name]), False
-        tensor = self._weights[name]
-        if tensor.data_location == TensorProto.EXTERNAL:
-            tensor = TensorProto()
-            tensor.CopyFrom(self._weights[name])
-        array = numpy_helper.to_array(tensor, self.folder)
+        array = tensor_array(self._weights[name], self.folder)
         return (array, False) if name.endswith(KEPT) else (raised_array(array), True)
 
 
@@ -127,14 +125,14 @@ def evaluate_float64(
     return Reference(values, run.evaluated_with, seconds, run.notes(), frozenset(run.constants))
 
 
-def _loaded(model: onnx.ModelProto | Path) -> tuple[onnx.ModelProto, str]:
+def _loaded(model: onnx.ModelProto | Path) -> tuple[onnx.ModelProto, Path | None]:
     """The model without its external data, and the folder in which that is."""
     if isinstance(model, onnx.ModelProto):
-        return model, ""
+        return model, None
     try:
-        proto = onnx.load(str(model), load_external_data=False)
+        proto = read_model(model)
         mend(proto)  # a file is given the meaning that ``load_model`` gives it
-        return proto, str(model.absolute().parent)
+        return proto, model.absolute().parent
     except Exception as error:
         raise ReferenceUnavailable(f"the model cannot be read: {error}", where=str(model)) from error
 
@@ -333,9 +331,8 @@ class _Run:
         if attribute not in step.cache:
             graph: GraphProto = step.attributes[attribute]
             todo = plan(graph, [value.name for value in graph.output], opsets)
-            weights = {
-                t.name: self._stored(raised_array(numpy_helper.to_array(t, self._model.folder))) for t in graph.initializer
-            }
+            folder = self._model.folder
+            weights = {t.name: self._stored(raised_array(tensor_array(t, folder))) for t in graph.initializer}
             step.cache[attribute] = todo, weights
         todo, weights = step.cache[attribute]
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, numpy_helper
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from trtnorm_cli.evaluate.float64.errors import ReferenceUnavailable
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.stored import tensor_array
 
 
 @dataclass
@@ -147,7 +148,7 @@ def _value(attribute: AttributeProto) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, onnx.TensorProto):
-        return numpy_helper.to_array(value) if value.data_type else None
+        return tensor_array(value) if value.data_type else None
     if attribute.type == AttributeProto.STRINGS:
         return [item.decode("utf-8", "replace") for item in value]
     return np.array(value) if attribute.type == AttributeProto.FLOATS and not value else value

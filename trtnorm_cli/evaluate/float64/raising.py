@@ -19,6 +19,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 from onnx.inliner import inline_local_functions
 
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT, keep_shape_arithmetic
+from trtnorm_cli.onnx_model.stored import tensor_array
 
 RAISED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 TYPE_ATTRIBUTES = ("dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type", "to")
@@ -51,7 +52,7 @@ def raised_tensor(tensor: TensorProto) -> TensorProto:
     """``tensor`` in float64 where it is float16, bfloat16 or float32, else itself."""
     if tensor.data_type not in RAISED:
         return tensor
-    return numpy_helper.from_array(raised_array(numpy_helper.to_array(tensor)), tensor.name)
+    return numpy_helper.from_array(raised_array(tensor_array(tensor)), tensor.name)
 
 
 def raised_array(array: Any) -> Any:

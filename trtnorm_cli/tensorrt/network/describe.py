@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx
-
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.load import load_model, read_model
 from trtnorm_cli.onnx_model.shapes import NamedType, declared_types
 from trtnorm_cli.record import Record
 from trtnorm_cli.tensorrt.network import network_of
@@ -48,7 +46,7 @@ def describe_network(model: Path, save_to: Path | None, backend: str | None) -> 
     with tempfile.TemporaryDirectory(prefix="trtnorm-inspect-") as scratch:
         target = save_to or Path(scratch) / "network.onnx"
         translation = network_of(model, target, backend)
-        proto = onnx.load(str(target), load_external_data=False)
+        proto = read_model(target)
     types = declared_types(proto)
 
     def typed(names: Iterable[str]) -> tuple[NamedType, ...]:
