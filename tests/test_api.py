@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 import trtnorm_cli
@@ -125,3 +126,29 @@ def test_errors_are_those_of_the_commands(work, call, code):
     with pytest.raises(TrtnormError) as caught:
         call()
     assert caught.value.exit_code == code
+
+
+@pytest.mark.parametrize("output", [None, "fixed.onnx"])
+def test_the_rewritten_model_holds_its_weights(work, output):
+    """Those that changed and those that did not, also where they are large enough to be left in files."""
+    changed = "c = Conv(x, w) d = BatchNormalization(c, gamma, beta, mu, var)"
+    graph = f"g (float[N, 64, 7, 7] x) => (float[N, 512, 7, 7] y) {{ {changed} y = Conv(d, kept) }}"
+    weights = {"w": random(512, 64, 1, 1), "kept": random(512, 512, 1, 1), **batchnorm(512)}
+    saved(parse(graph, weights), work / "large.onnx")
+    done = rewrite("large.onnx", output)
+    (work / "large.onnx").unlink()
+    held = {tensor.name: len(tensor.raw_data) for tensor in done.rewriting.model.graph.initializer}
+    assert len(done.rewriting.changes) == 1
+    assert held["kept"] == weights["kept"].nbytes
+    assert weights["w"].nbytes in held.values()
+    onnx.checker.check_model(done.rewriting.model, full_check=True)
+    assert len(done.to_json()["source"]["sha256"]) == 64
+
+
+def test_a_file_that_changes_during_the_work_is_told(work):
+    def touch(proof):
+        saved(parse(GRAPH, {"w": random(4, 2, 3, 3), **batchnorm(4)}), work / "model.onnx")
+
+    with pytest.raises(TrtnormError, match="changed while it was worked on"):
+        rewrite("model.onnx", "fixed.onnx", on_proof=touch)
+    assert not (work / "fixed.onnx").exists()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from trtnorm_cli.export.command import WrittenExport
     from trtnorm_cli.export.inspecting import ModuleDescription
     from trtnorm_cli.export.options import ExportOptions
+    from trtnorm_cli.onnx_model.load import LoadedModel
     from trtnorm_cli.pipeline import BuildOptions
     from trtnorm_cli.profile.prove import Proof
     from trtnorm_cli.rewrite.describe import ModelDescription
@@ -62,7 +62,12 @@ def build(
     engine = Path(f"{target.stem}.engine" if output is None else output)
     exporting = replace(_export_options(exporting, weights), backend=options.backend, seed=options.seed)
     with opened_model(target, _path(profile), exporting, on_event) as opened:
-        prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=options.backend))
+
+        def on_loaded(loaded: LoadedModel) -> None:
+            pipeline.require_buildable(loaded, opened, options.backend)
+            loaded.start_digest()
+
+        prepared = prepare(opened, snap, on_loaded)
         earlier = None if force else pipeline.earlier_build(prepared, engine, options)
         return earlier or pipeline.build(prepared, engine, options, on_event)
 
@@ -76,25 +81,37 @@ def rewrite(
     snap: bool = False,
     exporting: ExportOptions | None = None,
     on_proof: Callable[[Proof | None], None] = lambda proof: None,
+    in_memory: bool = True,
 ) -> RewrittenModel:
     """Rewrite the normalization layers as ``trtnorm rewrite`` does; without ``output`` nothing is written.
 
-    ``on_proof`` is told what is known of the profile's sizes, before the rewriting begins.
+    ``on_proof`` is told what is known of the profile's sizes, before the rewriting begins. With ``in_memory=False`` weights
+    are not read into ``rewriting.model``, which is then of no use to others.
     """
     from trtnorm_cli.export.opening import opened_model
+    from trtnorm_cli.onnx_model.stored import brought_in
     from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.rewrite.rewritten import RewrittenModel
     from trtnorm_cli.rewrite.write import rewrite_to
     from trtnorm_cli.target import parse_model
 
+    def on_loaded(loaded: LoadedModel) -> None:
+        if in_memory:
+            loaded.start_digest()
+
     with opened_model(parse_model(str(model)), _path(profile), _export_options(exporting, weights)) as opened:
-        prepared = prepare(opened, snap, needs_sizes=False)
+        prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
         source, rewriting = prepared.loaded, prepared.rewrite()
+        written = []
         if output is None:
             rewriting.require_all_checks_passed()
-            return RewrittenModel(source, rewriting)
-        written = rewrite_to(rewriting, source, Path(output), _path(profile), opened.source)
+        else:
+            written = rewrite_to(rewriting, source, Path(output), _path(profile), opened.source)
+        if in_memory:
+            rewriting = replace(rewriting, model=brought_in(rewriting.model))
+        if in_memory or opened.export is not None:
+            source.keep_digest()  # an exported file is about to go, another may
         return RewrittenModel(source, rewriting, tuple(written))
 
 

@@ -365,6 +365,7 @@ def described(job: Job, made: Making, optimize: Optimization, comparison: Compar
 
 def put_in_place(manifest: Manifest, job: Job) -> None:
     """Give engine and manifest their names, after both are on the disk."""
+    job.prepared.loaded.require_unchanged()
     text = json.dumps(manifest.to_json(), indent=2) + "\n"
     written = job.beside / "manifest"
     try:

@@ -70,6 +70,7 @@ def command(
         snap=snap,
         exporting=replace(exporting, weights=weights),
         on_proof=partial(print_proof_notes, verbosity=verbosity),
+        in_memory=False,
     )
     if as_json:
         click.echo(json.dumps(done.to_json(), indent=2))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from trtnorm_cli.errors import ModelError
-from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.infer import checker_objection
 from trtnorm_cli.onnx_model.light_copy import light_copy, with_stand_ins
 from trtnorm_cli.onnx_model.light_file import read_light
 from trtnorm_cli.onnx_model.repair import mend
+from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.onnx_model.stored import (
     external_entries,
     external_tensors,
@@ -54,15 +53,31 @@ class LoadedModel:
     warnings: tuple[str, ...] = ()
     data_files: tuple[Path, ...] = ()
     runs_unmended: bool = True
+    files: SourceFiles | None = field(default=None, repr=False, compare=False)
 
     @property
     def folder(self) -> Path:
         return self.path.parent
 
-    @cached_property
+    @property
     def sha256(self) -> str:
-        """The digest of the file and its external files, as they are when it is first asked for."""
-        return sha256_of([self.path, *self.data_files])
+        """The digest of the file and its external files as they were read."""
+        return (self.files or SourceFiles([self.path, *self.data_files])).sha256()
+
+    def start_digest(self) -> None:
+        """Compute ``sha256`` beside other work."""
+        if self.files is not None:
+            self.files.start_digest()
+
+    def keep_digest(self) -> None:
+        """Know ``sha256`` before the files go."""
+        if self.files is not None:
+            self.files.sha256()
+
+    def require_unchanged(self) -> None:
+        """Raise ``ModelError`` when a file has changed since it was read: weights are read from it all the time."""
+        if self.files is not None:
+            self.files.require_unchanged()
 
 
 def load_model(path: Path) -> LoadedModel:
@@ -73,6 +88,7 @@ def load_model(path: Path) -> LoadedModel:
     """
     _require_utf8_name(path)
     _require_a_file(path)
+    state = SourceFiles([path])
     proto = read_model(path)
     mended = mend(proto)
     _require_a_graph(path, proto)
@@ -80,7 +96,8 @@ def load_model(path: Path) -> LoadedModel:
     files = _require_external_data(path, proto)
     warnings = (*mended.notes, *_check(path, proto, is_mended=bool(mended.notes)))
     _require_whole_tensors(path, proto)
-    return LoadedModel(path, proto, warnings, tuple(files), mended.runs_unmended)
+    state.add(files)
+    return LoadedModel(path, proto, warnings, tuple(files), mended.runs_unmended, state)
 
 
 def read_model(path: Path) -> onnx.ModelProto:

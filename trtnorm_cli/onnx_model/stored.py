@@ -128,6 +128,15 @@ def bring_in(tensor: onnx.TensorProto, folder: Path | None) -> None:
     del tensor.external_data[:]
 
 
+def brought_in(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of ``model`` that holds the tensors which stayed in the model's file. External data stay where they are."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in filter(is_own_reference, list(external_tensors(copy))):
+        bring_in(tensor, None)
+    return copy
+
+
 def read_part(part: FilePart, name: str) -> np.ndarray:
     """The bytes of ``part``. They are read and not mapped: a file that is cut short meanwhile must not end the process."""
     content = np.empty(part.length, np.uint8)

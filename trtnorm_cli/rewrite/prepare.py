@@ -49,20 +49,23 @@ class OpenedModel:
 class Prepared:
     """A model that was read, with the build profile that goes with it.
 
-    ``original`` is the model of the file, ``sha256`` its digest when it was read, and ``loaded`` is how the profile reads it
-    (``as_profiled``). ``proof`` is None where
+    ``original`` is the model of the file, and ``loaded`` is how the profile reads it (``as_profiled``). ``proof`` is None where
     neither a profile gives sizes nor anybody needs them. Of a PyTorch model ``export`` says how it was exported, and
     ``source`` is the file that it came from.
     """
 
     original: LoadedModel
     loaded: LoadedModel
-    sha256: str
     profile: BuildProfile | None
     proof: Proof | None
     checkpoint: Checkpoint | None = None
     export: ExportRecord | None = None
     source: Path | None = None
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the model's files as they were read."""
+        return self.original.sha256
 
     @property
     def fitted(self) -> FittedProfiles:
@@ -166,7 +169,6 @@ def prepare(
     return Prepared(
         original=original,
         loaded=loaded,
-        sha256=loaded.sha256,
         profile=None if proof is None else proof.profile,
         proof=proof,
         checkpoint=checkpoint,

@@ -24,6 +24,7 @@ def rewrite_to(
     with scratch_beside(target) as folder:
         written = save_model(rewriting.model, folder / target.name, rewriting.folder)
         require_valid(source, folder / target.name)
+        source.require_unchanged()
         for path in written:
             path.replace(target.with_name(path.name))
     return [target.with_name(path.name) for path in written]

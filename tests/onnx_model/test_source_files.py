@@ -1,0 +1,68 @@
+"""Noticing that a model's files changed while it was worked on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from tests.models import parse, saved
+from trtnorm_cli import files
+from trtnorm_cli.errors import ModelError
+from trtnorm_cli.onnx_model import source_files
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.source_files import SourceFiles
+
+
+@pytest.fixture
+def path(tmp_path):
+    return saved(parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"), tmp_path / "m.onnx")
+
+
+def grown(path):
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+def replaced(path):
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.replace(path)
+
+
+@pytest.mark.parametrize("change", [grown, replaced, lambda path: path.unlink()], ids=["grown", "replaced", "gone"])
+def test_a_change_is_noticed(path, change):
+    loaded = load_model(path)
+    loaded.require_unchanged()
+    change(path)
+    with pytest.raises(ModelError, match="changed while it was worked on"):
+        loaded.require_unchanged()
+
+
+def test_the_digest_is_that_of_what_was_read(path):
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    early, late = load_model(path), load_model(path)
+    early.keep_digest()
+    grown(path)
+    assert early.sha256 == expected
+    with pytest.raises(ModelError, match="changed while it was worked on"):
+        assert late.sha256
+
+
+def test_the_digest_is_computed_once_and_only_when_it_is_wanted(path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(source_files, "sha256_of", lambda paths: calls.append(paths) or files.sha256_of(paths))
+    loaded = load_model(path)
+    assert calls == []
+    loaded.start_digest()
+    other = replace(loaded, warnings=("one",))
+    other.start_digest()
+    assert loaded.sha256 == other.sha256
+    assert calls == [(path,)]
+
+
+def test_a_digest_that_cannot_be_computed_is_told_to_who_asks(tmp_path):
+    nothing = SourceFiles([tmp_path / "nothing"])
+    nothing.start_digest()
+    with pytest.raises(FileNotFoundError):
+        nothing.sha256()

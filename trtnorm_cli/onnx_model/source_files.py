@@ -1,0 +1,70 @@
+"""The files that a model was read from, and whether they are still what they were then.
+
+Weights are read when they are needed. A file that is written anew meanwhile would mix two models without a sign of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from trtnorm_cli.errors import ModelError
+from trtnorm_cli.files import sha256_of
+
+
+class SourceFiles:
+    """``paths`` are the model's file and its external files."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = tuple(paths)
+        self._states = [_state(path) for path in self.paths]
+        self._digesting: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def add(self, paths: Sequence[Path]) -> None:
+        """Further files, as they are now."""
+        self.paths += tuple(paths)
+        self._states += [_state(path) for path in paths]
+
+    def start_digest(self) -> None:
+        """Compute the digest beside other work, where it is known that somebody will ask for it."""
+        if self._digesting is None:
+            self._digesting = threading.Thread(target=self._digest_quietly, daemon=True)
+            self._digesting.start()
+
+    def _digest_quietly(self) -> None:
+        with suppress(OSError, ModelError):  # whoever asks for it meets the same error
+            self.sha256()
+
+    def sha256(self) -> str:
+        """The digest of the files as they were read. Raises ``ModelError`` when they have changed since."""
+        with self._lock:
+            return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        found = sha256_of(self.paths)
+        self.require_unchanged()
+        return found
+
+    def require_unchanged(self) -> None:
+        """Raise ``ModelError`` when a file is not what it was when the model was read."""
+        for path, state in zip(self.paths, self._states, strict=True):
+            if _state(path) != state:
+                raise ModelError(
+                    f"{path.name} changed while it was worked on",
+                    str(path),
+                    "run the command again when nothing writes to the file",
+                )
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written or replaced; None when it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
