@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import tempfile
 from typing import Any
 
 import ml_dtypes
@@ -83,6 +82,8 @@ def shared_file(folder: str) -> int:
     """The descriptor of a new file without a name: in memory where the system can, else in ``folder``."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("trtnorm-tensors")
+    import tempfile
+
     with tempfile.TemporaryFile(dir=folder) as file:
         return os.dup(file.fileno())
 
