@@ -12,14 +12,15 @@ import pytest
 from onnx import numpy_helper
 
 from tests.compare.test_verdict import X, deep
-from tests.models import random, saved
-from trtnorm_cli.compare import float64_runs
+from tests.models import parse, random, saved
+from trtnorm_cli.compare import comparison, float64_runs
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances, first_difference, slice_distances
-from trtnorm_cli.compare.participants import onnx_participant
-from trtnorm_cli.compare.result import FAILED, PASSED, Comparison, Options, Trial
+from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
+from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.evaluate.metrics import Distance
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.evaluate.tolerance import allowed, share
 
 
@@ -107,3 +108,62 @@ def test_what_the_first_run_lets_pass_inside_all_of_them_do(seed):
     assert one is not None
     assert every is not None
     assert every.share <= 2 * one.share
+
+
+@pytest.fixture
+def runners(monkeypatch) -> list[OrtRunner]:
+    """The runners that comparisons made."""
+    made: list[OrtRunner] = []
+
+    class Recorded(OrtRunner):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(comparison, "OrtRunner", Recorded)
+    return made
+
+
+def test_each_model_is_opened_once(tmp_path, runners):
+    files = [saved(deep(), tmp_path / f"{name}.onnx") for name in ("reference", "one", "other")]
+    reference, *others = map(onnx_participant, files)
+    trials = [Trial(f"{rows} rows", {"x": random(rows, 32)}) for rows in (1, 2, 3)]
+    found = compare(reference, others, trials, Options())
+    assert found.state == PASSED
+    assert found.trials == ["1 rows", "2 rows", "3 rows"]
+    assert [runner.sessions for runner in runners] == [3]
+
+
+def test_a_candidate_that_never_ends_takes_no_other_verdict(tmp_path):
+    """The process that it ends with has runs of others waiting."""
+    good = onnx_participant(saved(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"), tmp_path / "good.onnx"))
+    body = "(int64 i, bool c, float[N] s) => (bool d, float[N] e) { d = Identity(c) e = Neg(s) }"
+    graph = f"g (float[N] x) => (float[N] y) {{ y = Loop (, on, x) <body = step {body}> }}"
+    endless = saved(parse(graph, {"on": np.array(True)}), tmp_path / "endless.onnx")
+    candidates = [onnx_participant(endless, "endless"), replace(good, label="good"), replace(good, label="another")]
+    trials = [Trial(f"{n}", {"x": random(n)}) for n in (2, 3)]
+    found = compare(good, candidates, trials, Options(run_timeout_s=1.0, budget_s=0.5))
+    assert [report.state for report in found.candidates] == [NOT_COMPARED, PASSED, PASSED]
+    assert "stopped after 1 s" in found.candidates[0].why_not
+    assert [len(report.verdicts) for report in found.candidates] == [0, 2, 2]
+
+
+def test_a_bounded_comparison_judges_the_smallest_shapes_and_says_what_it_left_out(tmp_path):
+    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"))
+    trials = [Trial("large", {"x": random(64, 32)}), Trial("small", X)]
+    found = compare(reference, [reference], trials, Options(total_budget_s=1e-9))
+    assert found.state == PASSED
+    assert found.trials == ["small"]
+    assert found.skipped == ["large: not run, the 1e-09 s for the comparison were used up"]
+
+
+def test_candidates_may_come_late(tmp_path, runs):
+    """What can be done without them is done before they are asked for."""
+    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"))
+
+    def late() -> list[OnnxParticipant]:
+        assert runs == {"plain": 1, "products": 12}
+        return [replace(reference, label="candidate")]
+
+    assert compare(reference, late, [Trial("at", X)], Options()).state == PASSED
+    assert runs == {"plain": 2, "products": 12}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,7 +30,8 @@ class Session:
     """The participants of a comparison.
 
     ``refused`` are reports on candidates that TensorRT refuses. ``changes`` are those of the rewriting, if there is one.
-    ``proof`` is that of the build profile's sizes in the reference, where it was made before.
+    ``proof`` is that of the build profile's sizes in the reference, where it was made before. ``gather`` waits for candidates
+    that are still being made, and adds them.
     """
 
     reference: OnnxParticipant
@@ -38,6 +39,12 @@ class Session:
     refused: Sequence[CandidateReport] = ()
     changes: Sequence[Mapping[str, object]] = ()
     proof: Proof | None = None
+    gather: Callable[[], None] = lambda: None
+
+    def gathered(self) -> Sequence[Candidate]:
+        """All candidates, once they are made."""
+        self.gather()
+        return self.candidates
 
 
 @dataclass

@@ -74,17 +74,22 @@ class Comparer:
         return any(report.error is None and report.state == NOT_COMPARED for report in self.result.candidates)
 
     def run(self, trial: Trial, following: Trial | None = None) -> None:
-        """Run ``trial`` if there is time, and add the verdicts on it to the result. ``following`` is begun if it is short."""
+        """Run ``trial`` if there is time, and add the verdicts on it to the result. ``following`` is begun if it is short.
+
+        What was begun is judged in any case: most of its cost was paid while others were evaluated.
+        """
         if self.result.candidates and all(report.error is not None for report in self.result.candidates):
             return
-        left = self._seconds_left()
-        if left is not None and left <= 0:
-            self.result.skipped.append(f"{trial.label}: not run, {self._what_was_used()}")
+        used_up = self._budget_used_up(begun=trial.label in self._begun)
+        if used_up is not None:
+            self.result.skipped.append(f"{trial.label}: not run, {used_up}")
             return
+        left = self._seconds_left()
         run = self._begin(trial)
         del self._begun[trial.label]
         self._ask_candidates(run)
-        if following is not None and following.elements <= _NOT_LONG * trial.elements:
+        is_short = following is not None and following.elements <= _NOT_LONG * trial.elements
+        if following is not None and is_short and self._budget_used_up(begun=False) is None:
             self._ask_candidates(self._begin(following))
         wants_float64 = self._wants_float64()
         if wants_float64 and run.exact is None and isinstance(self.reference, OnnxParticipant):
@@ -118,20 +123,20 @@ class Comparer:
 
     def _seconds_left(self) -> float | None:
         """For runs; None without a bound. The first trial is run in any case."""
+        if self.options.runs_budget_s is None or not self.result.trials:
+            return None
+        return self.options.runs_budget_s - self._natives.used_s
+
+    def _budget_used_up(self, begun: bool) -> str | None:
+        """The budget that leaves no time for a further trial, in words. For one that was begun the clock does not matter."""
+        runs, total = self.options.runs_budget_s, self.options.total_budget_s
         if not self.result.trials:
             return None
-        bounds = []
-        if self.options.runs_budget_s is not None:
-            bounds.append(self.options.runs_budget_s - self._natives.used_s)
-        if self.options.total_budget_s is not None:
-            bounds.append(self.options.total_budget_s - (time.perf_counter() - self._start))
-        return min(bounds, default=None)
-
-    def _what_was_used(self) -> str:
-        runs, total = self.options.runs_budget_s, self.options.total_budget_s
         if runs is not None and self._natives.used_s >= runs:
             return f"the {runs:g} s for runs were used up"
-        return f"the {total:g} s for the comparison were used up"
+        if total is not None and not begun and time.perf_counter() - self._start >= total:
+            return f"the {total:g} s for the comparison were used up"
+        return None
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
         trial = run.trial

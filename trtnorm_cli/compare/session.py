@@ -12,7 +12,13 @@ from pathlib import Path
 from trtnorm_cli.compare.blame_report import report_blame
 from trtnorm_cli.compare.candidates import Candidates, Session
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.participants import NetworkParticipant, OnnxParticipant, loaded_participant, onnx_participant
+from trtnorm_cli.compare.participants import (
+    NetworkParticipant,
+    OnnxParticipant,
+    loaded_network,
+    loaded_participant,
+    onnx_participant,
+)
 from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import further_trials, trials_of
@@ -22,12 +28,13 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
-from trtnorm_cli.side_work import Awaited
+from trtnorm_cli.side_work import Awaited, SideWork
 from trtnorm_cli.target import Target
 
-# At the end of a build the comparison should cost seconds, not minutes.
+# In a build the comparison should cost seconds, not minutes: the smallest shapes are compared in any case.
 _BUILD_FLOAT64_S = 20.0
 _BUILD_RUNS_S = 8.0
+_BUILD_TOTAL_S = 4.0
 # Runs at the largest shapes may need more memory than there is; the rest belongs to the user's other work.
 _MEMORY_SHARE = 0.7
 
@@ -46,15 +53,17 @@ def run_session(reference: Target, candidates: Sequence[Target], profile_path: P
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         found = Candidates(Path(name), settings.backend, settings.options.memory_bytes)
         if not candidates:
-            return judge_session(_rewriting_session(reference, opened, found, settings), opened.profile, settings)
+            with SideWork() as side:
+                session = _rewriting_session(reference, opened, found, settings, side)
+                return judge_session(session, opened.profile, settings)
         first = found.file_participant(reference)
         for target in candidates:
             found.add_candidate(target)
         return judge_session(Session(first, found.accepted, found.refused), opened.profile, settings)
 
 
-def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, settings: Settings) -> Session:
-    """The model with its rewriting, and the TensorRT network of that."""
+def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, settings: Settings, side: SideWork) -> Session:
+    """The model with its rewriting, and the TensorRT network of that, which is made beside."""
     network = found.file_participant(target) if target.kind == NetworkParticipant.kind else None
     prepared = prepare(opened, settings.snap, needs_sizes=False)
     rewriting = prepared.rewrite()
@@ -63,9 +72,14 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
     reference = network or loaded_participant(prepared.original)
     meant = _as_meant(reference, rewriting, found.scratch)
     save_model(rewriting.model, fixed, rewriting.folder)
-    found.add_rewriting(load_model(fixed), f"rewriting of {target.path}")
+    loaded, scratch = load_model(fixed), Path(tempfile.mkdtemp(prefix="network-", dir=found.scratch))
+    made = side.start(lambda: loaded_network(loaded, scratch, found.backend, None, found.memory_bytes))
     proof = prepared.proof if network is None and meant is reference else None
-    return Session(meant, found.accepted, found.refused, _changes(rewriting), proof)
+
+    def gather() -> None:
+        found.add_rewriting(loaded, f"rewriting of {target.path}", network=made)
+
+    return Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
 
 
 def compare_rewriting(
@@ -76,25 +90,30 @@ def compare_rewriting(
     scratch: Path,
     seed: int,
     memory_bytes: int | None,
+    budget_s: float = _BUILD_TOTAL_S,
 ) -> Comparison:
     """The comparison of a build: the source with its rewriting, saved as ``fixed``, and the TensorRT ``network`` of that.
 
     Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is invalid or was to
-    be read otherwise, the model as it was read stands for it. Runs are bounded in time and memory; the result names what was
-    left out.
+    be read otherwise, the model as it was read stands for it. The smallest shapes are compared in any case, larger ones are
+    begun while ``budget_s`` is not used up. Runs are bounded in time and memory. The result names what was left out.
     """
     source = loaded_participant(prepared.original, prepared.original.path.name)
     meant = _as_meant(source, rewriting, scratch)
     found = Candidates(scratch)
-    found.add_rewriting(fixed, "rewriting", bool(rewriting.changes), network)
     options = Options(
         budget_s=_BUILD_FLOAT64_S,
         runs_budget_s=_BUILD_RUNS_S,
+        total_budget_s=budget_s,
         float64_trials=1,
         memory_bytes=memory_bytes or _free_memory(),
     )
     proof = prepared.proof if meant is source else None
-    session = Session(meant, found.accepted, found.refused, _changes(rewriting), proof)
+
+    def gather() -> None:
+        found.add_rewriting(fixed, "rewriting", bool(rewriting.changes), network)
+
+    session = Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
     return judge_session(session, prepared.profile, Settings(options, seed=seed, in_between=0))
 
 
@@ -116,7 +135,7 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
         return further_trials(session.reference, profile, settings, drawn.proof)
 
     options = with_tolerances(settings, profile)
-    comparison = compare(session.reference, session.candidates, drawn.trials, options, further())
+    comparison = compare(session.reference, session.gathered, drawn.trials, options, further())
     comparison.candidates += session.refused
     comparison.notes += drawn.notes
     comparison.inputs = drawn.inputs
