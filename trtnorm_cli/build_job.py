@@ -110,5 +110,9 @@ class Job:
 
 def has_room(prepared: Prepared) -> bool:
     """True where several processes of TensorRT may work on the model at once. Each takes about three times its size."""
-    files = (prepared.loaded.path, *prepared.loaded.data_files)
-    return _COPIES * sum(file.stat().st_size for file in files) < _MEMORY_SHARE * available_memory()
+    return _COPIES * model_bytes(prepared) < _MEMORY_SHARE * available_memory()
+
+
+def model_bytes(prepared: Prepared) -> int:
+    """The size of the model's files."""
+    return sum(file.stat().st_size for file in (prepared.loaded.path, *prepared.loaded.data_files))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
+from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room, model_bytes
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
@@ -59,7 +59,7 @@ from trtnorm_cli.tensorrt.up_to_date import (
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
 # A second build to count the kernels without rewriting is worth this long at most.
-_QUICK_BUILD_S, _QUICK_BACKEND = 20.0, "tensorrt-rtx"
+_QUICK_BUILD_S, _QUICK_BACKEND, _LARGE = 20.0, "tensorrt-rtx", 100 << 20
 
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
@@ -184,7 +184,14 @@ def make(job: Job, variant: Variant) -> Making:
     engine = Later(lambda: attempt.result(building, isolated, job.on_event))
     loaded = Later(lambda: load_model(fixed))
     network = begun_network(job, loaded)
-    return Making(variant, files, engine, network, Later(lambda: _comparison(job, rewriting, loaded, network)))
+
+    def known_network() -> NetworkParticipant:
+        if network.error() is not None and engine.error() is not None:  # which ends the build
+            raise NotCompared("there is no engine")
+        return network.result()
+
+    comparison = Later(lambda: _comparison(job, rewriting, loaded, Later(known_network)))
+    return Making(variant, files, engine, network, comparison)
 
 
 def may_be_replaced(job: Job, variant: Variant) -> bool:
@@ -211,20 +218,16 @@ def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkPart
 
 
 def compare_meanwhile(job: Job, made: Making) -> None:
-    """Compare while TensorRT builds the engine, unless its parser refuses the model: that is said first.
-
-    A rewriting in whose place another may come is compared once that is known.
-    """
-    wanted = job.options.compare and job.side.is_beside and not may_be_replaced(job, made.variant)
-    if wanted and made.network.error() is None:
+    """Compare while TensorRT builds the engine. A rewriting in whose place another may come waits until that is known."""
+    if job.options.compare and job.side.is_beside and not may_be_replaced(job, made.variant):
         made.comparison.error()
 
 
 def kernels_before(job: Job, made: Making) -> Awaited[Kernels | None]:
     """The kernels of an engine without the changes that only improve the model, to see what they did.
 
-    None where there are no such changes, and where a build is not a matter of seconds: TensorRT for RTX compiles without
-    timing anything, TensorRT 10 and 11 measure every kernel.
+    None where there are no such changes, where a build is not a matter of seconds (TensorRT for RTX compiles without timing
+    anything, TensorRT 10 and 11 measure every kernel), and where the model is large and nothing depends on the answer.
     """
 
     def build_unchanged() -> Kernels:
@@ -238,7 +241,8 @@ def kernels_before(job: Job, made: Making) -> Awaited[Kernels | None]:
         building.cancel()
         return None
 
-    if not any(change.optional for change in made.variant.rewriting.changes):
+    idle = model_bytes(job.prepared) > _LARGE and not may_be_replaced(job, made.variant)
+    if idle or not any(change.optional for change in made.variant.rewriting.changes):
         return Later(lambda: None)
     unchanged = Later(lambda: job.session.rewrite("never"))
     is_likely = job.side.is_beside and first_installed(job.options.backend) == _QUICK_BACKEND

@@ -65,6 +65,13 @@ def test_a_model_that_stays_as_it_is_is_built_once(work, started):
     assert (started.count(ENGINE), started.count(NETWORK)) == (1, 1)
 
 
+def test_a_large_model_is_built_once_where_nothing_depends_on_more(work, started, monkeypatch):
+    monkeypatch.setattr(pipeline, "_LARGE", 100)
+    assert build("good.onnx") == 0
+    assert started.count(ENGINE) == 1
+    assert manifest_of(work / "good.engine")["optimize"]["before"] is None
+
+
 def test_without_a_comparison_no_network_is_translated(work, started):
     assert build("good.onnx", "--no-compare") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (2, 0)
@@ -125,6 +132,14 @@ def test_a_builder_that_dies_ends_the_others(work, monkeypatch, capsys, started)
     assert len(left_in_temp(work)) == 1
     assert hidden(work) == []
     assert not any(thread.name == "trtnorm-side-work" for thread in threading.enumerate())
+
+
+def test_a_refused_model_is_not_compared_first(work, monkeypatch, capsys):
+    """What TensorRT says of the engine ends the build, and a comparison would come to nothing."""
+    monkeypatch.setattr("trtnorm_cli.compare.comparer.Comparer.run", lambda *arguments: pytest.fail("compared"))
+    assert build("odd.onnx") == 5
+    assert "Plugin not found" in capsys.readouterr().err
+    assert len(left_in_temp(work)) == 1
 
 
 def test_an_unchanged_model_that_kills_the_builder_is_only_told(work, monkeypatch):
