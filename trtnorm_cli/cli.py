@@ -85,6 +85,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names in a model or on the disk need not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
+    # NumPy's matrices are small here: with a second thread for them, one waits most of the time, on a core that ONNX Runtime
+    # or TensorRT could use. It is read when NumPy is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Being asked to end is being interrupted: what is half done is removed on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run(arguments)

@@ -10,7 +10,8 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.evaluate.float64 import Known, Perturbation, evaluate_float64
-from trtnorm_cli.evaluate.float64.kernels import KERNELS
+from trtnorm_cli.evaluate.float64.kernels import KERNELS, convolution
+from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.perturbation import Moves
 
 W, V = random(16, 16, seed=1), random(16, 16, seed=2)
@@ -128,3 +129,14 @@ def test_a_perturbed_run_uses_what_is_known_and_adds_nothing(evaluated):
     np.testing.assert_array_equal(perturbed(known), perturbed(None))
     assert evaluated["MatMul"] == 4
     np.testing.assert_array_equal(outputs(model(), known), outputs(model(), None))
+
+
+@pytest.mark.parametrize("group", [1, 3])
+def test_a_convolution_on_several_cores_is_the_same(monkeypatch, group):
+    x, weight = random(2, 6, 9, 8).astype(np.float64), random(12, 6 // group, 3, 3).astype(np.float64)
+    attributes = {"pads": [1, 1, 1, 1], "group": group}
+    call = Call("Conv", 22, (x, weight), {"strides": None, "dilations": None, "auto_pad": "NOTSET", **attributes})
+    alone = KERNELS["Conv"](call)[0]
+    monkeypatch.setattr(convolution, "WORTH_THREADS", 0)
+    monkeypatch.setattr(convolution, "MATRIX_ELEMENTS", 1000)
+    np.testing.assert_allclose(KERNELS["Conv"](call)[0], alone, rtol=1e-13, atol=1e-13)

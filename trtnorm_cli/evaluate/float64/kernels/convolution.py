@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,10 @@ from trtnorm_cli.evaluate.float64.kernels.windows import Windows, same_padding, 
 
 MATRIX_ELEMENTS = 1 << 21
 """The window matrix is made for as many output rows at a time as fit into this many elements (16 MiB)."""
+WORTH_THREADS = 1 << 27
+"""A convolution of fewer multiply-adds is done before threads have started."""
+MOST_THREADS = 8
+"""Each has a window matrix of its own."""
 
 
 def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int) -> np.ndarray:
@@ -26,14 +33,31 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     row_elements = channels * math.prod(windows.kernel) * inner
     rows = max(1, MATRIX_ELEMENTS // max(row_elements, 1))
     spatial = len(windows.kernel)
-    for sample in range(batch):
-        for first in range(0, windows.output[0], rows):
-            part = slice(first, min(first + rows, windows.output[0]))
-            block = view[sample][(slice(None),) * (1 + spatial) + (part,)]
-            columns = block.reshape(group, matrix.shape[2], (part.stop - part.start) * inner)
+
+    def fill(place: tuple[int, int]) -> None:
+        sample, first = place
+        part = slice(first, min(first + rows, windows.output[0]))
+        block = view[sample][(slice(None),) * (1 + spatial) + (part,)]
+        columns = block.reshape(group, matrix.shape[2], (part.stop - part.start) * inner)
+        with np.errstate(all="ignore"):  # a thread does not inherit it
             product = np.matmul(matrix, columns)
-            result[sample, :, part] = product.reshape(maps, part.stop - part.start, *windows.output[1:])
+        result[sample, :, part] = product.reshape(maps, part.stop - part.start, *windows.output[1:])
+
+    places = list(itertools.product(range(batch), range(0, windows.output[0], rows)))
+    _each(fill, places, weight.size * math.prod(windows.output) * batch)
     return result
+
+
+def _each(work: Callable[[tuple[int, int]], None], places: list[tuple[int, int]], multiply_adds: int) -> None:
+    """Blocks of a large convolution are multiplied on all cores; NumPy leaves Python's lock meanwhile."""
+    cores = min(os.cpu_count() or 1, len(places), MOST_THREADS)
+    if cores == 1 or multiply_adds < WORTH_THREADS:
+        for place in places:
+            work(place)
+        return
+    with ThreadPoolExecutor(cores) as pool:
+        for done in [pool.submit(work, place) for place in places]:
+            done.result()
 
 
 def conv(call: Call) -> np.ndarray:
