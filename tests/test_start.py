@@ -59,3 +59,16 @@ def test_symbolic_dimensions_are_computed_as_ever(first):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_model_that_stays_needs_nothing_of_proofs_and_of_folding(tmp_path):
+    model = saved(parse("g (float[N, 4] x) => (float[N, 4] z) { y = Relu(x) z = Neg(y) }"), tmp_path / "m.onnx")
+    loaded = loaded_by(["rewrite", str(model), "-o", str(tmp_path / "out.onnx")])
+    absent = {"onnxscript", "onnx.reference", "pydantic", "trtnorm_cli.evaluate.float64", "trtnorm_cli.rewrite.proof.check"}
+    assert not loaded & absent
+
+
+def test_the_modules_of_proofs_are_loaded_for_a_change(model, tmp_path):
+    """The other side of the test above."""
+    loaded = loaded_by(["rewrite", str(model), "-o", str(tmp_path / "out.onnx")])
+    assert {"trtnorm_cli.evaluate.float64", "trtnorm_cli.rewrite.proof.check"} <= loaded

@@ -6,37 +6,30 @@ finished network, is compared with, wherever the file itself cannot be run or is
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 
-from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
-from trtnorm_cli.evaluate.metrics import distance
-from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.light_copy import light_copy
-from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs
+from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS
-from trtnorm_cli.rewrite.proof.check import Prover
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
-from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains
+from trtnorm_cli.rewrite.proof.late import late_prover
 from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
 
 # The input shapes at which changes are proved.
 ProofShapes = Mapping[str, tuple[int, ...]]
-_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -89,14 +82,17 @@ class Resolver:
         self._apply(resolved, repairs)
         as_written = resolved.cleaning.model
         if self.settings.training_mode == "eval" and self._apply(resolved, on_request):
-            resolved.notes.append(_effect(as_written, resolved.cleaning.model, self.folder, self.proof_shapes, self.runner))
+            from trtnorm_cli.rewrite.proof.effect import effect_on_results
+
+            after = resolved.cleaning.model
+            resolved.notes.append(effect_on_results(as_written, after, self.folder, self.proof_shapes, self.runner))
         return resolved
 
     def _apply(self, resolved: ResolvedModel, rules: tuple[Rule, ...]) -> bool:
         """Apply ``rules`` and clean again; returns whether anything changed."""
         before = resolved.cleaning.model
         opened = resolved.opened or TypedGraph(open_model(before, self.folder), *tolerant_types(before, self.proof_shapes))
-        outcome = driver.apply(opened.surgery, rules, opened.declared, Prover(self.runner, opened.pinned), self.settings)
+        outcome = driver.apply(opened.surgery, rules, opened.declared, late_prover(self.runner, opened.pinned), self.settings)
         resolved.failed += outcome.failed
         resolved.rejections += outcome.rejections
         resolved.opened = opened if outcome.is_whole and not outcome.changes else None
@@ -159,30 +155,3 @@ def _with_channels(kind: TensorType, pinned: TensorType) -> TensorType:
     if shape is None or sizes is None or len(shape) != len(sizes) or len(shape) < 2 or isinstance(shape[1], int):
         return kind
     return TensorType(kind.dtype, (shape[0], sizes[1], *shape[2:]))
-
-
-def _effect(
-    before: onnx.ModelProto, after: onnx.ModelProto, folder: Path, proof_shapes: ProofShapes | None, runner: OrtRunner
-) -> str:
-    """By how much the model's outputs change from ``before`` to ``after``, measured on one set of random inputs."""
-    kinds = {name: kind for name, kind in check_types(before, proof_shapes).items() if name in model_inputs(before)}
-    if any(not kind.is_static for kind in kinds.values()):
-        return "by how much the results change was not measured: the shapes of the inputs are not known"
-    shapes = {name: tuple(size for size in kind.shape or () if isinstance(size, int)) for name, kind in kinds.items()}
-    feeds = draw(np.random.default_rng(_SEED), kinds, shapes, domains=fitting_domains(before, kinds, shapes))
-    with tempfile.TemporaryDirectory(prefix="trtnorm-effect-") as name:
-        files = [_saved(model, Path(name) / f"{index}.onnx", folder) for index, model in enumerate((before, after))]
-        try:
-            wanted, got = (runner.run(file, feeds) for file in files)
-        except RunFailed:
-            try:
-                wanted, got = (evaluate_float64(file, feeds).outputs for file in files)
-            except ReferenceUnavailable as error:
-                return f"by how much the results change was not measured: {error}"
-    changes = [f"{output} by {distance(wanted[output], got[output]).relative_max:.2g}" for output in wanted]
-    return f"the results change: {', '.join(changes)} of the largest value, on random inputs (seed {_SEED})"
-
-
-def _saved(model: onnx.ModelProto, path: Path, folder: Path) -> Path:
-    save_model(model, path, folder)
-    return path

@@ -31,8 +31,8 @@ from trtnorm_cli.rewrite.audit.plugin_choice import UnmetRequest, idle_requests,
 from trtnorm_cli.rewrite.audit.readings import CHECKPOINT
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
-from trtnorm_cli.rewrite.proof.check import Prover
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
+from trtnorm_cli.rewrite.proof.late import late_prover
 from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
 from trtnorm_cli.rewrite.steady import apply_steadily
@@ -182,7 +182,7 @@ class RewritingSession:
         composites, unread = _composites(surgery, self.declared)
         runner, self._runner = self._runner or OrtRunner(), None
         with runner:
-            prover = Prover(runner, self.pinned, proofs=self.proofs)
+            prover = late_prover(runner, self.pinned, self.proofs)
             surgery, outcome = apply_steadily(
                 lambda: waiting.pop() if waiting else open_model(model, folder), self.rules, self.declared, prover, settings
             )
