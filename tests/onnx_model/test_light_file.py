@@ -13,12 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model import light_file, stored
+from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.light_file import read_light, whole_message
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.stored import (
-    bring_in,
+    brought_in,
     external_tensors,
     is_own_reference,
     is_within_the_model,
@@ -53,14 +54,6 @@ def canonical(proto: onnx.ModelProto) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-def brought_in(light: onnx.ModelProto) -> onnx.ModelProto:
-    whole = onnx.ModelProto()
-    whole.CopyFrom(light)
-    for tensor in [t for t in external_tensors(whole) if is_own_reference(t)]:
-        bring_in(tensor, None)
-    return whole
-
-
 def written(light: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     pieces = whole_message(light, folder)
     content = b"".join(p if isinstance(p, bytes) else read_part(p, "").tobytes() for p in pieces)
@@ -69,12 +62,12 @@ def written(light: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
 def with_inner_weights() -> onnx.ModelProto:
     """Weights in a Constant node, in a branch, and in a function."""
-    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(random(3, 50), "held"))
+    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(random(30, 50), "held"))
     branch = helper.make_graph(
         [helper.make_node("Add", ["x", "b"], ["sum"])], "branch", [],
-        [helper.make_tensor_value_info("sum", 1, [3, 50])], [numpy_helper.from_array(random(3, 50), "b")],
+        [helper.make_tensor_value_info("sum", 1, [30, 50])], [numpy_helper.from_array(random(30, 50), "b")],
     )  # fmt: skip
-    inner = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(random(3, 50)))
+    inner = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(random(30, 50)))
     function = helper.make_function(
         "own", "f", ["a"], ["r"], [inner, helper.make_node("Mul", ["a", "k"], ["r"])], [helper.make_opsetid("", 17)]
     )
@@ -86,8 +79,8 @@ def with_inner_weights() -> onnx.ModelProto:
         helper.make_node("Sub", ["d", "g"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", 1, [3, 50]), helper.make_tensor_value_info("flag", 9, [])],
-        [helper.make_tensor_value_info("y", 1, [3, 50])],
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [30, 50]), helper.make_tensor_value_info("flag", 9, [])],
+        [helper.make_tensor_value_info("y", 1, [30, 50])],
     )  # fmt: skip
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     return helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8)
@@ -119,6 +112,14 @@ def test_inner_weights_are_references_and_the_model_is_valid(tmp_path):
     np.testing.assert_array_equal(
         surgery.constant(held), numpy_helper.to_array(with_inner_weights().graph.node[0].attribute[0].t)
     )
+
+
+def test_a_cleaned_model_refers_to_the_file_too(tmp_path):
+    """Constants become initializers, functions are inlined: what is left alone stays known as the model's own."""
+    loaded = load_model(saved(with_inner_weights(), tmp_path / "m.onnx"))
+    light = clean(loaded.proto, loaded.folder).model
+    assert len(own(light)) == 4
+    assert canonical(brought_in(light)) == canonical(clean(with_inner_weights()).model)
 
 
 def test_before_sparse_constants_inner_weights_stay_in_the_message(tmp_path):

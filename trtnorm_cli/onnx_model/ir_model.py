@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ import onnx_ir as ir
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.ir_walk import every_node
-from trtnorm_cli.onnx_model.stored import external_entries, file_part, is_external, raw_length, read_part, tensor_array
+from trtnorm_cli.onnx_model.stored import (
+    external_entries,
+    external_tensors,
+    file_part,
+    is_external,
+    is_own_reference,
+    raw_length,
+    read_part,
+    tensor_array,
+)
 
 # Larger tensors stay in the source; smaller ones are cheap to copy.
 _WITHHELD_BYTES = 1 << 16
@@ -75,7 +85,7 @@ def open_ir(source: onnx.ModelProto, base_dir: Path | None) -> IrModel:
     for name, tensor in large.items():
         _require_its_file(tensor, base_dir)
         model.graph.initializers[name].const_value = WithheldTensor(tensor, base_dir)
-    _connect_external_data(model, base_dir)
+    _connect_external_data(model, base_dir, _own_references(source))
     declared = {value: (value.type, value.shape) for value in _values(model.graph)}
     unnamed = frozenset(node for node in every_node(model.graph) if not node.name)
     return IrModel(source, model, declared, unnamed)
@@ -136,23 +146,34 @@ def _is_withheld(tensor: onnx.TensorProto) -> bool:
     return raw_length(tensor) > _READ_BYTES if is_external(tensor) else tensor.ByteSize() > _WITHHELD_BYTES
 
 
-def _connect_external_data(model: ir.Model, base_dir: Path | None) -> None:
+Place = tuple[str, int | None]
+
+
+def _own_references(source: onnx.ModelProto) -> dict[Place, onnx.TensorProto]:
+    """The tensors that stayed in the model's file, by where they are: onnx-ir does not keep that it is this file."""
+    own = filter(is_own_reference, external_tensors(source))
+    return {(file_part(tensor, None).file.name, file_part(tensor, None).offset): tensor for tensor in own}
+
+
+def _connect_external_data(model: ir.Model, base_dir: Path | None, own: Mapping[Place, onnx.TensorProto]) -> None:
     """Let the external tensors of subgraphs and nodes, and small ones, be read from ``base_dir``."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = _connected(value.const_value, base_dir)
+                value.const_value = _connected(value.const_value, base_dir, own)
     for owner in (model.graph, *model.functions.values()):
         for node in every_node(owner):
             for attribute in list(node.attributes.values()):
                 if isinstance(attribute.value, ir.ExternalTensor):
-                    tensor = _connected(attribute.value, base_dir)
+                    tensor = _connected(attribute.value, base_dir, own)
                     node.attributes[attribute.name] = ir.Attr(attribute.name, attribute.type, tensor, attribute.doc_string)
 
 
-def _connected(tensor: ir.ExternalTensor, base_dir: Path | None) -> ir.TensorProtocol:
+def _connected(tensor: ir.ExternalTensor, base_dir: Path | None, own: Mapping[Place, onnx.TensorProto]) -> ir.TensorProtocol:
     source = onnx.TensorProto()
     ir.serde.serialize_tensor_into(source, tensor)
+    if (kept := own.get((str(tensor.location), tensor.offset))) is not None:
+        source.CopyFrom(kept)
     _require_its_file(source, base_dir)
     if tensor.nbytes > _READ_BYTES:
         return WithheldTensor(source, base_dir)

@@ -150,18 +150,20 @@ def _require_a_graph(path: Path, proto: onnx.ModelProto) -> None:
 
 def _require_external_data(path: Path, proto: onnx.ModelProto) -> list[Path]:
     """The external files, in the order of first use; raises ``ModelError`` when one cannot be used."""
-    files: dict[Path, None] = {}
+    sizes: dict[str, tuple[Path, int]] = {}
     for tensor in external_tensors(proto):
         if is_own_reference(tensor):
             continue
-        files[_external_file(path, tensor)] = None
-    return list(files)
+        entries, where = external_entries(tensor), f"{path}, tensor {tensor.name}"
+        location = entries.get("location", "")
+        if location not in sizes:
+            file = _external_file(path, location, where)
+            sizes[location] = file, file.stat().st_size
+        _require_size(*sizes[location], entries, tensor, where)
+    return list(dict.fromkeys(file for file, _ in sizes.values()))
 
 
-def _external_file(path: Path, tensor: onnx.TensorProto) -> Path:
-    entries = external_entries(tensor)
-    location = entries.get("location", "")
-    where = f"{path}, tensor {tensor.name}"
+def _external_file(path: Path, location: str, where: str) -> Path:
     file = path.parent / location
     if not location or Path(location).is_absolute() or not _is_inside(file, path.parent):
         raise ModelError(
@@ -181,7 +183,6 @@ def _external_file(path: Path, tensor: onnx.TensorProto) -> Path:
             where,
             f"make it a file of its own: cp {location} copy && mv copy {location}",
         )
-    _require_size(file, entries, tensor, where)
     return file
 
 
@@ -200,13 +201,12 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _require_size(file: Path, entries: dict[str, str], tensor: onnx.TensorProto, where: str) -> None:
+def _require_size(file: Path, size: int, entries: dict[str, str], tensor: onnx.TensorProto, where: str) -> None:
     needed = tensor_bytes(tensor)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", needed))
     except ValueError as error:
         raise ModelError("offset and length of the external data are not numbers", where, "save the model again") from error
-    size = file.stat().st_size
     if offset < 0 or length != needed:
         raise ModelError(
             f"the external data is {length} bytes from {offset} on, the tensor needs {needed}", where, "save the model again"
