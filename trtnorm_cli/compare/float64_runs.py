@@ -46,8 +46,8 @@ class Float64Runs:
         return found
 
     def model(self, participant: OnnxParticipant) -> Float64Model:
-        """The participant's file, read; raises ``ReferenceUnavailable`` where it cannot be raised to float64."""
+        """The participant's model; raises ``ReferenceUnavailable`` where it cannot be raised to float64."""
         name = str(participant.path)
         if name not in self._models:
-            self._models[name] = Float64Model(participant.path)
+            self._models[name] = Float64Model(participant.model, participant.path.absolute().parent)
         return self._models[name]

@@ -63,8 +63,9 @@ Watch = Callable[[str, Any], Any]
 class Float64Model:
     """A model read and raised once, to be evaluated as often as wanted; its weights are raised when they are needed."""
 
-    def __init__(self, model: onnx.ModelProto | Path) -> None:
-        self._proto, self.folder = _loaded(model)
+    def __init__(self, model: onnx.ModelProto | Path, folder: Path | None = None) -> None:
+        """``folder`` is that of the external data of a model that was read before."""
+        self._proto, self.folder = _loaded(model, folder)
         self.structure = _raised(self._proto)
         self.opsets = imported_opsets(self._proto)
         if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
@@ -125,10 +126,10 @@ def evaluate_float64(
     return Reference(values, run.evaluated_with, seconds, run.notes(), frozenset(run.constants))
 
 
-def _loaded(model: onnx.ModelProto | Path) -> tuple[onnx.ModelProto, Path | None]:
+def _loaded(model: onnx.ModelProto | Path, folder: Path | None) -> tuple[onnx.ModelProto, Path | None]:
     """The model without its external data, and the folder in which that is."""
     if isinstance(model, onnx.ModelProto):
-        return model, None
+        return model, folder
     try:
         proto = read_model(model)
         mend(proto)  # a file is given the meaning that ``load_model`` gives it

@@ -34,11 +34,14 @@ class Known:
         self._constants, self._results = _Arrays(most_bytes), _Arrays(most_bytes)
         self._equal: dict[Hashable, list[np.ndarray]] = {}
         self._found: dict[Hashable, tuple[Any, ...]] = {}
+        # Attributes by identity, with what they are compared by; and the key of the node that was asked for last.
+        self._attributes: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
+        self._key: Hashable | None = None
 
     def for_other_inputs(self) -> Known:
         """The same constants, and no results."""
         other = Known(self._results.most_bytes)
-        other._constants, other._equal = self._constants, self._equal
+        other._constants, other._equal, other._attributes = self._constants, self._equal, self._attributes
         return other
 
     def constant(self, value: Any) -> Any:
@@ -65,7 +68,8 @@ class Known:
 
     def results(self, call: Call) -> Sequence[Any] | None:
         """The results of an equal node, in the shapes that these inputs give; None where there is none."""
-        found = None if call.op_type in _RESHAPES else self._found.get(_key(call, self._token))
+        self._key = None if call.op_type in _RESHAPES else _key(call, self._token, self._attributes)
+        found = self._found.get(self._key)
         if found is not None and call.op_type == "MatMul":
             a, b = call.inputs
             if a.ndim > 1 and b.ndim > 1:
@@ -73,13 +77,14 @@ class Known:
         return found
 
     def keep(self, call: Call, results: Sequence[Any], learn: bool) -> Sequence[Any]:
-        """Gives the results of a node, or the same that another node had; ``learn`` remembers them while there is room."""
+        """Gives the results of a node that was just asked for, or the same that another node had.
+
+        With ``learn`` they are remembered while there is room.
+        """
         if call.op_type in _RESHAPES:
             return [self._reshaped(call.x, results[0], learn)]
-        if learn and all(map(self._kept, results)):
-            key = _key(call, self._token)
-            if key is not None:
-                self._found[key] = tuple(results)
+        if learn and all(map(self._kept, results)) and self._key is not None:
+            self._found[self._key] = tuple(results)
         return results
 
     def _reshaped(self, value: Any, result: Any, learn: bool) -> Any:
@@ -116,18 +121,27 @@ class Known:
         return id(_owner(value)), _address(value), value.dtype.str, value.shape, steps
 
 
-def _key(call: Call, token: Callable[[Any], Hashable | None]) -> Hashable | None:
-    """The facts that the results of a node follow from, or None where an input or an attribute cannot be recognised."""
-    kind, inputs, attributes = call.op_type, call.inputs, call.attributes
+def _key(
+    call: Call, token: Callable[[Any], Hashable | None], seen: dict[int, tuple[Mapping[str, Any], Hashable]]
+) -> Hashable | None:
+    """What the results of a node follow from; None where an input or an attribute cannot be recognised.
+
+    ``seen`` are attributes that were frozen before.
+    """
+    kind, inputs = call.op_type, call.inputs
     if kind == "MatMul":
         inputs = tuple(map(_without_leading_ones, inputs))
-    if kind == "Conv":
-        attributes = _spelled_out(attributes, call.x.ndim - 2)
-    frozen = tuple((name, _frozen(value)) for name, value in sorted(attributes.items()))
     tokens = tuple(map(token, inputs))
-    if None in tokens or any(value is _UNKNOWN for _, value in frozen):
+    if None in tokens:
         return None
-    return kind, 0 if kind in _OF_ONE_MEANING else call.opset, frozen, tokens, tuple(map(bool, call.outputs))
+    if id(call.attributes) not in seen:
+        attributes = _spelled_out(call.attributes, call.x.ndim - 2) if kind == "Conv" else call.attributes
+        frozen = tuple((name, _frozen(value)) for name, value in sorted(attributes.items()))
+        seen[id(call.attributes)] = call.attributes, None if any(value is _UNKNOWN for _, value in frozen) else frozen
+    compared = seen[id(call.attributes)][1]
+    if compared is None:
+        return None
+    return kind, 0 if kind in _OF_ONE_MEANING else call.opset, compared, tokens, tuple(map(bool, call.outputs))
 
 
 class _Arrays:
