@@ -80,6 +80,11 @@ class Job:
         return self.beside / self.engine.name
 
     @property
+    def unchanged(self) -> Path:
+        """Where the engine of the model without optional changes is, should it be the one that is wanted."""
+        return self.beside / "unchanged.engine"
+
+    @property
     def limits(self) -> Limits:
         return Limits(self.options.timeout_s, self.options.memory_bytes)
 

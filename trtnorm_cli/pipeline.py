@@ -56,6 +56,7 @@ from trtnorm_cli.tensorrt.up_to_date import (
     earlier_manifest,
     made_from,
 )
+from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
 # A second build to count the kernels without rewriting is worth this long at most.
@@ -106,19 +107,19 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     with scratch_beside(engine) as beside, work_folder(subject) as work, SideWork(has_room(prepared)) as side:
         job = started(prepared, engine, options, work, beside, on_event, side)
         made = make(job, first_variant(job))
-        unchanged = kernels_before(job, made)
+        unbuilt = without_changes(job, made)
         compare_meanwhile(job, made)
         job.clock.seconds.update(made.result.seconds)
-        before = unchanged.result()
-        better = fewer_kernels(job, made, before)
+        unchanged = unbuilt.result()
+        better = fewer_kernels(job, made, unchanged)
         if better is not None:
             made.network.cancel()
-            made = make(job, better)
+            made = make(job, better, unchanged)
             job.clock.seconds.update(made.result.seconds)
         notes = require_types(made.variant.rewriting.model, made.result)
         require_same_bytes(job, made)
         comparison = compared(job, made)
-        optimize = optimized(job, made, before)
+        optimize = optimized(job, made, None if unchanged is None else unchanged.kernels)
         manifest = described(job, made, optimize, comparison, notes)
         put_in_place(manifest, job)
     return manifest
@@ -164,21 +165,28 @@ def first_variant(job: Job) -> Variant:
         return Variant(job.session.rewrite())
 
 
-def make(job: Job, variant: Variant) -> Making:
-    """Save the rewritten model, and begin to build the engine and to translate TensorRT's network of it."""
+def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Making:
+    """Save the rewritten model, and begin to build the engine and to translate TensorRT's network of it.
+
+    The engine of an ``earlier`` build is taken where it is that of ``variant``.
+    """
     rewriting, fixed = variant.rewriting, job.work / FIXED_NAME
     rewriting.require_all_checks_passed()
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
 
+    ready = None if earlier is None else earlier.result_for(rewriting, request.settings)
+
     def built() -> BuildResult:
-        result = job.run(request, job.work)
+        if ready is not None:
+            job.unchanged.replace(job.built)
+        result = ready or job.run(request, job.work)
         if result.ok and not may_be_replaced(job, variant):
             say_that_it_compares(job)
         return result
 
-    building = job.side.start(built)
+    building = job.side.start(built) if ready is None else Later(built)
     attempt = Attempt(request, job.work, for_builder(rewriting.model), rewriting.folder, job.subject(rewriting), job.run)
     isolated = isolated_folder(job.engine) if job.options.isolate else None
     engine = Later(lambda: attempt.result(building, isolated, job.on_event))
@@ -223,18 +231,18 @@ def compare_meanwhile(job: Job, made: Making) -> None:
         made.comparison.error()
 
 
-def kernels_before(job: Job, made: Making) -> Awaited[Kernels | None]:
-    """The kernels of an engine without the changes that only improve the model, to see what they did.
+def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
+    """What TensorRT makes of the model without the changes that only improve it, to see what they did.
 
     None where there are no such changes, where a build is not a matter of seconds (TensorRT for RTX compiles without timing
     anything, TensorRT 10 and 11 measure every kernel), and where the model is large and nothing depends on the answer.
     """
 
-    def build_unchanged() -> Kernels:
+    def build_unchanged() -> BuiltVariant:
         with job.clock.time("variants"):
-            return job.variants().build(unchanged.result())
+            return job.variants().built(unchanged.result(), job.unchanged)
 
-    def quickly_built() -> Kernels | None:
+    def quickly_built() -> BuiltVariant | None:
         result = made.result
         if result.backend == _QUICK_BACKEND and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S:
             return building.result()
@@ -251,12 +259,12 @@ def kernels_before(job: Job, made: Making) -> Awaited[Kernels | None]:
     return Later(quickly_built)
 
 
-def fewer_kernels(job: Job, made: Making, before: Kernels | None) -> Variant | None:
+def fewer_kernels(job: Job, made: Making, unchanged: BuiltVariant | None) -> Variant | None:
     """A rewriting with fewer kernels where ``optimize: auto`` finds that changes took some; None where there is no cause."""
-    if before is None or not may_be_replaced(job, made.variant) or not is_worse(made.result, before):
+    if unchanged is None or not may_be_replaced(job, made.variant) or not is_worse(made.result, unchanged.kernels):
         return None
     with job.clock.time("variants"):
-        return searched(job.session, job.variants(), known_costs(made.result, before))
+        return searched(job.session, job.variants(), known_costs(made.result, unchanged.kernels))
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:

@@ -72,6 +72,23 @@ def test_a_large_model_is_built_once_where_nothing_depends_on_more(work, started
     assert manifest_of(work / "good.engine")["optimize"]["before"] is None
 
 
+def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started, monkeypatch):
+    """Where every change costs a launch, in the count here, the engine without any is the one."""
+    monkeypatch.setattr(pipeline, "is_put_to_choice", lambda change: True)
+    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.is_put_to_choice", lambda change: True)
+    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.launched", lambda kernels: (*kernels, *kernels))
+    assert build("good.onnx", "-o", "auto.engine") == 0
+    assert (started.count(ENGINE), started.count(NETWORK)) == (2, 2)
+    Path("cfg.yaml").write_text(Path("cfg.yaml").read_text() + "optimize: never\n")
+    assert build("good.onnx", "-o", "never.engine") == 0
+    assert (work / "auto.engine").read_bytes() == (work / "never.engine").read_bytes()
+    auto, never = manifest_of(work / "auto.engine"), manifest_of(work / "never.engine")
+    assert auto["changes"] == never["changes"] == []
+    assert auto["network"] == never["network"]
+    assert auto["comparison"]["state"] == never["comparison"]["state"] == "passed"
+    assert hidden(work) == left_in_temp(work) == []
+
+
 def test_without_a_comparison_no_network_is_translated(work, started):
     assert build("good.onnx", "--no-compare") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (2, 0)
@@ -169,7 +186,7 @@ def test_a_comparison_that_fails_ends_a_build_that_still_runs(work, monkeypatch)
         raise OutOfTolerance("wrong")
 
     monkeypatch.setattr(pipeline, "compared", wrong)
-    monkeypatch.setattr(pipeline, "kernels_before", lambda job, made: job.side.start(lambda: sleeping(work)) and nothing())
+    monkeypatch.setattr(pipeline, "without_changes", lambda job, made: job.side.start(lambda: sleeping(work)) and nothing())
     start = time.monotonic()
     assert build("good.onnx") == 1
     assert time.monotonic() - start < 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,6 +29,20 @@ def cost_of(kernels: Kernels) -> Cost:
 
 
 @dataclass(frozen=True)
+class BuiltVariant:
+    """A rewriting and what TensorRT made of it. ``result`` is None where it died."""
+
+    rewriting: Rewriting
+    kernels: Kernels
+    result: BuildResult | None = None
+
+    def result_for(self, rewriting: Rewriting, settings: Mapping[str, object]) -> BuildResult | None:
+        """The result where a build of ``rewriting`` with these settings would be the same, to the byte."""
+        detailed = settings.get("profiling_verbosity", "detailed") == "detailed"
+        return self.result if detailed and rewriting.changes == self.rewriting.changes else None
+
+
+@dataclass(frozen=True)
 class VariantBuilder:
     """Builds rewritings in ``folder`` as ``request`` says, which holds for all but model, engine and plugin nodes."""
 
@@ -37,15 +52,21 @@ class VariantBuilder:
 
     def build(self, rewriting: Rewriting) -> Kernels:
         """The kernels of one variant. What TensorRT refuses or dies on has none."""
+        return self.built(rewriting).kernels
+
+    def built(self, rewriting: Rewriting, engine: Path | None = None) -> BuiltVariant:
+        """One variant. Its engine stays where ``engine`` says where."""
         work = Path(tempfile.mkdtemp(prefix="variant-", dir=self.folder))
         try:
             save_model(for_builder(rewriting.model), work / "variant.onnx", rewriting.folder)
             settings = {**self.request.settings, "profiling_verbosity": "detailed"}
-            request = replace(self.request, model="variant.onnx", engine=str(work / "variant.engine"), settings=settings)
+            path = engine or work / "variant.engine"
+            request = replace(self.request, model="variant.onnx", engine=str(path), settings=settings)
             request = with_plugins(request, rewriting.model, self.request.plugins)
-            return _kernels(launch(request, work, lambda event: None, self.limits))
+            result = launch(request, work, lambda event: None, self.limits)
+            return BuiltVariant(rewriting, _kernels(result), result)
         except BuilderDied as error:
-            return Kernels({}, 0, error.summary)
+            return BuiltVariant(rewriting, Kernels({}, 0, error.summary))
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
