@@ -224,6 +224,16 @@ def test_cut_or_damaged_anywhere_it_is_told_or_read_as_protobuf_reads_it(tmp_pat
             assert canonical(brought_in(light)) == canonical(onnx.ModelProto.FromString(path.read_bytes()))
 
 
+def test_where_files_cannot_be_mapped_the_model_is_read_whole(tmp_path, monkeypatch):
+    def refused(*args, **kwargs):
+        raise OSError(19, "No such device")
+
+    monkeypatch.setattr(light_file.mmap, "mmap", refused)
+    loaded = load_model(saved(model(), tmp_path / "m.onnx"))
+    assert own(loaded.proto) == []
+    assert loaded.proto == model()
+
+
 def test_a_folder_that_the_file_names_is_not_believed(tmp_path):
     """The bytes of an external tensor are looked for beside the model, whatever else the file says."""
     (tmp_path / "elsewhere").mkdir()

@@ -56,11 +56,12 @@ def read_light(path: Path) -> onnx.ModelProto | None:
 
     Raises ``OSError`` when the file cannot be read.
     """
-    with (
-        path.open("rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as data,
-    ):
+    with path.open("rb") as stream:
+        try:
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):  # a file system that does not map files, or an empty file
+            return None
+    with mapped, memoryview(mapped) as data:
         content = _Lightening(mapped, data, path).content()
     if content is None:
         return None
