@@ -29,7 +29,7 @@ from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
 from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.facts import BackendFacts
-from trtnorm_cli.tensorrt.kernel_search import Variant, is_worse, known_costs, searched
+from trtnorm_cli.tensorrt.kernel_search import QUICK_BACKEND, Variant, is_quick, is_worse, known_costs, searched
 from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import (
@@ -59,8 +59,8 @@ from trtnorm_cli.tensorrt.up_to_date import (
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
-# A second build to count the kernels without rewriting is worth this long at most.
-_QUICK_BUILD_S, _QUICK_BACKEND, _LARGE = 20.0, "tensorrt-rtx", 100 << 20
+# Of a model beyond this size nothing is built just to tell what the changes did.
+_LARGE = 100 << 20
 
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
@@ -244,7 +244,7 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
 
     def quickly_built() -> BuiltVariant | None:
         result = made.result
-        if result.backend == _QUICK_BACKEND and result.seconds.get("build", 0.0) <= _QUICK_BUILD_S:
+        if is_quick(result):
             return building.result()
         building.cancel()
         return None
@@ -253,7 +253,7 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     if idle or not any(change.optional for change in made.variant.rewriting.changes):
         return Later(lambda: None)
     unchanged = Later(lambda: job.session.rewrite("never"))
-    is_likely = job.side.is_beside and first_installed(job.options.backend) == _QUICK_BACKEND
+    is_likely = job.side.is_beside and first_installed(job.options.backend) == QUICK_BACKEND
     with job.clock.time("variants"):
         building = job.side.start(build_unchanged) if is_likely and unchanged.error() is None else Later(build_unchanged)
     return Later(quickly_built)

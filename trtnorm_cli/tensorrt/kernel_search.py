@@ -13,6 +13,8 @@ from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
 
 # A search that nobody asked for is kept short: two of its builds were made before, to see whether there is a cause.
 _MOST_UNASKED_BUILDS = 4
+# TensorRT for RTX times no kernel. It builds an engine up to these bounds in about 20 seconds on two cores.
+QUICK_BACKEND, _QUICK_LAUNCHES, _QUICK_BYTES = "tensorrt-rtx", 600, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ def searched(session: RewritingSession, variants: VariantBuilder, known: Known |
 def known_costs(result: BuildResult, before: Kernels) -> Known:
     """The costs of every change and of none, as the builds of the engine and of the unchanged model found them."""
     return Known(Cost(len(launched(result.kernels)), result.engine_bytes), cost_of(before))
+
+
+def is_quick(result: BuildResult) -> bool:
+    """True for a build that is worth repeating to see what changes did.
+
+    No clock tells, because what it tells would depend on what else the machine does, and the engine on that.
+    """
+    small = len(launched(result.kernels)) <= _QUICK_LAUNCHES and result.engine_bytes <= _QUICK_BYTES
+    return result.backend == QUICK_BACKEND and small
 
 
 def is_worse(result: BuildResult, before: Kernels | None) -> bool:
