@@ -65,6 +65,14 @@ def test_a_model_with_nothing_to_fold_is_not_given_to_the_library(asked):
     assert asked == []
 
 
+def test_identities_are_no_work_for_the_library(asked):
+    """Exporters write one for each use of a weight that is used twice."""
+    graph = CHAIN.replace("a = Conv", "v = Identity(w) a = Conv").replace("(x, w)", "(x, v)")
+    model = clean(parse(graph.replace("c = Relu(b)", "i = Identity(b) c = Relu(i)"), WEIGHTS))
+    assert asked == []
+    assert "Identity" not in [node.op_type for node in model.model.graph.node]
+
+
 def test_nor_is_the_library_imported():
     code = (
         "import sys\nfrom tests.onnx_model.test_foldable import CHAIN, WEIGHTS\nfrom tests.models import parse\n"
@@ -76,6 +84,24 @@ def test_nor_is_the_library_imported():
 
 def test_and_is_inferred_once_for_folding_and_twice_for_the_result(monkeypatch):
     assert passes_over(CHAIN, WEIGHTS, monkeypatch) <= 3
+
+
+@pytest.mark.parametrize(
+    "line", ["i = Identity(k) c = Neg(i) z = Add(x, c)", "i = Identity(same) j = Identity(i) z = Reshape(x, j)"]
+)
+def test_constants_are_seen_behind_identities(asked, line):
+    weights = {"k": random(3), "same": np.array([3])}
+    model = clean(parse(f"g (float[3] x) => (float[3] z) {{ {line} }}", weights)).model
+    assert "library" in asked
+    assert len(model.graph.node) == 1
+
+
+def test_what_onnx_runtime_evaluates_is_seen_behind_identities(asked):
+    """The library leaves a Resize alone, so there is nothing for it to do."""
+    graph = 'g (float[1, 1, 4] x) => (float[1, 1, 4] z) { i = Identity(k) c = Resize<mode = "nearest">(i, , s) z = Add(x, c) }'
+    model = clean(parse(graph, {"k": random(1, 1, 2), "s": np.array([1, 1, 2], np.float32)})).model
+    assert asked == []
+    assert [node.op_type for node in model.graph.node] == ["Add"]
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ def fold_constants(model: ir.Model) -> Folding:
             from trtnorm_cli.onnx_model.fold_library import run_library
 
             run_library(model, policy.library_may_fold, settled)
+        else:
+            remove_identities(model, keep_outputs=True)  # which the library would have looked through
         lift_constants(model, Counter())
         _evaluate_the_rest(model, policy)
         folding.counts["constants folded"] += len(before - _census(model)) + static_dimensions(model)

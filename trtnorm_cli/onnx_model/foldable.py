@@ -11,7 +11,7 @@ from trtnorm_cli.onnx_model.ir_walk import graphs_of
 # The library replaces these by what it knows of sizes, sequences and branches; the others below only under a condition.
 _LOOKED_INTO = frozenset(
     (
-        *("CastLike", "ConcatFromSequence", "Dropout", "Expand", "Identity", "If", "SequenceAt", "SequenceConstruct"),
+        *("CastLike", "ConcatFromSequence", "Dropout", "Expand", "If", "SequenceAt", "SequenceConstruct"),
         *("Shape", "Size", "SplitToSequence"),
     )
 )
@@ -28,11 +28,20 @@ def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
         return True
     if node.domain == "":
         if node.op_type in _LOOKED_INTO:
-            return not (node.op_type == "Identity" and node.outputs[0].is_graph_output())
+            return True
         condition = _CONDITIONS.get(node.op_type)
         if condition is not None and condition(node):
             return True
-    return all(value is None or value.const_value is not None for value in node.inputs) and may_fold(node)
+    return all(value is None or _source(value).const_value is not None for value in node.inputs) and may_fold(node)
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """What ``value`` is, behind nodes that pass it on unchanged."""
+    producer = value.producer()
+    while producer is not None and producer.op_type == "Identity" and producer.domain == "" and producer.inputs[0] is not None:
+        value = producer.inputs[0]
+        producer = value.producer()
+    return value
 
 
 def _keeps_type(node: ir.Node) -> bool:
@@ -43,9 +52,10 @@ def _keeps_type(node: ir.Node) -> bool:
 def _keeps_shape(node: ir.Node) -> bool:
     """True where a Reshape may ask for the shape that its data has."""
     data, shape = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    if data is None or data.shape is None or shape is None or shape.const_value is None:
+    wanted = None if shape is None else _source(shape).const_value
+    if data is None or data.shape is None or wanted is None:
         return False
-    return data.shape.is_static() and [*data.shape] == shape.const_value.numpy().reshape(-1).tolist()
+    return data.shape.is_static() and [*data.shape] == wanted.numpy().reshape(-1).tolist()
 
 
 def _drops_an_operand(node: ir.Node) -> bool:
