@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 import pytest
@@ -12,12 +13,13 @@ from onnx import TensorProto
 
 from tests.models import batchnorm, parse, random, saved
 
-COUNT = 40
+COUNT, MEGABYTES = 40, 160
 REWRITE = """
 import sys
 from trtnorm_cli import rewrite
-rewrite(sys.argv[1], sys.argv[2])
+rewrite(sys.argv[1], sys.argv[2], in_memory=False)
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+print(*(line.split()[1] for line in open("/proc/self/io") if line.startswith(("rchar", "wchar"))))
 """
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc")
@@ -38,19 +40,28 @@ def weights_that_stay(path: Path, side: int = 1000) -> Path:
     return saved(source, path)
 
 
-def megabytes(model: Path, target: Path) -> int:
-    """The most memory that rewriting ``model`` takes."""
+class Cost(NamedTuple):
+    """Megabytes of memory at most, and of what was read and written."""
+
+    peak: int
+    read: int
+    written: int
+
+
+def cost(model: Path, target: Path) -> Cost:
+    """What rewriting ``model`` takes."""
     done = subprocess.run(
         [sys.executable, "-c", REWRITE, str(model), str(target)], capture_output=True, text=True, check=True, timeout=120
     )
-    return int(done.stdout) >> 10
+    peak, read, written = map(int, done.stdout.split()[-3:])
+    return Cost(peak >> 10, read >> 20, written >> 20)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> int:
+def small(tmp_path_factory) -> Cost:
     """What the same model takes with weights of 4 bytes."""
     folder = tmp_path_factory.mktemp("small")
-    return megabytes(weights_that_stay(folder / "m.onnx", 1), folder / "out.onnx")
+    return cost(weights_that_stay(folder / "m.onnx", 1), folder / "out.onnx")
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["external", "internal"])
@@ -58,7 +69,10 @@ def test_weights_that_stay_are_never_in_memory(tmp_path, small, within):
     path = weights_that_stay(tmp_path / "m.onnx")
     if within:
         path = saved(onnx.load(str(path)), tmp_path / "within.onnx")
-    assert megabytes(path, tmp_path / "out.onnx") < small + 40
+    found = cost(path, tmp_path / "out.onnx")
+    assert found.peak < small.peak + 40
+    assert found.read < small.read + 1.1 * MEGABYTES  # once
+    assert found.written < small.written + 1.1 * MEGABYTES
     written = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False)
     assert len(written.graph.initializer) == COUNT
 
@@ -77,7 +91,7 @@ def weights_that_change(path: Path, channels: int = 1024) -> Path:
 
 
 def test_weights_that_change_are_in_memory_one_at_a_time(tmp_path):
-    bound = megabytes(weights_that_change(tmp_path / "small.onnx", 16), tmp_path / "small-out.onnx") + 130
-    assert megabytes(weights_that_change(tmp_path / "m.onnx"), tmp_path / "out.onnx") < bound
+    least = cost(weights_that_change(tmp_path / "small.onnx", 16), tmp_path / "small-out.onnx")
+    assert cost(weights_that_change(tmp_path / "m.onnx"), tmp_path / "out.onnx").peak < least.peak + 130
     written = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False)
     assert {node.op_type for node in written.graph.node} == {"Conv"}
