@@ -11,7 +11,7 @@ from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.files import sha256_of
-from trtnorm_cli.onnx_model import load
+from trtnorm_cli.onnx_model import load, source_files
 from trtnorm_cli.profile import load as profile_load
 from trtnorm_cli.profile import prove
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
@@ -37,8 +37,8 @@ def done(monkeypatch) -> Counter:
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, **k: counts.update([key(*a)]) or real(*a, **k))
 
-    counted(load, "_parse", lambda path, content: f"parsed {path.name}")
-    counted(load, "sha256_of", lambda files: f"hashed {Path(files[0]).name}")
+    counted(load, "read_model", lambda path: f"parsed {path.name}")
+    counted(source_files, "sha256_of", lambda files: f"hashed {Path(files[0]).name}")
     counted(prove, "propagate", lambda *rest: "proved")
     counted(profile_load, "parse_profile", lambda *rest: "profile read")
     return counts

@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 
 from trtnorm_cli.child_process import Limits
+from trtnorm_cli.onnx_model.stored import brought_in
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
@@ -23,7 +24,7 @@ def built(
     on_event: Any = lambda event: None,
 ) -> BuildResult:
     """What TensorRT for RTX makes of a model as it is, without cleaning and rewriting."""
-    content = model if isinstance(model, bytes) else model.SerializeToString()
+    content = model if isinstance(model, bytes) else brought_in(model).SerializeToString()
     (folder / "fixed.onnx").write_bytes(content)
     request = BuildRequest("fixed.onnx", str(folder / "out.engine"), "tensorrt-rtx", profiles, settings or {})
     return launch(request, folder, on_event, Limits(120))
