@@ -5,6 +5,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= build/demo
+BENCH ?= build/bench
 
 PINS := requirements/pins.txt
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-gpu lint clean
+.PHONY: help demo test test-slow test-gpu bench lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +37,11 @@ test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
 
 test-gpu: $(VENV)/.installed-dev ## run the tests that need an NVIDIA GPU; fails where there is none
 	$(PYTEST) --gpu-required -m gpu
+
+bench: $(VENV)/.installed-dev ## measure time and memory beside other tools, and write docs/performance.md; takes hours
+	$(BIN)/python -m benchmarks.speed measure -o $(BENCH)/speed.json
+	$(BIN)/python -m benchmarks.speed page $(BENCH)/speed.json docs/performance.md
+	$(BENCH)/peers/bin/python benchmarks/speed_picture.py $(BENCH)/speed.json docs/performance.svg
 
 lint: $(VENV)/.installed-dev ## ruff (rules and formatting) and mypy
 	$(BIN)/ruff check .

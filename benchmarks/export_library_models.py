@@ -1,6 +1,6 @@
-"""Export the modules of ``foreign_models.yaml`` from torchvision, timm, transformers, diffusers and MONAI as ONNX files.
+"""Export the modules of ``foreign_models.yaml``, or of another list, from the libraries that it names, as ONNX files.
 
-    python benchmarks/export_library_models.py -o FOLDER [--only PATTERN] [--again]
+    python benchmarks/export_library_models.py -o FOLDER [--list LIST.yaml] [--only PATTERN] [--again]
 
 Writes NAME.onnx, a build profile NAME.yaml where sizes are dynamic, and a line of exports.jsonl for each. Runs in an
 environment of its own with the libraries that the list names, and needs nothing of trtnorm. Weights are random. BatchNorms
@@ -32,7 +32,7 @@ from torch import nn
 
 LIST = Path(__file__).with_name("foreign_models.yaml")
 ENVIRONMENT = ("torch", "torchvision", "timm", "transformers", "diffusers", "monai", "onnx", "onnxscript")
-BATCHES, SECONDS = 4, 300
+BATCHES, SECONDS = 4, 900
 
 
 class Tensors(nn.Module):
@@ -136,8 +136,9 @@ def export(name: str, entry: Mapping[str, Any], path: Path) -> None:
     shapes = {"data": tuple(axes.values())} if any(axes.values()) else None
     optimize = not entry.get("keep_norms", False)
     torch.onnx.export(
-        module, batches[0], str(path), dynamo=True, dynamic_shapes=shapes, external_data=False, optimize=optimize, **common
-    )
+        module, batches[0], str(path), dynamo=True, dynamic_shapes=shapes, optimize=optimize, **common,
+        external_data=entry.get("external_data", False),
+    )  # fmt: skip
 
 
 def profile(entry: Mapping[str, Any], path: Path) -> dict[str, Any] | None:
@@ -202,15 +203,18 @@ def one(name: str, entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--list", type=Path, default=LIST, metavar="LIST.yaml")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="names as in a shell: 'timm_*'")
     parser.add_argument("--again", action="store_true", help="also what is there already")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     index = arguments.output / "exports.jsonl"
     records = {r["name"]: r for r in map(json.loads, index.read_text().splitlines())} if index.exists() else {}
-    numbers = {package: version(package) for package in ENVIRONMENT}
+    entries = yaml.safe_load(arguments.list.read_text())["exports"]
+    libraries = {entry["call"].split(".")[0] for entry in entries.values()}
+    numbers = {package: version(package) for package in ENVIRONMENT if package in {"torch", "onnx", "onnxscript", *libraries}}
     (arguments.output / "versions.json").write_text(json.dumps(numbers) + "\n")
-    for name, entry in yaml.safe_load(LIST.read_text())["exports"].items():
+    for name, entry in entries.items():
         if not fnmatch.fnmatch(name, arguments.only) or (not arguments.again and records.get(name, {}).get("path")):
             continue
         records[name] = one(name, entry, arguments.output)
