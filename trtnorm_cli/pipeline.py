@@ -202,6 +202,11 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     return Making(variant, files, engine, network, comparison)
 
 
+def is_large(job: Job) -> bool:
+    """True for a model of which few engines should be built."""
+    return model_bytes(job.prepared) > _LARGE
+
+
 def may_be_replaced(job: Job, variant: Variant) -> bool:
     """True where a rewriting with fewer kernels may come instead, by the policy."""
     return job.policy == "auto" and any(map(is_put_to_choice, variant.rewriting.changes))
@@ -249,7 +254,7 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
         building.cancel()
         return None
 
-    idle = model_bytes(job.prepared) > _LARGE and not may_be_replaced(job, made.variant)
+    idle = is_large(job) and not may_be_replaced(job, made.variant)
     if idle or not any(change.optional for change in made.variant.rewriting.changes):
         return Later(lambda: None)
     unchanged = Later(lambda: job.session.rewrite("never"))
@@ -264,7 +269,7 @@ def fewer_kernels(job: Job, made: Making, unchanged: BuiltVariant | None) -> Var
     if unchanged is None or not may_be_replaced(job, made.variant) or not is_worse(made.result, unchanged.kernels):
         return None
     with job.clock.time("variants"):
-        return searched(job.session, job.variants(), known_costs(made.result, unchanged.kernels))
+        return searched(job.session, job.variants(), known_costs(made.result, unchanged.kernels), is_large(job))
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
@@ -283,7 +288,11 @@ def require_same_bytes(job: Job, made: Making) -> None:
 
     def make_again(folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
         session = job.prepared.session()
-        again = Variant(session.rewrite()) if made.variant.choice is None else searched(session, job.variants())
+        again = (
+            Variant(session.rewrite())
+            if made.variant.choice is None
+            else searched(session, job.variants(), is_large=is_large(job))
+        )
         files = save_model(again.rewriting.model, folder / FIXED_NAME, again.rewriting.folder)
         return files, with_model(job.request(engine), again.rewriting, folder)
 

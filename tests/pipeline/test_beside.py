@@ -8,6 +8,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.models import parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
 from trtnorm_cli import build_job, child_process, pipeline
 from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.tensorrt.kernel_search import searched
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.network import network_of
 
@@ -87,6 +89,18 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
     assert auto["network"] == never["network"]
     assert auto["comparison"]["state"] == never["comparison"]["state"] == "passed"
     assert hidden(work) == left_in_temp(work) == []
+
+
+def test_of_a_large_model_all_changes_are_made_or_none(monkeypatch):
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "trtnorm_cli.tensorrt.kernel_search.fewest_kernels", lambda session, measure, most, *a, **o: asked.append(most)
+    )
+    session = SimpleNamespace(settings=SimpleNamespace(optimize="auto"))
+    for is_large in (False, True):
+        with pytest.raises(AttributeError):  # nothing was found
+            searched(session, None, is_large=is_large)
+    assert asked == [4, 2]
 
 
 def test_without_a_comparison_no_network_is_translated(work, started):

@@ -12,7 +12,7 @@ from trtnorm_cli.tensorrt.request import BuildResult
 from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
 
 # A search that nobody asked for is kept short: two of its builds were made before, to see whether there is a cause.
-_MOST_UNASKED_BUILDS = 4
+_MOST_UNASKED_BUILDS, _EVERY_AND_NONE = 4, 2
 # TensorRT for RTX times no kernel. It builds an engine up to these bounds in about 20 seconds on two cores.
 QUICK_BACKEND, _QUICK_LAUNCHES, _QUICK_BYTES = "tensorrt-rtx", 600, 1 << 30
 
@@ -25,17 +25,21 @@ class Variant:
     choice: Choice | None = None
 
 
-def searched(session: RewritingSession, variants: VariantBuilder, known: Known | None = None) -> Variant:
+def searched(
+    session: RewritingSession, variants: VariantBuilder, known: Known | None = None, is_large: bool = False
+) -> Variant:
     """The rewriting whose engine launches the fewest kernels, found by building.
 
-    With ``optimize: auto`` each rule makes all of its changes or none: what costs launches is mostly a kind of place.
+    With ``optimize: auto`` each rule makes all of its changes or none: what costs launches is mostly a kind of place. Of a
+    model that ``is_large`` all rules do, or none.
     """
 
     def measure(rewriting: Rewriting) -> Cost:
         return cost_of(variants.build(rewriting))
 
     if session.settings.optimize == "auto":
-        found = fewest_kernels(session, measure, _MOST_UNASKED_BUILDS, is_put_to_choice, by_halves=False, known=known)
+        most = _EVERY_AND_NONE if is_large else _MOST_UNASKED_BUILDS
+        found = fewest_kernels(session, measure, most, is_put_to_choice, by_halves=False, known=known)
     else:
         found = fewest_kernels(session, measure)
     choice = Choice(found.every_change, found.no_change, found.best, found.left_out, found.builds)
