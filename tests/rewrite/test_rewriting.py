@@ -10,6 +10,7 @@ from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import worst_relative_error
 from tests.rewritings import rewrite
 from trtnorm_cli.errors import RewriteError
+from trtnorm_cli.evaluate import ort_runner
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.rewrite.rewriting import require_valid
@@ -214,3 +215,13 @@ def test_parameters_that_are_not_finite_are_refused_whatever_a_rule_makes_of_the
     result = rewrite(loaded(parse(graph, {"s": scale, "b": np.zeros(4, np.float32)}, opset=21), tmp_path))
     (refusal,) = result.refusals
     assert refusal.reason == "its scale is not finite in channel 1 (nan)"
+
+
+@pytest.mark.parametrize(("body", "started"), [(f"c = Conv(x, w) y = {BN}", 1), ("y = Conv(x, w)", 0)])
+def test_onnx_runtime_is_started_once_and_only_where_something_is_proved(tmp_path, monkeypatch, body, started):
+    children = []
+    real = ort_runner.OrtChild
+    monkeypatch.setattr(ort_runner, "OrtChild", lambda *given: children.append(real(*given)) or children[-1])
+    rewritten(parse(f"g {IO} {{ {body} }}", weights("w")), tmp_path)
+    assert len(children) == started
+    assert all(child._process._process.returncode is not None for child in children), "none is left running"
