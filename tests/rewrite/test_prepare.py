@@ -9,7 +9,7 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
-from trtnorm_cli.errors import ProfileError
+from trtnorm_cli.errors import ModelError, ProfileError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model import load, source_files
 from trtnorm_cli.profile import load as profile_load
@@ -78,5 +78,13 @@ def test_only_a_build_needs_sizes(work):
 def test_the_digest_is_that_of_the_file_as_it_was_read(work):
     prepared = prepare(OpenedModel.of_file(Path("m.onnx")), needs_sizes=False)
     before = sha256_of([Path("m.onnx")])
-    Path("m.onnx").unlink()
     assert (prepared.sha256, prepared.loaded.sha256) == (before, before)
+    Path("m.onnx").unlink()
+    assert prepared.sha256 == before
+
+
+def test_no_digest_is_made_of_what_took_the_files_place(work):
+    prepared = prepare(OpenedModel.of_file(Path("m.onnx")), needs_sizes=False)
+    Path("m.onnx").unlink()
+    with pytest.raises(ModelError, match="changed while it was worked on"):
+        _ = prepared.sha256

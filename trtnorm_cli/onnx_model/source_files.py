@@ -46,6 +46,7 @@ class SourceFiles:
 
     @cached_property
     def _digest(self) -> str:
+        self.require_unchanged()
         found = sha256_of(self.paths)
         self.require_unchanged()
         return found
