@@ -14,6 +14,7 @@ import onnx
 
 from benchmarks.foreign_corpus import Source
 from benchmarks.foreign_models import corners
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.request import BuildRequest
 
@@ -26,7 +27,7 @@ def main(path: Path, profile: Path | None) -> None:
         request = BuildRequest(
             str(path), engine, "tensorrt-rtx", (ranges,) if ranges else (), {"profiling_verbosity": "detailed"}
         )
-        result = launch(request, Path(name), lambda event: None, 1800)
+        result = launch(request, Path(name), lambda event: None, Limits(1800))
     if not result.ok:
         raise SystemExit(f"TensorRT refuses it: {[message.text for message in result.errors][:1]}")
     print(json.dumps({"seconds": result.seconds}))
