@@ -237,7 +237,7 @@ def compare_meanwhile(job: Job, made: Making) -> None:
 
 
 def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
-    """What TensorRT makes of the model without the changes that only improve it, to see what they did.
+    """The build without the changes that only improve the model, to see what they did.
 
     None where there are no such changes, where a build is not a matter of seconds (TensorRT for RTX compiles without timing
     anything, TensorRT 10 and 11 measure every kernel), and where the model is large and nothing depends on the answer.

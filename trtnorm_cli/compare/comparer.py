@@ -218,7 +218,7 @@ class Comparer:
     def _noted(
         self, participant: OnnxParticipant, label: str, found: Reference | ReferenceUnavailable | None
     ) -> Reference | None:
-        """What was found, or None with a note."""
+        """The evaluation that was found, or None with a note."""
         if isinstance(found, ReferenceUnavailable):
             where = f" ({found.where})" if found.where else ""
             self._without_float64(participant, label, f"{found.summary}{where}")

@@ -33,7 +33,7 @@ class NativeRuns:
         limit_s: float | None,
         again: bool,
     ) -> Outputs:
-        """What came of a run; raises ``RunFailed``. With ``again`` a process that was killed, by whomever, starts once more."""
+        """The result of a run; raises ``RunFailed``. With ``again`` a process that was killed, starts once more."""
         try:
             return self._waited(asked, limit_s)
         except RunFailed as error:
@@ -51,7 +51,7 @@ class NativeRuns:
 
 
 def _is_small(participant: OnnxParticipant) -> bool:
-    """Whether the file, with those of its external data, is small."""
+    """True when the file, with those of its external data, is small."""
     folder = participant.path.parent
     files = {participant.path.resolve()}
     for tensor in participant.model.graph.initializer:

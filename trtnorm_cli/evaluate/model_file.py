@@ -51,7 +51,7 @@ def _with_outputs(path: Path, names: Sequence[str], file: Path) -> Path:
 
 
 def _outputs(names: Sequence[str]) -> bytes:
-    """What to append to a message of a model, so that it has these outputs too: protobuf merges concatenated messages."""
+    """The bytes to append to a message of a model, so that it has these outputs too: protobuf merges concatenated messages."""
     return onnx.ModelProto(graph=onnx.GraphProto(output=[onnx.ValueInfoProto(name=n) for n in names])).SerializeToString()
 
 

@@ -36,7 +36,7 @@ def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
 
 
 def _source(value: ir.Value) -> ir.Value:
-    """What ``value`` is, behind nodes that pass it on unchanged."""
+    """The source of ``value``, behind nodes that pass it on unchanged."""
     producer = value.producer()
     while producer is not None and producer.op_type == "Identity" and producer.domain == "" and producer.inputs[0] is not None:
         value = producer.inputs[0]

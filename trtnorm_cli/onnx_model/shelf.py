@@ -30,7 +30,7 @@ class ShelvedValues(LazyValues):
 
 
 class Shelf:
-    """What is put on it can be read as long as the shelf lives, and by this process alone."""
+    """A place for arrays that can be read as long as the shelf lives, and by this process alone."""
 
     def __init__(self) -> None:
         self._file: int | None = None

@@ -63,7 +63,7 @@ class SourceFiles:
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """What changes when a file is written or replaced; None when it is gone."""
+    """The state of a file, which changes when it is written or replaced; None when it is gone."""
     try:
         found = path.stat()
     except OSError:

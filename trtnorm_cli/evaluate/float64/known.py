@@ -124,7 +124,7 @@ class Known:
 def _key(
     call: Call, token: Callable[[Any], Hashable | None], seen: dict[int, tuple[Mapping[str, Any], Hashable]]
 ) -> Hashable | None:
-    """What the results of a node follow from; None where an input or an attribute cannot be recognised.
+    """The key of what the results of a node follow from; None where an input or an attribute cannot be recognised.
 
     ``seen`` are attributes that were frozen before.
     """

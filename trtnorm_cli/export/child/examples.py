@@ -26,7 +26,7 @@ def example_tensors(wanted: Requested, given: Mapping[str, torch.Tensor], profil
 
 @dataclass(frozen=True)
 class InputValues:
-    """What the values of inputs are drawn from: ``data`` as the build profile says, or the tensors that were ``given``."""
+    """The source of the values of inputs: ``data`` as the build profile says, or the tensors that were ``given``."""
 
     given: Mapping[str, torch.Tensor]
     data: Mapping[str, InputData]
