@@ -182,6 +182,7 @@ BAD_OUTPUTS = {
     "a hard link to the model": (lambda folder: os.link("m.onnx", "hard"), "hard", "would overwrite"),
     "the profile": (nothing, "cfg.yaml", "would overwrite"),
     "a folder": (make_folder("out"), "out", "the output is a folder"),
+    "a pipe": (lambda folder: os.mkfifo(folder / "out"), "out", "the output is a device or a pipe, not a file"),
     "in a folder that does not exist": (nothing, "nowhere/out", "the folder cannot be written: No such file or directory"),
     "in a folder that is a file": (nothing, "cfg.yaml/out", "the folder cannot be written: Not a directory"),
     "in a folder of the kernel": (nothing, "/proc/out", "the folder cannot be written"),

@@ -27,11 +27,13 @@ def sha256_of(files: Iterable[Path]) -> str:
 
 
 def require_free(targets: Iterable[Path], sources: Iterable[Path]) -> None:
-    """Raise ``UsageProblem`` when writing one of ``targets`` would overwrite one of ``sources``, or one is a folder."""
+    """Raise ``UsageProblem`` when writing one of ``targets`` would overwrite one of ``sources``, or one is no file."""
     sources = [source for source in sources if source.exists()]
     for target in targets:
         if target.is_dir():
             raise UsageProblem("the output is a folder", str(target), "give the name of a file in it")
+        if target.exists() and not target.is_file():  # it would be replaced: a system without /dev/null is broken
+            raise UsageProblem("the output is a device or a pipe, not a file", str(target), "give the name of a file")
         if any(target.exists() and target.samefile(source) for source in sources):
             raise UsageProblem("the output would overwrite what it is made from", str(target), "choose another name")
 

@@ -308,3 +308,16 @@ def test_every_type_is_read_as_onnx_reads_it(tmp_path, name):
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     assert found.tobytes() == expected.tobytes()
     assert found.flags.aligned
+
+
+def test_a_model_in_a_folder_whose_name_is_not_utf8_is_read_whole(tmp_path, monkeypatch):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    saved(model(), folder / "m.onnx")
+    monkeypatch.chdir(folder)
+    loaded = load_model(Path("m.onnx"))
+    assert own(loaded.proto) == []
+    assert canonical(loaded.proto) == canonical(model())

@@ -56,6 +56,8 @@ def read_light(path: Path) -> onnx.ModelProto | None:
 
     Raises ``OSError`` when the file cannot be read.
     """
+    if not _is_utf8(path):
+        return None  # a reference holds the folder, and protobuf's strings are UTF-8
     with path.open("rb") as stream:
         try:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -73,6 +75,14 @@ def read_light(path: Path) -> onnx.ModelProto | None:
     for tensor in list(_needed_whole(proto)):
         bring_in(tensor, path.parent)
     return proto
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Lightening:
