@@ -136,3 +136,13 @@ def test_a_wrong_type_in_the_file_folds_nothing_away():
     model = parse("g (double[3] x) => (float[3] z) { y = Neg(x) z = Cast<to = 1>(y) }")
     model.graph.value_info.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3]))
     assert [node.op_type for node in clean(model).model.graph.node] == ["Neg", "Cast"]
+
+
+def test_a_type_that_inference_of_the_whole_graph_leaves_open_is_learnt():
+    graph = """g (float[2, 8, 6] x) => (float[2, 8, 6] y) {
+      a = Relu(x)
+      n = GroupNormalization<num_groups = 4>(a, s, b)
+      y = Relu(n)
+    }"""
+    cleaned = clean(parse(graph, {"s": random(8), "b": random(8)}, opset=21)).model
+    assert {value.name: value.type.tensor_type.elem_type for value in cleaned.graph.value_info}["n"] == onnx.TensorProto.FLOAT

@@ -19,8 +19,17 @@ _SIZE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
 
 
 def can_be_folded(model: ir.Model, may_fold: Callable[[ir.Node], bool]) -> bool:
-    """False when the library would leave every node of ``model`` as it is, and learn nothing of any."""
-    return any(_can_change(node, may_fold) for node in model.graph)
+    """False when the library would leave every node of ``model`` as it is, and learn nothing of any.
+
+    It infers node by node, and knows the types of some operators that inference of the whole graph leaves open, such as
+    GroupNormalization since opset 21.
+    """
+    return any(_is_open(node) or _can_change(node, may_fold) for node in model.graph)
+
+
+def _is_open(node: ir.Node) -> bool:
+    """True where type or rank of an output of a standard operator is not known."""
+    return node.domain == "" and any(value.name and (value.type is None or value.shape is None) for value in node.outputs)
 
 
 def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
