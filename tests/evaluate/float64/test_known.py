@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -100,6 +101,17 @@ def test_the_sign_of_zero_is_a_difference():
     kept = known.constant(zeros.astype(np.float64))
     assert np.shares_memory(known.constant(zeros.astype(np.float64)), kept)
     assert not np.shares_memory(known.constant(-zeros.astype(np.float64)), kept)
+
+
+@pytest.mark.parametrize("size", [16, 100])
+def test_equal_bits_of_another_type_are_a_difference(size):
+    """NumPy writes down every type that it does not know itself as so many bytes."""
+    known, bits = Known(), np.arange(size, dtype=np.uint8)
+    for kind in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz):
+        graph = f"g (float[{size}] x) => (float[{size}] y) {{ d = DequantizeLinear(q, s) y = Mul(d, x) }}"
+        proto = parse(graph, {"q": bits.view(kind), "s": np.float32(1)}, opset=21, ir=10)
+        found = outputs(proto, known, {"x": np.ones(size, np.float32)})
+        assert np.array_equal(found, bits.view(kind).astype(np.float64)), kind
 
 
 def test_other_inputs_give_other_results():

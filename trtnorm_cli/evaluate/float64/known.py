@@ -49,7 +49,7 @@ class Known:
         if not isinstance(value, np.ndarray) or value.size <= _SMALL or value.dtype.hasobject:
             return value
         flat = np.ascontiguousarray(value).reshape(-1)
-        key = (flat.dtype.str, flat.size, flat[:8].tobytes(), flat[-8:].tobytes())
+        key = (flat.dtype, flat.size, flat[:8].tobytes(), flat[-8:].tobytes())
         for other in self._equal.get(key, ()):
             if np.array_equal(_bits(other), _bits(flat)):
                 return other.reshape(value.shape)
@@ -114,11 +114,11 @@ class Known:
         if not isinstance(value, np.ndarray) or value.dtype.hasobject:
             return None
         if value.size <= _SMALL:
-            return value.dtype.str, value.shape, value.tobytes()
+            return value.dtype, value.shape, value.tobytes()
         if value not in self._constants and value not in self._results:
             return None
         steps = tuple(step for step, length in zip(value.strides, value.shape, strict=True) if length != 1)
-        return id(_owner(value)), _address(value), value.dtype.str, value.shape, steps
+        return id(_owner(value)), _address(value), value.dtype, value.shape, steps
 
 
 def _key(
@@ -176,7 +176,7 @@ def _frozen(value: Any) -> Hashable:
     if value is None or isinstance(value, str | int | float | bytes):
         return value
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
+        return value.dtype, value.shape, value.tobytes()
     if isinstance(value, list | tuple) and all(isinstance(item, str | int | float | bytes) for item in value):
         return tuple(value)
     return _UNKNOWN
