@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
@@ -14,6 +15,8 @@ from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.borders import Borders
+from trtnorm_cli.rewrite.norms import matching, record
+from trtnorm_cli.rewrite.norms.composition import compositions
 from trtnorm_cli.rewrite.rule import Check
 from trtnorm_cli.rewrite.rules import RULES
 
@@ -105,3 +108,25 @@ def test_nodes_of_several_operators_are_given_in_the_order_of_execution():
     borders = Borders(open_model(model, None).graphs())
     assert [node.op for node in borders.nodes_of(("Neg", "Relu", "Neg"))] == ["Relu", "Neg", "Relu", "Neg"]
     assert borders.nodes_of(("Conv",)) == []
+
+
+def test_normalizations_in_pieces_are_looked_for_once_for_each_state_of_the_graph(monkeypatch, tmp_path):
+    """The listing and the first plan see the same graph; each later plan sees another one."""
+    searched: Counter[str] = Counter()
+
+    def counted(*arguments):
+        searched["compositions"] += 1
+        return compositions(*arguments)
+
+    monkeypatch.setattr(record, "compositions", counted)
+    monkeypatch.setattr(matching, "compositions", counted)
+    norm = "mean = ReduceMean <axes = [1]> (x) d = Sub(x, mean) s = Mul(d, d) v = ReduceMean <axes = [1]> (s) e = Add(v, eps)"
+    in_pieces = f"g (float[2, 8] x) => (float[2, 8] y) {{ {norm} r = Sqrt(e) y = Div(d, r) }}"
+    unchanged = rewrite(loaded(parse(in_pieces, {"eps": np.array([1e-5], np.float32)}, opset=17), tmp_path))
+    assert len(unchanged.composites) == 1
+    assert not unchanged.changes
+    assert searched["compositions"] == 1
+
+    searched.clear()
+    assert len(rewrite(loaded(chain(1), tmp_path)).changes) == 1
+    assert searched["compositions"] <= 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import onnx
 
@@ -51,15 +52,19 @@ class NamedType(Record):
 
 def tensor_type(value: onnx.ValueInfoProto) -> TensorType | None:
     """The type of a tensor, or None for sequences, maps and values without a type."""
-    if not value.type.HasField("tensor_type"):
+    # This runs for every tensor many times, and few types of a model differ.
+    return _read_type(value.type.SerializeToString())
+
+
+@lru_cache(maxsize=4096)
+def _read_type(stored: bytes) -> TensorType | None:
+    kind = onnx.TypeProto.FromString(stored)
+    if not kind.HasField("tensor_type"):
         return None
-    tensor = value.type.tensor_type
+    tensor = kind.tensor_type
     if not tensor.HasField("shape"):
         return TensorType(tensor.elem_type, None)
-    # A number above zero, which nearly every dimension is, needs no further look; this runs for every tensor many times.
-    return TensorType(
-        tensor.elem_type, tuple([size if (size := dim.dim_value) > 0 else _dimension(dim) for dim in tensor.shape.dim])
-    )
+    return TensorType(tensor.elem_type, tuple(_dimension(dim) for dim in tensor.shape.dim))
 
 
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
@@ -89,7 +94,7 @@ def declared_types(model: onnx.ModelProto) -> dict[str, TensorType]:
         here = {value.name: tensor_type(value) for value in (*graph.value_info, *graph.input, *graph.output)}
         for name, kind in here.items():
             if kind is not None:
-                found[name] = _common(found.get(name, kind), kind)
+                found[name] = _common(found[name], kind) if name in found else kind
     return found
 
 

@@ -6,30 +6,39 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+_HOLDS_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs in a node's attributes: branches of If, bodies of Loop and Scan."""
     for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from attribute.graphs
+        if attribute.type in _HOLDS_GRAPHS:
+            yield from _graphs_in(attribute)
+
+
+def _graphs_in(attribute: onnx.AttributeProto) -> Iterable[onnx.GraphProto]:
+    return [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """``graph`` and every graph nested in it, outermost first."""
     yield graph
     for node in graph.node:
-        for inner in subgraphs(node):
-            yield from all_graphs(inner)
+        # Most nodes hold no graph, and a generator for each of them would take longer than all else here.
+        for attribute in node.attribute:
+            if attribute.type in _HOLDS_GRAPHS:
+                for inner in _graphs_in(attribute):
+                    yield from all_graphs(inner)
 
 
 def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """``nodes`` and those of their subgraphs, each before what is inside it."""
     for node in nodes:
         yield node
-        for inner in subgraphs(node):
-            yield from nodes_within(inner.node)
+        for attribute in node.attribute:
+            if attribute.type in _HOLDS_GRAPHS:
+                for inner in _graphs_in(attribute):
+                    yield from nodes_within(inner.node)
 
 
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:

@@ -63,7 +63,8 @@ def plan(
     """Try every rule at every node. The first rule that fits a node takes it; the others are not asked about it. What a
     taken node feeds has to wait for the next plan, and so has a node whose rule would have to change a taken one too.
 
-    ``given_up`` holds (rule, output tensor) pairs that are not tried again. ``origins`` and ``cache`` are those of ``Match``.
+    ``given_up`` holds (rule, output tensor) pairs that are not tried again. ``origins`` and ``cache`` are those of
+    ``Match``, and what the cache has of the graph must hold for it as it is.
     """
     matches: list[Match] = []
     rejections: list[Rejection] = []
@@ -72,7 +73,6 @@ def plan(
     waiting: set[int] = set()
     borders = Borders(surgery.graphs())
     cache = cache or Cache()
-    cache.forget_graph()
     context = _MatchContext(surgery, types, settings or RewriteSettings(), borders, origins or {}, cache)
     for rule in rules:
         for node in borders.nodes_of(rule.pattern.types):
@@ -114,19 +114,20 @@ def apply(
     prove: Prove,
     settings: RewriteSettings | None = None,
     excluded: frozenset[tuple[str, str]] = frozenset(),
+    cache: Cache | None = None,
 ) -> Outcome:
     """Make one change after the other until no rule fits any more.
 
     ``prove`` compares before and after; a change that it does not pass is left out and reported. So is a change about which
     it can say nothing (``Unprovable``): as undone where the model can do without, else as a refusal. ``excluded`` holds (rule,
-    output tensor) pairs that are not tried.
+    output tensor) pairs that are not tried. ``cache`` has what is known already of the graph as it is.
     """
     outcome = Outcome()
     unproved: list[Rejection] = []
     failures: list[tuple[gs.Node, Change, Undone]] = []
     gone: dict[int, gs.Node] = {}
     given_up = set(excluded)
-    cache = Cache()
+    cache = cache or Cache()
     editor = Editor(surgery, dict(types))
     while outcome.is_whole:
         planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, cache)
@@ -154,6 +155,7 @@ def apply(
                 outcome.is_whole = False
                 break
         editor.settle()
+        cache.forget_graph()
     for node, change, undone in failures:
         # Where another rule took the node in the end, the model can be right without the change.
         if id(node) in gone:
@@ -230,6 +232,8 @@ def _try(rule: Rule, node: gs.Node, context: _MatchContext) -> Match | Rejection
     for reason in (_border_reason(found, borders), _rank_reason(found), _choice_reason(found)):
         if reason is not None:
             return refuse(reason)
+    if rule.subject is not None and rule.subject(found) is None:
+        return None
     for precondition in rule.preconditions:
         reason = precondition(found)
         if reason is not None:

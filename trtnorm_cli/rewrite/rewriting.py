@@ -33,7 +33,7 @@ from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_po
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.proof.late import late_prover
-from trtnorm_cli.rewrite.rule import Change, Check, Rejection, Rule, Undone
+from trtnorm_cli.rewrite.rule import Cache, Change, Check, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
 from trtnorm_cli.rewrite.steady import apply_steadily
 from trtnorm_cli.rewrite.undoing import breakage, undone_warning
@@ -179,12 +179,18 @@ class RewritingSession:
         waiting = [open_model(model, folder) if opened is None else opened.surgery]
         surgery = waiting[0]
         spoilt = audit(surgery, self.tolerant, settings, SPOILT)
-        composites, unread = _composites(surgery, self.declared)
+        cache = Cache()
+        composites, unread = _composites(surgery, self.declared, cache)
         runner, self._runner = self._runner or OrtRunner(), None
         with runner:
             prover = late_prover(runner, self.pinned, self.proofs)
             surgery, outcome = apply_steadily(
-                lambda: waiting.pop() if waiting else open_model(model, folder), self.rules, self.declared, prover, settings
+                lambda: waiting.pop() if waiting else open_model(model, folder),
+                self.rules,
+                self.declared,
+                prover,
+                settings,
+                cache,
             )
         refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
         refusals = list({refusal.node: refusal for refusal in reversed(refusals)}.values())[::-1]
@@ -216,10 +222,12 @@ def _is_changed_mostly(model: onnx.ModelProto) -> bool:
     return any(node.op_type == "BatchNormalization" for node in model.graph.node)
 
 
-def _composites(surgery: Surgery, types: Mapping[str, TensorType]) -> tuple[tuple[CompositeNorm, ...], list[Undone]]:
+def _composites(
+    surgery: Surgery, types: Mapping[str, TensorType], cache: Cache
+) -> tuple[tuple[CompositeNorm, ...], list[Undone]]:
     """The normalizations in pieces, for those who ask; no build depends on them."""
     try:
-        return composite_norms(surgery, types), []
+        return composite_norms(surgery, types, cache), []
     except Exception as error:
         return (), [Undone("listing normalizations in pieces", surgery.source.graph.name, breakage(error), "")]
 

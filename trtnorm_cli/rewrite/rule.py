@@ -105,7 +105,7 @@ class Extent:
 class Cache:
     """Facts that all matches of one run of the driver find out only once.
 
-    ``of_weights`` holds as long as the run. ``of_graph`` holds until the graph changes, and starts anew with each plan.
+    ``of_weights`` holds as long as the run. ``of_graph`` holds until the graph changes.
     """
 
     of_weights: dict[Hashable, Any] = field(default_factory=dict)
@@ -236,6 +236,7 @@ class Rule:
     A rule of ``last_resort`` waits until no other fits anywhere. ``concerns`` says at which of the pattern's operators the rule
     is worth trying and its refusal worth explaining. ``extent`` finds, once the preconditions hold, the further nodes that are
     replaced, or gives the reason for refusing. It gives None when there is nothing to gain and nothing to explain.
+    ``subject`` finds what all of these are about. Without it there is nothing to explain either, and none of them is asked.
     """
 
     name: str
@@ -255,6 +256,7 @@ class Rule:
     last_resort: bool = False
     concerns: Callable[[gs.Node, Surgery], bool] = _always
     extent: Callable[[Match], Extent | str | None] | None = None
+    subject: Callable[[Match], object | None] | None = None
 
     @property
     def doc(self) -> str:

@@ -13,7 +13,7 @@ from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.editor import Prove
-from trtnorm_cli.rewrite.rule import Change, Rule, Undone
+from trtnorm_cli.rewrite.rule import Cache, Change, Rule, Undone
 
 # So many times at most, as long as the graph is whole: what is undone in the last of them was not made in it either.
 _MOST_ROUNDS = 8
@@ -29,12 +29,16 @@ def apply_steadily(
     types: Mapping[str, TensorType],
     prove: Prove,
     settings: RewriteSettings,
+    cache: Cache | None = None,
 ) -> tuple[Surgery, driver.Outcome]:
-    """The graph that ``opened`` gives, after the rules, and what they did. ``undone`` covers every round."""
+    """The graph that ``opened`` gives, after the rules, and what they did. ``undone`` covers every round.
+
+    ``cache`` has what is known already of the first graph that ``opened`` gives.
+    """
     undone: dict[tuple[str, str], Undone] = {}
     for number in range(_MOST_BROKEN_ROUNDS):
         surgery = opened()
-        outcome = driver.apply(surgery, rules, types, prove, settings, frozenset(undone))
+        outcome = driver.apply(surgery, rules, types, prove, settings, frozenset(undone), cache if number == 0 else None)
         found = [*outcome.undone, *_in_the_way(outcome, every=number >= _PATIENCE)]
         undone = {**{one.key: one for one in found}, **undone}
         if outcome.is_whole and (not found or number + 1 >= _MOST_ROUNDS):

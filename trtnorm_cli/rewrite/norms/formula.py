@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trtnorm_cli.rewrite.norms.polynomial import (
     COUNT,
@@ -27,6 +28,7 @@ _COUNT_LESS_ONE = Polynomial.atom(COUNT) - Polynomial.constant(1.0)
 _UNBIASED: Monomial = frozenset({(COUNT, 1.0), (Base(_COUNT_LESS_ONE), -1.0)})
 # Factors such as 1/n are stored in float32.
 _ROUNDING = 1e-6
+_FORMULAS_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Formula:
         return tuple(sorted(atom.tensor for atom in self.shift.atoms() if isinstance(atom, Parameter)))
 
 
+@lru_cache(maxsize=_FORMULAS_KEPT)
 def formula_of(polynomial: Polynomial) -> Formula | None:
     """The formula that ``polynomial`` is; None when it is no normalization of the data."""
     terms = dict(polynomial.terms)

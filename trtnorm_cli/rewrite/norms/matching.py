@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from trtnorm_cli.rewrite.norms.evaluation import Shape
 from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.polynomial import Parameter, Polynomial
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
-from trtnorm_cli.rewrite.rule import Extent, Match, NewNode, NewTensors, Replacement
+from trtnorm_cli.rewrite.rule import Cache, Extent, Match, NewNode, NewTensors, Replacement
 
 if TYPE_CHECKING:
     from trtnorm_cli.rewrite.rule import Tensor
@@ -34,10 +35,14 @@ def composition_at(m: Match) -> Composition | None:
     They are looked for once for each state of the graph.
     """
     if _COMPOSITIONS not in m.cache.of_graph:
-        every = compositions(m.surgery, m.types, m.borders)
-        m.cache.of_graph[_COMPOSITIONS] = {id(composition.output): composition for composition in every}
+        remember(compositions(m.surgery, m.types, m.borders), m.cache)
     composition: Composition | None = m.cache.of_graph[_COMPOSITIONS].get(id(m.site.outputs[0]))
     return composition
+
+
+def remember(every: Iterable[Composition], cache: Cache) -> None:
+    """Let rules find ``every``, all normalizations in pieces of a graph, in ``cache``, until the graph changes."""
+    cache.of_graph[_COMPOSITIONS] = {id(composition.output): composition for composition in every}
 
 
 def composition_of_node(m: Match, kind: str, groups: int) -> Composition:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 _FACTOR_ROUNDING = 1e-6
 # Products beyond this are no normalization, and would only grow further.
 _MOST_TERMS = 24
+# The norms of a model are alike: up to where their parameters come in, each is the same products as the one before.
+_PRODUCTS_KEPT = 1024
 
 
 class TooManyTerms(Exception):
@@ -72,7 +75,7 @@ class Polynomial:
     def of(cls, terms: Mapping[Monomial, float]) -> Polynomial:
         if len(terms) > _MOST_TERMS:
             raise TooManyTerms
-        return cls(frozenset((monomial, value) for monomial, value in terms.items() if value != 0.0))
+        return cls(frozenset([term for term in terms.items() if term[1] != 0.0]))
 
     @classmethod
     def atom(cls, atom: Atom, exponent: float = 1.0) -> Polynomial:
@@ -87,10 +90,8 @@ class Polynomial:
 
     def __add__(self, other: Polynomial) -> Polynomial:
         total = dict(self.terms)
-        for monomial, value in other:
-            old = total.get(monomial, 0.0)
-            total[monomial] = _without_rounding(old + value, max(abs(old), abs(value)))
-        return Polynomial.of(total)
+        _add(total, other.terms)
+        return Polynomial(frozenset(total.items()))
 
     def __neg__(self) -> Polynomial:
         return Polynomial(frozenset((monomial, -value) for monomial, value in self))
@@ -99,11 +100,7 @@ class Polynomial:
         return self + (-other)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
-        total = Polynomial()
-        for left, a in self:
-            for right, b in other:
-                total = total + _product(left, right, a * b)
-        return total
+        return _multiplied(self, other)
 
     def power(self, exponent: float) -> Polynomial | None:
         """``self`` to a power; None where the result cannot be expressed."""
@@ -122,11 +119,17 @@ class Polynomial:
         """The number that this is; None when there are atoms in it."""
         if not self.terms:
             return 0.0
-        value = dict(self.terms).get(_ONE)
-        return value if value is not None and len(self.terms) == 1 else None
+        if len(self.terms) != 1:
+            return None
+        monomial, value = next(iter(self.terms))
+        return None if monomial else value
 
     def atoms(self) -> frozenset[Atom]:
         """All atoms, also those inside powers."""
+        return self._atoms
+
+    @cached_property
+    def _atoms(self) -> frozenset[Atom]:
         found: set[Atom] = set()
         for monomial, _ in self:
             for atom, _ in monomial:
@@ -137,6 +140,29 @@ class Polynomial:
 
     def has(self, *atoms: Atom) -> bool:
         return not self.atoms().isdisjoint(atoms)
+
+
+@lru_cache(maxsize=_PRODUCTS_KEPT)
+def _multiplied(one: Polynomial, other: Polynomial) -> Polynomial:
+    total: dict[Monomial, float] = {}
+    for left, a in one.terms:
+        for right, b in other.terms:
+            _add(total, _product(left, right, a * b))
+    return Polynomial(frozenset(total.items()))
+
+
+def _add(total: dict[Monomial, float], terms: Iterable[tuple[Monomial, float]]) -> None:
+    """Add ``terms`` in place; none of ``total`` is zero, before and after."""
+    vanished = []
+    for monomial, value in terms:
+        old = total.get(monomial, 0.0)
+        total[monomial] = _without_rounding(old + value, max(abs(old), abs(value)))
+        if total[monomial] == 0.0:
+            vanished.append(monomial)
+    if len(total) > _MOST_TERMS:
+        raise TooManyTerms
+    for monomial in vanished:
+        del total[monomial]
 
 
 def _without_rounding(value: float, scale: float) -> float:
@@ -165,18 +191,20 @@ def _is_even(atom: Atom, exponent: float) -> bool:
     return _is_never_negative(atom, exponent) or exponent % 2 == 0
 
 
-def _product(left: Monomial, right: Monomial, value: float) -> Polynomial:
+def _product(left: Monomial, right: Monomial, value: float) -> Iterable[tuple[Monomial, float]]:
+    if not left or not right:
+        return _expanded(left or right, value).terms
     exponents = dict(left)
     for atom, exponent in right:
         exponents[atom] = exponents.get(atom, 0.0) + exponent
-    return _expanded(frozenset((atom, e) for atom, e in exponents.items() if e), value)
+    return _expanded(frozenset([(atom, e) for atom, e in exponents.items() if e]), value).terms
 
 
 def _expanded(monomial: Monomial, value: float) -> Polynomial:
     """The product, multiplied out where a power of a polynomial came back to the polynomial itself."""
-    whole = [atom for atom, exponent in monomial if isinstance(atom, Base) and exponent == 1]
+    whole = [atom for atom, exponent in monomial if exponent == 1 and isinstance(atom, Base)]
     if not whole:
-        return Polynomial.of({monomial: value})
+        return Polynomial(frozenset([(monomial, value)])) if value != 0.0 else Polynomial()
     rest = Polynomial.of({frozenset(pair for pair in monomial if pair[0] is not whole[0]): value})
     return rest * whole[0].of if isinstance(whole[0], Base) else rest
 

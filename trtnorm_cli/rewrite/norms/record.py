@@ -13,11 +13,12 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.record import Record
 from trtnorm_cli.rewrite.norms.composition import Composition, compositions
 from trtnorm_cli.rewrite.norms.kinds import GROUP, INSTANCE, LAYER, RMS
+from trtnorm_cli.rewrite.norms.matching import remember
 from trtnorm_cli.rewrite.pattern import describe
 
 if TYPE_CHECKING:
     from trtnorm_cli.onnx_model.surgery import Surgery
-    from trtnorm_cli.rewrite.rule import Rejection
+    from trtnorm_cli.rewrite.rule import Cache, Rejection
 
 # The rules that are about normalizations in pieces.
 RULES_ABOUT = ("layer-norm-channels-first", "recompose-instance-norm", "recompose-group-norm", "drop-expand")
@@ -54,9 +55,15 @@ class CompositeOutcome(CompositeNorm):
     outcome: tuple[str, ...]
 
 
-def composite_norms(surgery: Surgery, types: Mapping[str, TensorType]) -> tuple[CompositeNorm, ...]:
-    """Every normalization of the model that is more than one node, in the order of execution."""
-    return tuple(_record(composition) for composition in compositions(surgery, types))
+def composite_norms(surgery: Surgery, types: Mapping[str, TensorType], cache: Cache | None = None) -> tuple[CompositeNorm, ...]:
+    """Every normalization of the model that is more than one node, in the order of execution.
+
+    With ``cache``, rules that are tried next, on the same graph with the same types, need not look for them again.
+    """
+    found = compositions(surgery, types)
+    if cache is not None:
+        remember(found, cache)
+    return tuple(_record(composition) for composition in found)
 
 
 def _record(composition: Composition) -> CompositeNorm:

@@ -88,6 +88,7 @@ RULE = Rule(
     ),
     replacement=transposed,
     extent=extent,
+    subject=mine,
     optional=lambda m: mine(m) is not None,
     because="a normalization over the last axis takes TensorRT fewer kernels",
 )

@@ -105,6 +105,7 @@ RULE = Rule(
     ),
     replacement=recomposed,
     extent=extent,
+    subject=mine,
     optional=lambda m: mine(m) is not None,
     because="in this form it takes TensorRT fewer kernels",
 )
