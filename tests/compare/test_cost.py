@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -13,7 +15,7 @@ from onnx import numpy_helper
 
 from tests.compare.test_verdict import X, deep
 from tests.models import parse, random, saved
-from trtnorm_cli.compare import comparison, float64_runs
+from trtnorm_cli.compare import comparer, comparison, float64_runs
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances, first_difference, slice_distances
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
@@ -155,6 +157,18 @@ def test_a_bounded_comparison_judges_the_smallest_shapes_and_says_what_it_left_o
     assert found.state == PASSED
     assert found.trials == ["small"]
     assert found.skipped == ["large: not run, the 1e-09 s for the comparison were used up"]
+
+
+@pytest.mark.parametrize(("budget", "trials"), [(20.0, ["small"]), (1000.0, ["small", "large"])])
+def test_much_larger_shapes_are_left_out_where_they_would_use_up_the_budget(tmp_path, monkeypatch, budget, trials):
+    clock = count()
+    monkeypatch.setattr(comparer, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"))
+    asked = [Trial("small", X), Trial("large", {"x": random(64 * len(X["x"]), 32)})]
+    found = compare(reference, [reference], asked, Options(total_budget_s=budget))
+    assert (found.state, found.trials) == (PASSED, trials)
+    assert len(found.skipped) == 2 - len(trials)
+    assert all("large: not run, it would take about" in text for text in found.skipped)
 
 
 def test_candidates_may_come_late(tmp_path, runs):

@@ -49,6 +49,8 @@ class Comparer:
         self._natives = NativeRuns(runner)
         self._begun: dict[str, TrialRun] = {}
         self._start = time.perf_counter()
+        # The seconds of the last trial, by its elements.
+        self._seconds_of: dict[int, float] = {}
         self._reference_errors: dict[str, Distance] = {}
         self._native_bounds: dict[str, Distance] = {}
         self._float64_refused = False
@@ -80,11 +82,12 @@ class Comparer:
         """
         if self.result.candidates and all(report.error is not None for report in self.result.candidates):
             return
-        used_up = self._budget_used_up(begun=trial.label in self._begun)
-        if used_up is not None:
-            self.result.skipped.append(f"{trial.label}: not run, {used_up}")
+        is_begun = trial.label in self._begun
+        why_not = self._budget_used_up(is_begun) or (None if is_begun else self._too_long(trial))
+        if why_not is not None:
+            self.result.skipped.append(f"{trial.label}: not run, {why_not}")
             return
-        left = self._seconds_left()
+        start, left = time.perf_counter(), self._seconds_left()
         run = self._begin(trial)
         del self._begun[trial.label]
         self._ask_candidates(run)
@@ -102,6 +105,7 @@ class Comparer:
         if wants_float64:
             self._learn_truth(run)
         self._judge_all(run)
+        self._seconds_of = {trial.elements: time.perf_counter() - start}
 
     def _begin(self, trial: Trial) -> TrialRun:
         if trial.label not in self._begun:
@@ -136,6 +140,17 @@ class Comparer:
             return f"the {runs:g} s for runs were used up"
         if total is not None and not begun and time.perf_counter() - self._start >= total:
             return f"the {total:g} s for the comparison were used up"
+        return None
+
+    def _too_long(self, trial: Trial) -> str | None:
+        """Why ``trial``, which is much larger than the one before, is left out: it would use up the budget alone."""
+        total = self.options.total_budget_s
+        if total is None:
+            return None
+        for elements, seconds in self._seconds_of.items():
+            expected, left = seconds * trial.elements / max(elements, 1), total - (time.perf_counter() - self._start)
+            if trial.elements > _NOT_LONG * elements and expected > left:
+                return f"it would take about {expected:.0f} s, and {left:.1f} s of {total:g} s for the comparison were left"
         return None
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
