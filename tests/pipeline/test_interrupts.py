@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -75,22 +76,28 @@ def wide(work: Path) -> None:
     saved(parse(f"g (float[1024, 1024] t0) => (float[1024, 1024] t40) {{ {body} }}"), work / "deep.onnx")
 
 
+def begun_build(work) -> tuple[subprocess.Popen[str], IO[str]]:
+    """A build of ``deep.onnx`` in a session of its own, and what it says."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trtnorm_cli", "build", "deep.onnx"], env=environment(TMPDIR=str(work.parent / "temp")),
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    return process, process.stderr
+
+
 @rtx
 @pytest.mark.parametrize("stage", ["rewriting and checking", "building the engine", "comparing"])
 def test_an_interrupt_ends_it_within_a_second(work, stage):
     """Also while TensorRT, which does not look for signals, is at work."""
     (wide if stage == "comparing" else deep)(work)
     before = sorted(p.name for p in work.iterdir())
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trtnorm_cli", "build", "deep.onnx"], env=environment(TMPDIR=str(work.parent / "temp")),
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert any(stage in line for line in process.stderr)
+    process, said = begun_build(work)
+    assert any(stage in line for line in said)
     time.sleep(0.2)
     start = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    shown = process.stderr.read()
+    shown = said.read()
     assert process.wait(timeout=30) == 130, shown
     assert time.monotonic() - start < 1
     assert shown.endswith("interrupted\n")
@@ -106,12 +113,8 @@ def test_ending_it_at_any_time_leaves_nothing_behind(work, delay, end):
     """``delay`` after it has begun to say what it does; it has much more to do than that takes."""
     deep(work)
     before = sorted(p.name for p in work.iterdir())
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trtnorm_cli", "build", "deep.onnx"], env=environment(TMPDIR=str(work.parent / "temp")),
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert any(line.startswith("trtnorm: ") for line in process.stderr)
+    process, said = begun_build(work)
+    assert any(line.startswith("trtnorm: ") for line in said)
     time.sleep(delay)
     start = time.monotonic()
     # A terminal sends Ctrl-C to the whole group; a service manager asks the process alone.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -117,46 +117,48 @@ class OrtRunner:
         """
         self._require_open()
         asked = AskedRuns(self, hashlib.blake2b(source, digest_size=16).hexdigest(), self.timeout_s * (1 + len(feeds_list)))
-        try:
-            child = self._started()
+
+        def request(child: OrtChild) -> dict[str, object]:
             put = child.feeds.put
-            request = {
+            return {
                 "do": "run_kept",
                 "key": asked.key,
                 "dropped": self._dropped,
                 "keep": len(source) <= _MOST_KEPT_BYTES,
                 "constants": {name: put(array) for name, array in constants.items()},
                 "feeds": [{name: put(array) for name, array in feeds.items()} for feeds in feeds_list],
+                **({} if asked.key in self._kept else {"model": child.feeds.put_bytes(source)}),
             }
-            if asked.key not in self._kept:
-                request["model"] = child.feeds.put_bytes(source)
-            child.send(request)
-        except BaseException as error:
-            self._recover(error)
-            if not isinstance(error, RunFailed):
-                raise
-            asked.failure = error
-        else:
+
+        if self._sent(asked, request):
             self._dropped = []
-            self._asked.append(asked)
         return asked
 
     def begin(self, model: Path, feeds: Mapping[str, np.ndarray], hold: bool = False) -> AskedRuns:
         """Begin to run the model in a file; its outputs are waited for later. ``hold`` keeps its session for the next time."""
         self._require_open()
         asked = AskedRuns(self, "", self.timeout_s)
+
+        def request(child: OrtChild) -> dict[str, object]:
+            records = {name: child.feeds.put(array) for name, array in feeds.items()}
+            return {"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records}
+
+        self._sent(asked, request)
+        return asked
+
+    def _sent(self, asked: AskedRuns, request: Callable[[OrtChild], dict[str, object]]) -> bool:
+        """True when the child got ``request``; else its failure is the result of ``asked``."""
         try:
             child = self._started()
-            records = {name: child.feeds.put(array) for name, array in feeds.items()}
-            child.send({"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records})
+            child.send(request(child))
         except BaseException as error:
             self._recover(error)
             if not isinstance(error, RunFailed):
                 raise
             asked.failure = error
-        else:
-            self._asked.append(asked)
-        return asked
+            return False
+        self._asked.append(asked)
+        return True
 
     def collect(self, last: AskedRuns | None = None) -> None:
         """Wait for what was asked, up to ``last``."""
