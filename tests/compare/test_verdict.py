@@ -196,6 +196,14 @@ def test_whole_numbers_and_constants_that_are_kept_stay():
     assert np.array_equal(truth, moved)
 
 
+def test_a_constant_of_an_operators_definition_may_be_rounded():
+    """TensorRT's parser writes HardSwish out, with 1/6 in float32: all elements move to one side."""
+    node, value = onnx.helper.make_node("HardSwish", ["x"], ["y"]), random(64).astype(np.float64)
+    moved = [Perturbation(EPSILON / 2, seed, Moves.CONSTANTS).result(node, {}, [value], value, False) for seed in range(8)]
+    ratios = [np.unique(np.round((one / value - 1) / (EPSILON / 2), 6)) for one in moved]
+    assert {tuple(found) for found in ratios} == {(-1.0,), (1.0,)}
+
+
 def test_scatter_of_the_runs_widens_the_bound():
     even = [Distance(1e-7, 1e-7)] * 4
     uneven = [Distance(1e-7, 1e-7), Distance(1e-8, 1e-8)]

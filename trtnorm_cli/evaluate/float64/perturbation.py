@@ -8,6 +8,7 @@ adding them one after the other costs. With partial sums s₁ … sₙ and error
 
 in standard deviations (a random walk of roundings; Higham, Accuracy and Stability of Numerical Algorithms, §2.8 and §4.2).
 Functions between fixed values, such as Sigmoid, are computed with an absolute error: near 0 nothing of it may be right.
+Constants of an operator's definition, such as HardSwish's 1/6, are stored where it is written out, so they move as well.
 Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor returns.
 """
 
@@ -97,6 +98,8 @@ _ABSOLUTE = frozenset(
         *("Selu", "Sigmoid", "Sin", "Softplus", "Swish", "Tanh"),
     )
 )
+# Their definitions hold constants that are no float32: 1/6, √½, √(2/π). All elements move alike.
+_WITH_CONSTANTS = frozenset(("BiasGelu", "FastGelu", "Gelu", "HardSwish"))
 _NORMALIZATIONS_OF_PLANES = frozenset(("InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization"))
 
 
@@ -137,6 +140,8 @@ class Perturbation:
             return self._moved(value, np.ones_like(value)) if node.op_type in _ABSOLUTE else value
         if fixed:
             return value if node.op_type in _EXACT else self._moved(value, np.abs(value))
+        if self.moves is Moves.CONSTANTS and node.op_type in _WITH_CONSTANTS:
+            return value * (1.0 + self.half_ulp * self._rng.choice((-1.0, 1.0)))
         if self.moves is Moves.CONSTANTS or node.op_type in _EXACT:
             return value
         terms = _summands(node, attributes, inputs, value)
