@@ -93,3 +93,19 @@ def test_default_axes_of_three_axes_are_those_that_exist():
     model, feeds = node_model("MeanVarianceNormalization", [X], ["y"], "")
     with OrtRunner(timeout_s=30, threads=1) as runner:
         assert_close(evaluate_float64(model, feeds).outputs["y"], runner.run(model, feeds)["y"], 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
+def test_quantization_in_onnxruntime_s_own_domain_is_that_of_onnx(dtype):
+    """Its quantiser writes 16 bits there, which QuantizeLinear of ONNX has from opset 21 on."""
+    scales = np.array([0.1, 0.3], np.float32)
+    zeros = np.array([3, 7], dtype)
+    data = np.arange(-12, 12, dtype=np.float32).reshape(3, 2, 4) / 2
+    for op, x in (("QuantizeLinear", data), ("DequantizeLinear", np.arange(24).reshape(3, 2, 4).astype(dtype))):
+        model, feeds = node_model(op, [x, scales, zeros], ["y"], MICROSOFT, axis=1)
+        model.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(
+            np.dtype(dtype if op == "QuantizeLinear" else np.float32)
+        )
+        with OrtRunner(timeout_s=30, threads=1) as runner:
+            wanted = runner.run(model, feeds)["y"]
+        assert_close(evaluate_float64(model, feeds).outputs["y"].astype(np.float64), wanted.astype(np.float64), 1e-6)

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.tensorrt.network.harness import Bench, run_onnx
+from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.tensorrt.network import UntranslatableLayer
 from trtnorm_cli.tensorrt.network.translate import translate
 from trtnorm_cli.tensorrt.network.weights import read_weights
@@ -137,15 +138,60 @@ def test_dequantize_per_channel() -> None:
     assert y.tolist() == [[5, -5], [15, -10]]
 
 
-def test_a_zero_point_of_another_type_is_refused() -> None:
-    """The parser makes INT8 of an unsigned QuantizeLinear, and keeps its unsigned zero point."""
+def quantized_model(quantized: int, scale: np.ndarray, axis: int = 1, block: int = 0, with_zero: bool = True) -> onnx.ModelProto:
+    """Data through QuantizeLinear and DequantizeLinear, as quantisers write it: with a zero point in the quantized type."""
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(quantized)
+    attributes = {"axis": axis, **({"block_size": block} if block else {})}
+    stated = {} if with_zero else {"output_dtype": quantized}
+    constants = [onnx.numpy_helper.from_array(scale, "s"), onnx.numpy_helper.from_array(np.zeros(scale.shape, dtype), "z")]
+    tail = ["s", "z"] if with_zero else ["s"]
+    nodes = [
+        onnx.helper.make_node("QuantizeLinear", ["x", *tail], ["q"], **attributes, **stated),
+        onnx.helper.make_node("DequantizeLinear", ["q", *tail], ["y"], **attributes),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xy"]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], constants[: len(tail)])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=11)
+
+
+@pytest.mark.parametrize("with_zero", [True, False], ids=["zero point", "output_dtype"])
+@pytest.mark.parametrize("form", ["tensor", "rows", "columns", "blocks"])
+@pytest.mark.parametrize("quantized", ["INT8", "FLOAT8E4M3FN", "INT4", "FLOAT4E2M1"])
+def test_what_the_parser_makes_of_quantized_data_computes_the_same(quantized: str, form: str, with_zero: bool) -> None:
+    """The parser writes the zero point of integers as a constant of FLOAT, whatever its type was."""
+    scales = {"tensor": (), "rows": (4,), "columns": (8,), "blocks": (4, 2)}[form]
+    rng = np.random.default_rng(0)
+    scale = rng.uniform(0.05, 0.2, scales).astype(np.float32)
+    model = quantized_model(
+        TensorProto.DataType.Value(quantized), scale, 0 if form == "rows" else 1, 4 if form == "blocks" else 0, with_zero
+    )
+    feeds = {"x": rng.normal(size=(4, 8)).astype(np.float32)}
+    wanted, got = (evaluate_float64(one, feeds).outputs["y"] for one in (model, Bench().parse(model)))
+    assert np.array_equal(wanted, got)
+    assert len(np.unique(got)) > 4
+
+
+def test_a_zero_point_that_is_not_zero_is_refused() -> None:
+    bench = Bench()
+    quantized = bench.network.add_quantize(bench.input("x", (4,)), bench.constant(0.5), bench.trt.DataType.INT8)
+    quantized.set_input(2, bench.constant(3.0))
+    with pytest.raises(UntranslatableLayer, match="a zero point that is not 0") as caught:
+        bench.run(quantized.get_output(0), x=np.zeros(4, np.float32))
+    assert caught.value.type == "QUANTIZE"
+
+
+def test_the_parser_reads_unsigned_data_as_signed_and_its_network_says_so() -> None:
+    """What TensorRT computes is not the model then: 99 is 198 steps of 0.5, and int8 ends at 127."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 13]>
-        g (float[4] x, uint8 z) => (uint8[4] y) <float s = {0.5}> { y = QuantizeLinear (x, s, z) }"""
+        g (float[2] x) => (float[2] y) <float s = {0.5}, uint8 z = {0}> {
+            q = QuantizeLinear (x, s, z)
+            y = DequantizeLinear (q, s, z)
+        }"""
     )
-    with pytest.raises(UntranslatableLayer, match="a zero point of UINT8") as caught:
-        Bench().parse(model)
-    assert caught.value.type == "QUANTIZE"
+    feeds = {"x": np.array([99, 1], np.float32)}
+    assert run_onnx(model, feeds)["y"].tolist() == [99, 1]
+    assert run_onnx(Bench().parse(model), feeds)["y"].tolist() == [63.5, 1]
 
 
 NAMED = """

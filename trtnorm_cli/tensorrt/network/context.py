@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 from onnx import TensorProto
 
-from trtnorm_cli.tensorrt.network.datatypes import NARROW_FLOATS
+from trtnorm_cli.tensorrt.network.datatypes import NARROW_FLOATS, PACKED
 from trtnorm_cli.tensorrt.network.graph import GraphWriter
 from trtnorm_cli.tensorrt.network.reading import Layer, Tensor
 from trtnorm_cli.tensorrt.network.weights import TensorValues, read_weights
@@ -113,7 +113,7 @@ class LayerContext:
     def constant(self, index: int) -> np.ndarray | None:
         """The value of an input that a constant layer feeds, else None."""
         producer = self.tensor(index).producer
-        if producer is None or producer.kind != "CONSTANT" or self.tensor(index).dtype == "INT4":
+        if producer is None or producer.kind != "CONSTANT" or self.tensor(index).onnx_type in PACKED:
             return None
         values = self.weights(producer.handle.weights)
         shape = self.shape(index)

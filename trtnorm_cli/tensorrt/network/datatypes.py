@@ -18,6 +18,7 @@ ONNX_TYPE = {
     "INT64": TensorProto.INT64,
     "BOOL": TensorProto.BOOL,
     "INT4": TensorProto.INT4,
+    "FP4": TensorProto.FLOAT4E2M1,
 }
 
 #: Element type of a weights array read from memory, for the types that NumPy has no name for.
@@ -36,7 +37,8 @@ NUMPY_TYPE = {
 #: Floating-point types whose arithmetic is evaluated in float32 and rounded once per layer.
 NARROW_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN})
 
-_ELEMENT_BITS = {TensorProto.INT4: 4}
+#: Types of which two elements share a byte. NumPy has no form for these bytes.
+PACKED = frozenset({TensorProto.INT4, TensorProto.FLOAT4E2M1})
 
 
 def onnx_type_of_array(array: np.ndarray) -> int:
@@ -46,7 +48,7 @@ def onnx_type_of_array(array: np.ndarray) -> int:
 
 def element_bytes(onnx_type: int, count: int) -> int:
     """The number of bytes of ``count`` elements, where 4-bit types are packed in pairs."""
-    bits = _ELEMENT_BITS.get(onnx_type) or 8 * _FROM_ONNX[onnx_type].itemsize
+    bits = 4 if onnx_type in PACKED else 8 * _FROM_ONNX[onnx_type].itemsize
     return (bits * count + 7) // 8
 
 

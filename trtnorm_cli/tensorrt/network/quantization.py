@@ -6,29 +6,35 @@ from trtnorm_cli.tensorrt.network.context import Attributes, LayerContext
 
 
 def quantize(layer: LayerContext) -> str:
-    """``IQuantizeLayer``: clamp(round(x / scale) + zero point), ties to even."""
-    inputs, attributes = _scale_and_zero_point(layer, layer.wide(0), layer.output().onnx_type)
-    if len(inputs) == 2:
-        attributes["output_dtype"] = layer.output().onnx_type
-    return layer.op("QuantizeLinear", *inputs, **attributes)
+    """``IQuantizeLayer``: clamp(round(x / scale)), ties to even."""
+    inputs, attributes = _with_scale(layer, layer.wide(0))
+    return layer.op("QuantizeLinear", *inputs, output_dtype=layer.output().onnx_type, **attributes)
 
 
 def dequantize(layer: LayerContext) -> str:
-    """``IDequantizeLayer``: (x − zero point) · scale."""
-    inputs, attributes = _scale_and_zero_point(layer, layer.value(0), layer.tensor(0).onnx_type)
+    """``IDequantizeLayer``: x · scale."""
+    inputs, attributes = _with_scale(layer, layer.value(0))
     return layer.narrow(layer.op("DequantizeLinear", *inputs, **attributes))
 
 
-def _scale_and_zero_point(layer: LayerContext, x: str, quantized_type: int) -> tuple[list[str], Attributes]:
-    scale_shape = layer.shape(1)
-    if layer.has(2) and layer.tensor(2).onnx_type != quantized_type:
-        raise layer.layer.refused(f"a zero point of {layer.tensor(2).dtype} for data quantized to another type")
-    inputs = [x, layer.wide(1), *([layer.value(2)] if layer.has(2) else [])]
-    if all(length == 1 for length in scale_shape):
-        return [x, *[layer.op("Reshape", v, layer.array([], "int64")) for v in inputs[1:]]], {}
-    if len(scale_shape) == 1:
-        return inputs, {"axis": int(layer.handle.axis)}
-    return inputs, _blocks(layer, scale_shape)
+def _with_scale(layer: LayerContext, x: str) -> tuple[list[str], Attributes]:
+    """The data and the scale in ONNX's form: one scale, or one for each index along an axis, or for each block along it."""
+    _require_no_zero_point(layer)
+    scale, shape = layer.wide(1), layer.shape(1)
+    if all(length == 1 for length in shape):
+        return [x, layer.op("Reshape", scale, layer.array([], "int64"))], {}
+    if len(shape) == 1:
+        return [x, scale], {"axis": int(layer.handle.axis)}
+    return [x, scale], _blocks(layer, shape)
+
+
+def _require_no_zero_point(layer: LayerContext) -> None:
+    """TensorRT's parser makes a constant of FLOAT of every integer zero point, and has checked that it is 0 throughout."""
+    if not layer.has(2):
+        return
+    zero = layer.constant(2)
+    if zero is None or zero.any():
+        raise layer.layer.refused("a zero point that is not 0")
 
 
 def _blocks(layer: LayerContext, scale_shape: tuple[int, ...]) -> Attributes:

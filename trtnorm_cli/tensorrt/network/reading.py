@@ -178,4 +178,4 @@ def _require_types(layers: list[Layer]) -> None:
     for layer in layers:
         for tensor in (*layer.inputs, *layer.outputs):
             if tensor is not None and tensor.dtype not in ONNX_TYPE:
-                raise layer.refused(f"tensor '{tensor.name}' has the type {tensor.dtype}, which ONNX opset 21 lacks")
+                raise layer.refused(f"tensor '{tensor.name}' has the type {tensor.dtype}, which ONNX lacks")

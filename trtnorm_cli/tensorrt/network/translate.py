@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from trtnorm_cli.tensorrt.network import (
     attention,
@@ -39,6 +39,8 @@ from trtnorm_cli.tensorrt.network.structure import ControlRegion, Structure
 #: The operator set that is written: the newest that ONNX Runtime 1.20 and onnx 1.18 both know in full.
 OPSET = 21
 IR_VERSION = 10
+#: The first with 4-bit floats, and its format, for networks that have some.
+_OPSET_OF_FLOAT4, _IR_VERSION_OF_FLOAT4 = 23, 11
 
 Result = str | list[str]
 
@@ -148,8 +150,9 @@ class Translator:
         self._trt = trt
         self._names = Names()
         # The graph is filled in place: every other way copies all weights once more.
-        self._model = ModelProto(ir_version=IR_VERSION, producer_name="trtnorm")
-        self._model.opset_import.add(domain="", version=OPSET)
+        needs_float4 = any(t.onnx_type == TensorProto.FLOAT4E2M1 for layer in network.layers for t in layer.outputs)
+        self._model = ModelProto(ir_version=_IR_VERSION_OF_FLOAT4 if needs_float4 else IR_VERSION, producer_name="trtnorm")
+        self._model.opset_import.add(domain="", version=_OPSET_OF_FLOAT4 if needs_float4 else OPSET)
         self.constants = Constants(self._names, self._model.graph)
         self._refusals: list[UntranslatableLayer] = []
         self._reserved = self._reserve_names()

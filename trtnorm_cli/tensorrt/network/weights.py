@@ -1,7 +1,7 @@
 """Read the values of a ``tensorrt.Weights``, also of the types that TensorRT's Python API does not convert.
 
 ``Weights.numpy()`` returns an array for the types that NumPy has, and the ``Weights`` object itself for bfloat16, float8
-and 4-bit integers. The object wraps the C++ structure ``nvinfer1::Weights {DataType type; const void* values; int64_t
+and 4-bit types. The object wraps the C++ structure ``nvinfer1::Weights {DataType type; const void* values; int64_t
 count;}``, which is read in place. Where that structure lies inside the Python object is verified on an array of known
 address before it is relied on.
 """
@@ -30,7 +30,7 @@ class TensorValues:
     raw: bytes
 
     def array(self) -> np.ndarray:
-        """The values as a flat array. 4-bit integers have no NumPy form and raise ``KeyError``."""
+        """The values as a flat array. 4-bit types have no NumPy form and raise ``KeyError``."""
         by_type = {ONNX_TYPE[name]: dtype for name, dtype in NUMPY_TYPE.items()}
         return np.frombuffer(self.raw, dtype=by_type[self.onnx_type])
 

@@ -45,4 +45,6 @@ IMPLEMENTATIONS: dict[ModuleType, str] = {
 
 KERNELS: dict[str, Kernel] = {op: kernel for module in IMPLEMENTATIONS for op, kernel in module.KERNELS.items()}
 DESCRIPTIONS: dict[str, str] = {op: text for module, text in IMPLEMENTATIONS.items() for op in module.KERNELS}
-CONTRIBUTED: dict[tuple[str, str], Kernel] = {(microsoft.DOMAIN, op): kernel for op, kernel in microsoft.CONTRIBUTED.items()}
+CONTRIBUTED: dict[tuple[str, str], Kernel] = {
+    (microsoft.DOMAIN, op): kernel for op, kernel in (*microsoft.CONTRIBUTED.items(), *quantization.CONTRIBUTED.items())
+}

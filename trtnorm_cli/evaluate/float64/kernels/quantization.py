@@ -126,3 +126,5 @@ KERNELS: dict[str, Kernel] = {
     "QLinearMatMul": one(qlinear_matmul),
     "QuantizeLinear": one(quantize),
 }
+# ONNX Runtime has the two in its own domain as well, for types that ONNX added to them later.
+CONTRIBUTED: dict[str, Kernel] = {op: KERNELS[op] for op in ("DequantizeLinear", "QuantizeLinear")}
