@@ -35,6 +35,8 @@ SECTIONS: dict[KeyPath, type[BaseModel]] = {
     ("rules",): model.RuleSettings,
     ("instance_norm",): model.NormImplementation,
     ("group_norm",): model.NormImplementation,
+    ("precision",): model.PrecisionSettings,
+    ("precision", "keep_fp32"): model.KeptFloat32,
 }
 DISTRIBUTIONS = tuple(str(path[2]) for path in SECTIONS if path[:2] == ("data", ANY))
 

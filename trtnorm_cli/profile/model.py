@@ -23,6 +23,8 @@ from trtnorm_cli.profile.export_settings import ExportInput as ExportInput
 from trtnorm_cli.profile.export_settings import ExportSettings
 from trtnorm_cli.profile.implementations import NormImplementation, implementation_problems
 from trtnorm_cli.profile.positions import Positions
+from trtnorm_cli.profile.precision import KeptFloat32 as KeptFloat32
+from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.ranges import DimRange, ProfileSection, ShapeRange, ValueRange
 from trtnorm_cli.profile.rewriting import READINGS, Optimize, TrainingMode
@@ -185,6 +187,9 @@ class BuildProfile(ProfileSection):
     group_norm: NormImplementation = Field(
         default_factory=NormImplementation,
         description="What computes a GroupNormalization; a plugin needs a library under 'plugins'.",
+    )
+    precision: PrecisionSettings = Field(
+        default_factory=PrecisionSettings, description="The type that the network computes in: fp16, bf16, fp32, or as written."
     )
     plugins: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description="Libraries with TensorRT plugins, relative to the folder of this file."

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from trtnorm_cli.checkpoint import Checkpoint
     from trtnorm_cli.onnx_model.fixed_inputs import FixedInputs
 
 TrainingMode = Literal["as-written", "eval", "refuse"]
+# The type that a network computes in; see ``precision.py`` for what each does.
+Precision = Literal["as-written", "fp16", "bf16", "fp32"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 Optimize = Literal["auto", "always", "kernels", "never"]
 
 Implementation = Literal["native", "plugin"]
