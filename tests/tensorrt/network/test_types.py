@@ -138,7 +138,9 @@ def test_dequantize_per_channel() -> None:
     assert y.tolist() == [[5, -5], [15, -10]]
 
 
-def quantized_model(quantized: int, scale: np.ndarray, axis: int = 1, block: int = 0, with_zero: bool = True) -> onnx.ModelProto:
+def quantized_model(
+    quantized: int, scale: np.ndarray, axis: int = 1, block: int = 0, with_zero: bool = True
+) -> onnx.ModelProto:
     """Data through QuantizeLinear and DequantizeLinear, as quantisers write it: with a zero point in the quantized type."""
     dtype = onnx.helper.tensor_dtype_to_np_dtype(quantized)
     attributes = {"axis": axis, **({"block_size": block} if block else {})}
