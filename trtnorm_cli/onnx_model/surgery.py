@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter, constant_to_onnx_tensor
+from onnx import numpy_helper
+from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
@@ -210,7 +211,8 @@ def _new_initializers(graph: gs.Graph, protos: dict[int, onnx.NodeProto], known:
             if not isinstance(tensor, gs.Constant) or tensor.name in known or tensor.name in found:
                 continue
             if isinstance(tensor._values, np.ndarray):
-                found[tensor.name] = constant_to_onnx_tensor(tensor)
+                # graphsurgeon does not pack the types of 4 bits.
+                found[tensor.name] = numpy_helper.from_array(tensor._values, tensor.name)
             elif isinstance(tensor._values, ShelvedValues):
                 found[tensor.name] = tensor._values.tensor
     return list(found.values())

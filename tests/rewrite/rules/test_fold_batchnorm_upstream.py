@@ -498,11 +498,11 @@ def test_the_input_keeps_its_other_readers(rewrite):
 
 def test_planning_scales_no_weights(rewrite, monkeypatch):
     """Weights are folded once, when the change is made."""
-    from trtnorm_cli.rewrite.scale_shift import absorb_output
+    from trtnorm_cli.rewrite.scale_shift import weights
 
     folded = []
     monkeypatch.setattr(
-        absorb_output, "scaled", lambda *args: folded.append(1) or np.asarray(args[0] * args[1]).astype(args[0].dtype)
+        weights, "scaled", lambda *args: folded.append(1) or np.asarray(args[0] * args[1]).astype(args[0].dtype)
     )
     rewrite(model(IMAGE, "a = Conv(x, w) c = Identity(a)", 4, {"w": W4}))
     assert folded == [1]

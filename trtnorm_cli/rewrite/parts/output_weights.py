@@ -18,15 +18,15 @@ from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode
 
 
-def convolution_factors(weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def convolution_factors(rank: int, scale: np.ndarray) -> np.ndarray:
     """The factors of a Conv's W: output channels are its first axis, with any number of groups."""
-    return scale.reshape(-1, *[1] * (weight.ndim - 1))
+    return scale.reshape(-1, *[1] * (rank - 1))
 
 
-def transposed_convolution_factors(weight: np.ndarray, groups: int, scale: np.ndarray) -> np.ndarray:
+def transposed_convolution_factors(shape: tuple[int, ...], groups: int, scale: np.ndarray) -> np.ndarray:
     """The factors of a ConvTranspose's W [C_in, C_out/G, …]: the rows of group g hold its C_out/G output channels."""
-    rows = np.repeat(scale.reshape(groups, -1), weight.shape[0] // groups, axis=0)
-    return rows.reshape(*rows.shape, *[1] * (weight.ndim - 2))
+    rows = np.repeat(scale.reshape(groups, -1), shape[0] // groups, axis=0)
+    return rows.reshape(*rows.shape, *[1] * (len(shape) - 2))
 
 
 def gemm_factors(transposed: bool, scale: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ sums, averages, interpolation, and under conditions maxima, padding and rectifie
     (s·W)·u + (s·b + t) = s·(W·u + b) + t
 
 Conv, ConvTranspose, Gemm, MatMul with and without a following Add, Mul and Add with a constant, another BatchNormalization.
+Weights behind a DequantizeLinear take s in its scales; where s < 0 the integers change their sign. No rounding changes by that.
 One branch of a Concat may be left over; it gets a BatchNormalization of its own. A MatMul without a bias gets an Add.
 Source: Ioffe & Szegedy 2015; Jacob et al. 2018, §3.2; the operators as in the ONNX operator specification.
 """

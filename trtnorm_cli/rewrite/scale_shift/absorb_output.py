@@ -19,37 +19,46 @@ from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry_parts import broadcast_back
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step
-from trtnorm_cli.rewrite.scale_shift.weights import float_weight, require_representable, require_scalable, scaled
+from trtnorm_cli.rewrite.scale_shift.weights import (
+    Weight,
+    float_weight,
+    has_weight,
+    require_representable,
+    require_scalable,
+    scaled,
+    weight_of,
+)
 
 Absorb = Callable[[Operation, Affine], Step]
 
 
 def convolution(op: Operation, asked: Affine) -> Step:
     """Conv: the output channels are the first axis of W, with any number of groups."""
-    weight = float_weight(op, 1, asked.rank)
+    weight = weight_of(op, 1, asked.rank)
     scale, shift = asked.vector(1, weight.shape[0], op.name)
-    return _linear(op, convolution_factors(weight, scale), scale, shift)
+    return _linear(op, weight, convolution_factors(weight.ndim, scale), scale, shift)
 
 
 def transposed_convolution(op: Operation, asked: Affine) -> Step:
     """ConvTranspose: W is [C_in, C_out/G, …]; rows of group g hold its C_out/G output channels."""
-    weight, groups = float_weight(op, 1, asked.rank), int(op.attr("group", 1))
+    weight, groups = weight_of(op, 1, asked.rank), int(op.attr("group", 1))
     if groups < 1 or weight.shape[0] % groups:
         raise CannotMove(f"{op.name} has {weight.shape[0]} input channels in {groups} groups")
     scale, shift = asked.vector(1, weight.shape[1] * groups, op.name)
-    rows = transposed_convolution_factors(weight, groups, scale)
-    return _linear(op, rows if np.any(rows != rows[:1]) else rows[:1], scale, shift)
+    rows = transposed_convolution_factors(weight.shape, groups, scale)
+    return _linear(op, weight, rows if np.any(rows != rows[:1]) else rows[:1], scale, shift)
 
 
 def gemm(op: Operation, asked: Affine) -> Step:
     """Gemm: Y = α·A·B + β·C with the columns of B (its rows, when transB is set) as channels."""
-    weight, transposed = float_weight(op, 1, 2), bool(op.attr("transB", 0))
+    weight, transposed = weight_of(op, 1, 2), bool(op.attr("transB", 0))
     scale, shift = asked.vector(1, weight.shape[0 if transposed else 1], op.name)
-    return _linear(op, gemm_factors(transposed, scale), scale, shift, float(op.attr("beta", 1.0)), {"beta": 1.0})
+    return _linear(op, weight, gemm_factors(transposed, scale), scale, shift, float(op.attr("beta", 1.0)), {"beta": 1.0})
 
 
 def _linear(
     op: Operation,
+    weight: Weight,
     factors: np.ndarray,
     scale: np.ndarray,
     shift: np.ndarray,
@@ -57,28 +66,27 @@ def _linear(
     changed: Mapping[str, float] | None = None,
 ) -> Step:
     """An operator with weights as input 1 and an optional bias as input 2."""
-    dtype = op.weight(1).dtype
-    given = op.constant(2)
+    dtype, given = weight.dtype, op.constant(2)
     if op.op != "Gemm" and given is not None and given.shape != scale.shape:
         raise CannotMove(f"the bias of {op.name} has shape {list(given.shape)}, not [{scale.size}]")
-    require_scalable(op, 1, factors)
+    weight.require(factors)
     bias = (beta * given.astype(np.float64) if given is not None else 0.0) * scale + shift
     require_representable(op, bias, dtype, "the folded bias")
     needs_bias = given is not None or bool(np.any(bias != 0.0))
 
     def build(inputs: Sequence[Any]) -> NewNode:
-        weight = NewConstant("weight", scaled(op.weight(1), factors))
         tail = (NewConstant("bias", bias.astype(dtype)),) if needs_bias else ()
         attrs = {**op.node.attrs, **(changed or {})}
-        return NewNode(op.op, (inputs[0], weight, *tail), attrs, name=op.node.name, role=op.op.lower(), instead_of=op.node)
+        operands = (inputs[0], weight.times(factors), *tail)
+        return NewNode(op.op, operands, attrs, name=op.node.name, role=op.op.lower(), instead_of=op.node)
 
-    return Step(op.node, {}, build, absorbs=True)
+    return Step(op.node, {}, build, absorbs=True, also=weight.nodes)
 
 
 def matmul(op: Operation, asked: Affine) -> Step:
     """MatMul with one constant side. It has no bias, so a shift costs an addition behind it."""
-    side = 1 if op.is_constant(1) else 0
-    weight, across = float_weight(op, side), asked.rank - (2 if side == 1 else 1)
+    side = 1 if has_weight(op, 1) else 0
+    weight, across = weight_of(op, side), asked.rank - (2 if side == 1 else 1)
     lacking = asked.rank - weight.ndim
     if weight.ndim < 2 or lacking < 0 or len(op.input_shape(1 - side)) < 2:
         raise CannotMove(f"{op.name} multiplies with a vector")
@@ -92,19 +100,20 @@ def matmul(op: Operation, asked: Affine) -> Step:
             f"scale and shift of shape {list(asked.shape)} do not fit the weight {list(weight.shape)} of {op.name}"
         )
     factors = asked.scale.reshape(asked.shape[lacking:])
-    require_scalable(op, side, factors)
+    weight.require(factors)
     require_representable(op, asked.shift, weight.dtype, "the folded bias")
 
     def build(inputs: Sequence[Any]) -> NewNode:
         operands = list(inputs)
         if asked.scales:
-            operands[side] = NewConstant("weight", scaled(op.weight(side), factors))
+            operands[side] = weight.times(factors)
         if not asked.shifts:
             return product(op, operands, last=True)
         bias = NewConstant("bias", _without_leading_ones(asked.shift, 1).astype(weight.dtype))
         return NewNode("Add", (product(op, operands, last=False), bias), role="add", instead_of=op.node)
 
-    return Step(op.node, {}, build, absorbs=True, more=int(asked.shifts))
+    also = weight.nodes if asked.scales else ()
+    return Step(op.node, {}, build, absorbs=True, more=int(asked.shifts), also=also)
 
 
 def product(op: Operation, operands: Sequence[Any], last: bool) -> NewNode:
@@ -201,13 +210,15 @@ ABSORBERS: dict[str, Absorb] = {
     "BatchNormalization": batch_normalization,
 }
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization")
-_TWO_SIDED = ("MatMul", "Add", "Sub", "Mul", "Div")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
 
 def absorber(op: Operation) -> Absorb | None:
     """The function for ``op``; None when the operator has no constant that could take anything."""
-    if op.op in _TWO_SIDED and op.is_constant(0) == op.is_constant(1):
+    if op.op == "MatMul" and has_weight(op, 0) == has_weight(op, 1):
         return None
-    if op.op not in _TWO_SIDED and op.op in ABSORBERS and not op.is_constant(1):
+    if op.op in _ARITHMETIC and op.is_constant(0) == op.is_constant(1):
+        return None
+    if op.op in WEIGHTED and op.op != "MatMul" and not has_weight(op, 1):
         return None
     return ABSORBERS.get(op.op)

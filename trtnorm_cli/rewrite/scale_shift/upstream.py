@@ -66,8 +66,8 @@ class Upstream:
     def extent(self) -> Extent:
         """The nodes that are replaced, the site among them."""
         site, borders = self.match.root, self.match.borders
-        nodes = [site, *(step.node for step in self.steps.values())]
-        ordered = sorted(nodes, key=lambda node: borders.positions[id(node)], reverse=True)
+        nodes = {id(node): node for node in (site, *(node for step in self.steps.values() for node in step.nodes))}
+        ordered = sorted(nodes.values(), key=lambda node: borders.positions[id(node)], reverse=True)
         return Extent(site, tuple(ordered), tuple(self.kept), self)
 
     def replacement(self) -> NewTensors:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
+from trtnorm_cli.rewrite.rule import NewConstant
 from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
+from trtnorm_cli.rewrite.scale_shift.dequantized import DequantizedWeight, dequantized_weight, is_dequantized
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
 
 FLOATS = tuple(np.dtype(kind) for kind in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
 _UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -24,6 +31,57 @@ def float_weight(op: Operation, index: int, rank: int | None = None) -> np.ndarr
     if rank is not None and value.ndim != rank:
         raise CannotMove(f"input {index} of {op.name} has shape {list(value.shape)}")
     return value
+
+
+@dataclass(frozen=True)
+class FloatWeight:
+    """A constant of a floating type as input ``index`` of ``op``."""
+
+    op: Operation
+    index: int
+    values: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape)
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def nodes(self) -> tuple[gs.Node, ...]:
+        """The nodes that make the weight: none."""
+        return ()
+
+    def require(self, factors: np.ndarray) -> None:
+        """Raise ``CannotMove`` unless the weight times ``factors`` fits its type."""
+        require_scalable(self.op, self.index, factors)
+
+    def times(self, factors: np.ndarray) -> NewConstant:
+        return NewConstant("weight", scaled(self.values, factors))
+
+
+Weight = FloatWeight | DequantizedWeight
+
+
+def has_weight(op: Operation, index: int) -> bool:
+    """True where input ``index`` is a constant, or made of one by a DequantizeLinear."""
+    return op.is_constant(index) or is_dequantized(op, index)
+
+
+def weight_of(op: Operation, index: int, rank: int | None = None) -> Weight:
+    """The weight that is input ``index``, of ``rank`` where given. Raises ``CannotMove`` otherwise."""
+    if not is_dequantized(op, index):
+        return FloatWeight(op, index, float_weight(op, index, rank))
+    weight = dequantized_weight(op, index)
+    if rank is not None and weight.ndim != rank:
+        raise CannotMove(f"input {index} of {op.name} has shape {list(weight.shape)}")
+    return weight
 
 
 def require_scalable(op: Operation, index: int, factors: np.ndarray, what: str = "the folded weight") -> None:
