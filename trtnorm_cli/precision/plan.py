@@ -9,34 +9,10 @@ from typing import Literal
 import onnx
 
 from trtnorm_cli.precision.low_types import LowType
-from trtnorm_cli.record import Record
+from trtnorm_cli.records.precision import Cause, Kept
 
-# asked: the build profile says so. type: TensorRT does not compute the operator in the type. constant: a constant does not
-# survive it. norm: a normalization in pieces. range: values do not fit. mask: what is added to scores before a softmax.
-# control-flow: inside or beside If, Loop, Scan. budget: the error would be too large. author: the file casts to float there.
-# joined: it stands between nodes that stay float32, and casting there and back would cost more.
-Cause = Literal["asked", "type", "constant", "norm", "range", "mask", "control-flow", "budget", "author", "joined"]
 # What becomes of a model's float32 inputs and outputs: they stay float32, or become the low type.
 InputsAndOutputs = Literal["keep", "low"]
-
-
-@dataclass(frozen=True)
-class Kept(Record):
-    """A node that stays float32.
-
-    ``node`` is its name for people, ``key`` its first output. ``reason`` is one sentence with numbers. ``value`` of ``tensor``
-    is held against ``limit``. ``error`` is the node's share of the relative error, where a budget raised it.
-    """
-
-    node: str
-    key: str
-    operator: str
-    cause: Cause
-    reason: str
-    tensor: str | None = None
-    value: float | None = None
-    limit: float | None = None
-    error: float | None = None
 
 
 @dataclass(frozen=True)
