@@ -12,7 +12,7 @@ from trtnorm_cli.child_process import Limits, available_memory
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.profile.rewriting import Optimize
 from trtnorm_cli.rewrite.prepare import Prepared
-from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.side_work import SideWork
 from trtnorm_cli.tensorrt.build_request import request_for
 from trtnorm_cli.tensorrt.launch import EventHandler, launch
@@ -20,7 +20,7 @@ from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import VariantBuilder
 
-_STEPS = ("rewrite", "variants", "parse", "build", "reproducible", "compare")
+_STEPS = ("rewrite", "types", "variants", "parse", "build", "reproducible", "compare")
 # Processes that work on a model at once take this many times its size, of this share of the memory that there is.
 _COPIES, _MEMORY_SHARE = 12, 0.5
 
@@ -70,7 +70,7 @@ class Job:
     work: Path
     beside: Path
     on_event: EventHandler
-    session: RewritingSession
+    session: Rewriter
     clock: Stopwatch
     side: SideWork
 

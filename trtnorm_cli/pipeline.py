@@ -18,6 +18,9 @@ from trtnorm_cli.files import require_free, scratch_beside, sha256_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.precision.notes import type_notes, with_check
+from trtnorm_cli.precision.session import typed_session
+from trtnorm_cli.precision.wide.require import NarrowingResult, check_narrowing
 from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
@@ -106,7 +109,9 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     subject = Subject(prepared.loaded.path, prepared.profile_path)
     with scratch_beside(engine) as beside, work_folder(subject) as work, SideWork(has_room(prepared)) as side:
         job = started(prepared, engine, options, work, beside, on_event, side)
-        made = make(job, first_variant(job))
+        first = first_variant(job)
+        narrowing = narrowing_checked(job, first.rewriting)
+        made = make(job, first)
         unbuilt = without_changes(job, made)
         compare_meanwhile(job, made)
         job.clock.seconds.update(made.result.seconds)
@@ -116,11 +121,11 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
             made.network.cancel()
             made = make(job, better, unchanged)
             job.clock.seconds.update(made.result.seconds)
-        notes = require_types(made.variant.rewriting.model, made.result)
+        require_types(made.variant.rewriting.model, made.result)
         require_same_bytes(job, made)
         comparison = compared(job, made)
         optimize = optimized(job, made, None if unchanged is None else unchanged.kernels)
-        manifest = described(job, made, optimize, comparison, notes)
+        manifest = described(job, made, optimize, comparison, narrowing)
         put_in_place(manifest, job)
     return manifest
 
@@ -153,7 +158,7 @@ def started(
     clock = Stopwatch()
     on_event({"event": "stage", "stage": "rewrite"})
     with clock.time("rewrite"):
-        session = prepared.session()
+        session = typed_session(prepared)
     return Job(prepared, engine, options, work, beside, on_event, session, clock, side)
 
 
@@ -163,6 +168,18 @@ def first_variant(job: Job) -> Variant:
         if job.policy == "kernels":
             return searched(job.session, job.variants())
         return Variant(job.session.rewrite())
+
+
+def narrowing_checked(job: Job, rewriting: Rewriting) -> NarrowingResult | None:
+    """Try a model whose doubles became float32 on random inputs; None where it had none, and where nothing is compared.
+
+    Raises ``RewriteError`` where float32 cannot give the results.
+    """
+    if rewriting.wide is None or not job.options.compare:
+        return None
+    rewriting.require_all_checks_passed()
+    with job.clock.time("types"):
+        return check_narrowing(job.prepared, rewriting, job.work, job.options.seed)
 
 
 def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Making:
@@ -287,7 +304,7 @@ def require_same_bytes(job: Job, made: Making) -> None:
         return
 
     def make_again(folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
-        session = job.prepared.session()
+        session = typed_session(job.prepared)
         again = (
             Variant(session.rewrite())
             if made.variant.choice is None
@@ -352,7 +369,13 @@ def _require_within_tolerance(comparison: Comparison) -> None:
         )
 
 
-def described(job: Job, made: Making, optimize: Optimization, comparison: Comparison | None, notes: Sequence[str]) -> Manifest:
+def described(
+    job: Job,
+    made: Making,
+    optimize: Optimization,
+    comparison: Comparison | None,
+    narrowing: NarrowingResult | None,
+) -> Manifest:
     """The manifest of the engine that the job has made."""
     prepared, rewriting, result = job.prepared, made.variant.rewriting, made.result
     loaded, profile, checkpoint, proof = prepared.loaded, prepared.profile, prepared.checkpoint, prepared.proof
@@ -373,8 +396,9 @@ def described(job: Job, made: Making, optimize: Optimization, comparison: Compar
         undone=rewriting.undone,
         refused=rewriting.rejections,
         network=Network.of(result),
-        rewrite_warnings=rewriting.warnings,
-        warnings=(*loaded.warnings, *rewriting.cleaning.notes, *result.warnings, *notes),
+        rewrite_warnings=(*rewriting.warnings, *(narrowing.warnings if narrowing else ())),
+        warnings=(*loaded.warnings, *rewriting.cleaning.notes, *type_notes(rewriting.types), *result.warnings),
+        types=with_check(rewriting.types, None if narrowing is None else narrowing.record),
         optimize=optimize,
         comparison=None if comparison is None else comparison_record(comparison, job.options.seed),
         made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices)),

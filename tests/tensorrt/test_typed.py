@@ -36,7 +36,7 @@ def half(tmp_path_factory):
 def test_tensorrt_follows_the_file(tmp_path, dtype, numpy_type):
     made = model(dtype, numpy_type)
     result = built(made, tmp_path)
-    assert require_types(made, result) == []
+    require_types(made, result)
     name = "FLOAT" if dtype == "float" else "HALF"
     held = {layer.name: layer.weights for layer in result.layers if layer.weights is not None}
     assert held == {
@@ -54,7 +54,7 @@ def test_bfloat16_weights_are_read(tmp_path):
     made = parse("g (bfloat16[2, 2, 7, 7] x) => (bfloat16[] y) { [conv] y = Conv(x, w) }", {"w": weight})
     result = built(made, tmp_path)
     assert [layer.weights for layer in result.layers if layer.name == "conv"] == ["BF16"]
-    assert require_types(made, result) == []
+    require_types(made, result)
 
 
 @pytest.mark.rtx
@@ -68,14 +68,7 @@ def test_a_name_that_is_used_again_in_a_branch(tmp_path):
     branch = made.graph.node[2].attribute[0].g
     branch.initializer.append(onnx.numpy_helper.from_array(random(4), "w"))
     branch.node[0].input[1] = "w"
-    assert require_types(made, built(made, tmp_path)) == []
-
-
-@pytest.mark.rtx
-def test_float64_is_said_to_become_float32(tmp_path):
-    made = model("double", np.float64)
-    (note,) = require_types(made, built(made, tmp_path))
-    assert note == "float64 in the model, float32 in the engine: input x, output y; TensorRT has no float64"
+    require_types(made, built(made, tmp_path))
 
 
 def changed(result, name, **values):
@@ -94,7 +87,7 @@ def changed(result, name, **values):
 ])  # fmt: skip
 def test_a_difference_is_an_error(half, change, fault):
     made, result = half
-    assert require_types(made, result) == []
+    require_types(made, result)
     with pytest.raises(TensorRTRefusal) as caught:
         require_types(made, replace(result, **change(result)))
     assert caught.value.exit_code == 5

@@ -191,6 +191,10 @@ class BuildProfile(ProfileSection):
     precision: PrecisionSettings = Field(
         default_factory=PrecisionSettings, description="The type that the network computes in: fp16, bf16, fp32, or as written."
     )
+    io_double: Literal["float", "keep"] = Field(
+        default="float",
+        description="Inputs and outputs of type double, which TensorRT does not have: float32 in the engine, or an error.",
+    )
     plugins: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description="Libraries with TensorRT plugins, relative to the folder of this file."
     )

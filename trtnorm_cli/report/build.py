@@ -13,6 +13,7 @@ from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
 from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
 from trtnorm_cli.report.notes import print_notes, print_results_alone
+from trtnorm_cli.report.types import type_rows
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.manifest import EngineFile, Manifest, Optimization
@@ -68,7 +69,7 @@ def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("network layers", counts_text(network.layers_by_type)),
         ("kernels", f"{network.launches}: {counts_text(network.kernels_by_type)}"),
     ]
-    rows += _optimize_rows(manifest.optimize)
+    rows += [*type_rows(manifest.types), *_optimize_rows(manifest.optimize)]
     rows += [(f"profile {p.name}", _profile_text(p)) for p in manifest.optimization_profiles]
     rows += [
         ("engine size", bytes_text(manifest.engine.bytes)),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.rewrite.rules import (
     fold_batchnorm_conv,
@@ -90,7 +90,7 @@ class Known:
 
 
 def fewest_kernels(
-    session: RewritingSession,
+    session: Rewriter,
     measure: Measure,
     most_builds: int = 48,
     choosable: Callable[[Change], bool] = lambda c: c.optional,

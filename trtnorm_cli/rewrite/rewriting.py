@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import onnx
 
@@ -24,6 +25,7 @@ from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
+from trtnorm_cli.records.types import TypesRecord
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.ambiguities import ProofShapes, Resolver, tolerant_types
 from trtnorm_cli.rewrite.audit.audit import SPOILT, Refusal, audit
@@ -49,8 +51,9 @@ class Rewriting:
     ``meant`` is the model that comparisons are made with where the file itself cannot serve: it is invalid and was repaired,
     or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are;
     ``unmet`` are those that should be a plugin and cannot. ``composites`` are those that were written in pieces. ``undone``
-    are changes that the model can do without and that could not be made. ``model`` and ``meant`` refer to values on the
-    ``shelves``, and must not outlive these.
+    are changes that the model can do without and that could not be made. ``types`` say which types were replaced in ``model``
+    because TensorRT does not have them, and ``wide`` is the model before that, where there were any. The models refer to values
+    on the ``shelves``, and must not outlive these.
     """
 
     model: onnx.ModelProto
@@ -65,6 +68,8 @@ class Rewriting:
     notes: tuple[str, ...] = ()
     composites: tuple[CompositeNorm, ...] = ()
     undone: tuple[Undone, ...] = ()
+    types: TypesRecord | None = None
+    wide: onnx.ModelProto | None = None
     shelves: tuple[Shelf, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -125,6 +130,16 @@ def _refused(refusals: Sequence[Refusal]) -> RewriteError:
         where="\n".join(["these nodes:", *lines]),
         hint="\n".join(ways_out),
     )
+
+
+class Rewriter(Protocol):
+    """One model under one set of settings, which can be rewritten several times with other optional changes left out."""
+
+    @property
+    def settings(self) -> RewriteSettings: ...
+
+    def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
+        """Apply the rules; ``optimize`` and ``left_out`` say which optional changes are wanted, as in ``RewriteSettings``."""
 
 
 class RewritingSession:

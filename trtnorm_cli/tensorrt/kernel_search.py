@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trtnorm_cli.rewrite.kernels import Cost, Known, fewest_kernels, is_put_to_choice
-from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import Choice, Kernels
 from trtnorm_cli.tensorrt.request import BuildResult
@@ -25,9 +25,7 @@ class Variant:
     choice: Choice | None = None
 
 
-def searched(
-    session: RewritingSession, variants: VariantBuilder, known: Known | None = None, is_large: bool = False
-) -> Variant:
+def searched(session: Rewriter, variants: VariantBuilder, known: Known | None = None, is_large: bool = False) -> Variant:
     """The rewriting whose engine launches the fewest kernels, found by building.
 
     With ``optimize: auto`` each rule makes all of its changes or none: what costs launches is mostly a kind of place. Of a

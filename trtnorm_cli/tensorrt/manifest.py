@@ -23,6 +23,7 @@ from trtnorm_cli.record import Record, json_of, read
 from trtnorm_cli.records.comparison import ComparisonRecord
 from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.records.export import ExportRecord
+from trtnorm_cli.records.types import TypesRecord
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.norms.record import CompositeOutcome
 from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
@@ -204,6 +205,7 @@ class Manifest:
     network: Network
     rewrite_warnings: tuple[str, ...] = ()
     warnings: tuple[str, ...]
+    types: TypesRecord | None = None
     optimize: Optimization
     comparison: ComparisonRecord | None = None
     made_from: MadeFrom | None = None

@@ -26,16 +26,12 @@ _TENSORRT_NAME = {
     "FLOAT8E4M3FN": "FP8",
     "INT4": "INT4",
     "FLOAT4E2M1": "FP4",
-    "DOUBLE": "FLOAT",
 }
 _WITH_KERNEL = ("Conv", "ConvTranspose")
 
 
-def require_types(model: onnx.ModelProto, result: BuildResult) -> list[str]:
-    """The notes on types. Raises ``TensorRTRefusal`` when an input, output or weight has another type than in ``model``.
-
-    float64 is not a type of TensorRT, which makes it float32 everywhere. That is a note on each input and output.
-    """
+def require_types(model: onnx.ModelProto, result: BuildResult) -> None:
+    """Raise ``TensorRTRefusal`` when an input, output or weight has another type than in ``model``, which was built."""
     faults = [*_interface_faults(model, result), *_weight_faults(model, result)]
     if faults:
         raise TensorRTRefusal(
@@ -44,7 +40,6 @@ def require_types(model: onnx.ModelProto, result: BuildResult) -> list[str]:
             hint="this TensorRT does not follow the types of the file: try another release (`trtnorm doctor`) and report this "
             "together with the model",
         )
-    return _float64_notes(model)
 
 
 def _interface_faults(model: onnx.ModelProto, result: BuildResult) -> Iterator[str]:
@@ -92,18 +87,6 @@ def _unambiguous(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str | Non
     for name, kind in pairs:
         found.setdefault(name, set()).add(kind)
     return {name: next(iter(kinds)) for name, kinds in found.items() if name and len(kinds) == 1}
-
-
-def _float64_notes(model: onnx.ModelProto) -> list[str]:
-    doubles = [
-        f"{side} {value.name}"
-        for side, values in (("input", model.graph.input), ("output", model.graph.output))
-        for value in values
-        if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
-    ]
-    if not doubles:
-        return []
-    return [f"float64 in the model, float32 in the engine: {', '.join(doubles)}; TensorRT has no float64"]
 
 
 def _type_name(number: int) -> str:

@@ -14,9 +14,10 @@ import onnx_graphsurgeon as gs
 from trtnorm_cli.evaluate.blas_threads import one_thread
 from trtnorm_cli.evaluate.data.input_ranges import Domain
 from trtnorm_cli.evaluate.float64 import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator, evaluate_float64
+from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
-from trtnorm_cli.evaluate.tolerance import epsilon
+from trtnorm_cli.evaluate.tolerance import FACTOR, epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.proof.pair import Pair, PairRuns, RaisedWeights, Run, Tensors
@@ -34,6 +35,7 @@ _NO_KERNEL = "Could not find an implementation"
 _STORAGE_ROUNDINGS = 8
 # Sums in float64 round as well, which shows where the constants are float64 themselves.
 _ARITHMETIC = 1e-12
+_HALF_UNIT_OF_DOUBLE = 2.0**-53
 # The replacement may round so many times as much as the original, but more than this is not put down to that.
 _TIMES_THE_ORIGINAL = 4.0
 _MOST_ROUNDING = 1e-3
@@ -99,7 +101,10 @@ class Prover:
             return self._failed(match, f"the replacement cannot be evaluated in float64: {error}")
         raised.forget(pair.after.weights.values())
         run = _judged(runs.results(), wanted, has_reference=match.rule.reference is not None)
-        return self._verdict(match, draws, wanted, _relative(wanted, exact), run)
+        difference, own = _relative(wanted, exact), 0.0
+        if difference > _ARITHMETIC and self._storage(match, draws[0]) == np.float64:
+            own = _own_rounding(pair.before, draws, wanted, raised)
+        return self._verdict(match, draws, wanted, difference, own, run)
 
     def _kind(self, match: Match, tensor: gs.Tensor) -> TensorType:
         """The type at the pinned shapes, or what the file says."""
@@ -162,10 +167,11 @@ class Prover:
         draws: list[Tensors],
         wanted: list[Tensors],
         float64_rel: float,
+        own_rounding: float,
         run: _Judged,
     ) -> Check:
         storage = self._storage(match, draws[0])
-        exact_tolerance = max(_STORAGE_ROUNDINGS * epsilon(storage), _ARITHMETIC)
+        exact_tolerance = max(_STORAGE_ROUNDINGS * epsilon(storage), _ARITHMETIC, min(own_rounding, _MOST_ROUNDING))
         rounding = 16 * max(map(epsilon, (storage, *_stash_types(match))))
         tolerance = max(match.rule.tolerance, rounding, min(_TIMES_THE_ORIGINAL * run.original, _MOST_ROUNDING))
         run_rel = run.difference
@@ -232,6 +238,16 @@ def _judged(run: Run, exact: list[Tensors], has_reference: bool) -> _Judged:
 
 def _evaluated(region: Region, feeds: Tensors, raised: RaisedWeights) -> Tensors:
     return evaluate_float64(region.model, {**feeds, **raised.of(region)}).outputs
+
+
+def _own_rounding(before: Region, draws: list[Tensors], wanted: list[Tensors], raised: RaisedWeights) -> float:
+    """How far the rounding of doubles may move an original of doubles: 1e9 + x − 1e9 is no exact x."""
+    roundings = Perturbation(_HALF_UNIT_OF_DOUBLE, 0, Moves.ARITHMETIC)
+    try:
+        moved = [evaluate_float64(before.model, {**d, **raised.of(before)}, perturbation=roundings).outputs for d in draws]
+    except ReferenceUnavailable:
+        return 0.0
+    return FACTOR * _relative(wanted, moved)
 
 
 def _stash_types(match: Match) -> list[np.dtype]:
