@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room, model_bytes
+from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
@@ -32,7 +32,17 @@ from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
 from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.facts import BackendFacts
-from trtnorm_cli.tensorrt.kernel_search import QUICK_BACKEND, Variant, is_quick, is_worse, known_costs, searched
+from trtnorm_cli.tensorrt.kernel_search import (
+    QUICK_BACKEND,
+    TO_DECIDE,
+    TO_TELL,
+    Variant,
+    is_quick,
+    is_worse,
+    known_costs,
+    may_be_quick,
+    searched,
+)
 from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import (
@@ -62,9 +72,6 @@ from trtnorm_cli.tensorrt.up_to_date import (
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
-# Of a model beyond this size nothing is built just to tell what the changes did.
-_LARGE = 100 << 20
-
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
     """Refuse a model that no rewriting can help, before any is tried. Plugins may know more operators than the parser."""
@@ -76,11 +83,13 @@ def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | N
 class Making:
     """The files of a rewritten model, and what is being made of it. The engine will be in ``Job.built``.
 
-    ``comparison`` is that of the model with its rewriting and with TensorRT's ``network``.
+    ``building`` ends with what the build process said, ``engine`` with that or the error that explains it. ``comparison`` is
+    that of the model with its rewriting and with TensorRT's ``network``.
     """
 
     variant: Variant
     files: Sequence[Path]
+    building: Awaited[BuildResult]
     engine: Awaited[BuildResult]
     network: Awaited[NetworkParticipant]
     comparison: Awaited[Comparison]
@@ -216,12 +225,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
         return network.result()
 
     comparison = Later(lambda: _comparison(job, rewriting, loaded, Later(known_network)))
-    return Making(variant, files, engine, network, comparison)
-
-
-def is_large(job: Job) -> bool:
-    """True for a model of which few engines should be built."""
-    return model_bytes(job.prepared) > _LARGE
+    return Making(variant, files, building, engine, network, comparison)
 
 
 def may_be_replaced(job: Job, variant: Variant) -> bool:
@@ -256,29 +260,26 @@ def compare_meanwhile(job: Job, made: Making) -> None:
 def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     """The build without the changes that only improve the model, to see what they did.
 
-    None where there are no such changes, where a build is not a matter of seconds (TensorRT for RTX compiles without timing
-    anything, TensorRT 10 and 11 measure every kernel), and where the model is large and nothing depends on the answer.
+    None where there are no such changes, and where a second build would take long for what its answer is worth. TensorRT for
+    RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
     """
+    model = made.variant.rewriting.model
+    bounds = TO_DECIDE if may_be_replaced(job, made.variant) else TO_TELL
 
-    def build_unchanged() -> BuiltVariant:
+    def build_unchanged() -> BuiltVariant | None:
+        result = made.building.result()
+        if not (result.ok and is_quick(result, bounds)):
+            return None
         with job.clock.time("variants"):
             return job.variants().built(unchanged.result(), job.unchanged)
 
-    def quickly_built() -> BuiltVariant | None:
-        result = made.result
-        if is_quick(result):
-            return building.result()
-        building.cancel()
-        return None
-
-    idle = is_large(job) and not may_be_replaced(job, made.variant)
-    if idle or not any(change.optional for change in made.variant.rewriting.changes):
+    if not any(change.optional for change in made.variant.rewriting.changes):
         return Later(lambda: None)
     unchanged = Later(lambda: job.session.rewrite("never"))
-    is_likely = job.side.is_beside and first_installed(job.options.backend) == QUICK_BACKEND
-    with job.clock.time("variants"):
-        building = job.side.start(build_unchanged) if is_likely and unchanged.error() is None else Later(build_unchanged)
-    return Later(quickly_built)
+    is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
+    if job.side.is_beside and is_likely and unchanged.error() is None:
+        return job.side.start(build_unchanged)
+    return Later(build_unchanged)
 
 
 def fewer_kernels(job: Job, made: Making, unchanged: BuiltVariant | None) -> Variant | None:
@@ -286,7 +287,7 @@ def fewer_kernels(job: Job, made: Making, unchanged: BuiltVariant | None) -> Var
     if unchanged is None or not may_be_replaced(job, made.variant) or not is_worse(made.result, unchanged.kernels):
         return None
     with job.clock.time("variants"):
-        return searched(job.session, job.variants(), known_costs(made.result, unchanged.kernels), is_large(job))
+        return searched(job.session, job.variants(), known_costs(made.result, unchanged.kernels))
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
@@ -305,11 +306,7 @@ def require_same_bytes(job: Job, made: Making) -> None:
 
     def make_again(folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
         session = typed_session(job.prepared)
-        again = (
-            Variant(session.rewrite())
-            if made.variant.choice is None
-            else searched(session, job.variants(), is_large=is_large(job))
-        )
+        again = Variant(session.rewrite()) if made.variant.choice is None else searched(session, job.variants())
         files = save_model(again.rewriting.model, folder / FIXED_NAME, again.rewriting.folder)
         return files, with_model(job.request(engine), again.rewriting, folder)
 

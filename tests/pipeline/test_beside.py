@@ -8,7 +8,6 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.models import parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
 from trtnorm_cli import build_job, child_process, pipeline
 from trtnorm_cli.errors import OutOfTolerance
-from trtnorm_cli.tensorrt.kernel_search import searched
+from trtnorm_cli.tensorrt.kernel_search import Bounds
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.network import network_of
 
@@ -67,8 +66,8 @@ def test_a_model_that_stays_as_it_is_is_built_once(work, started):
     assert (started.count(ENGINE), started.count(NETWORK)) == (1, 1)
 
 
-def test_a_large_model_is_built_once_where_nothing_depends_on_more(work, started, monkeypatch):
-    monkeypatch.setattr(pipeline, "_LARGE", 100)
+def test_what_is_not_tiny_is_built_once_where_nothing_depends_on_more(work, started, monkeypatch):
+    monkeypatch.setattr(pipeline, "TO_TELL", Bounds(1, 4 << 20))
     assert build("good.onnx") == 0
     assert started.count(ENGINE) == 1
     assert manifest_of(work / "good.engine")["optimize"]["before"] is None
@@ -91,16 +90,15 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
     assert hidden(work) == left_in_temp(work) == []
 
 
-def test_of_a_large_model_all_changes_are_made_or_none(monkeypatch):
-    asked: list[int] = []
-    monkeypatch.setattr(
-        "trtnorm_cli.tensorrt.kernel_search.fewest_kernels", lambda session, measure, most, *a, **o: asked.append(most)
-    )
-    session = SimpleNamespace(settings=SimpleNamespace(optimize="auto"))
-    for is_large in (False, True):
-        with pytest.raises(AttributeError):  # nothing was found
-            searched(session, None, is_large=is_large)
-    assert asked == [4, 2]
+def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started, monkeypatch):
+    monkeypatch.setattr(pipeline, "is_put_to_choice", lambda change: True)
+    monkeypatch.setattr(pipeline, "TO_DECIDE", Bounds(100, 1000))
+    assert build("good.onnx") == 0
+    assert (started.count(ENGINE), started.count(NETWORK)) == (1, 1)
+    manifest = manifest_of(work / "good.engine")
+    assert manifest["changes"]
+    assert manifest["optimize"]["before"] is None
+    assert manifest["comparison"]["state"] == "passed"
 
 
 def test_without_a_comparison_no_network_is_translated(work, started):
