@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trtnorm_cli.precision.wide.absent import require_known_types
 from trtnorm_cli.precision.wide.double import has_doubles, without_doubles
 from trtnorm_cli.precision.wide.interface import require_float_interface
 from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
@@ -17,6 +18,7 @@ class TypedSession:
 
     def __init__(self, session: RewritingSession) -> None:
         self._session = session
+        require_known_types(session.model, str(session.loaded.path))
 
     @property
     def settings(self) -> RewriteSettings:

@@ -22,6 +22,7 @@ SAID, REFUSED = 1e-3, 3e-2
 _TIMES_AS_WRITTEN = 8.0
 # So many elements of an integer output must differ before a difference is more than a tie that fell the other way.
 _FEWEST_FLIPS = 3
+_LONGEST = 160
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Checker:
                 tried.append(point.label)
             except (ReferenceUnavailable, RunFailed) as error:
                 why = error.reason if isinstance(error, RunFailed) else str(error)
-                skipped.append(f"{point.label}: {why.splitlines()[0]}")
+                skipped.append(f"{point.label}: {_short(why)}")
         return Checked(tuple(tried), tuple(found), tuple(skipped))
 
     def _differences(self, point: Point) -> list[Difference]:
@@ -123,6 +124,12 @@ class Checker:
             return self._runner.run(self._written, feeds)
         except RunFailed:
             return None
+
+
+def _short(why: str) -> str:
+    """The first line, which may be a sentence of ONNX Runtime's with paths and source lines."""
+    line = (why.splitlines() or ["it does not say why"])[0]
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 def narrow_feeds(feeds: Feeds) -> dict[str, np.ndarray]:
