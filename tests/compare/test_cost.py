@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -18,6 +19,7 @@ from tests.models import parse, random, saved
 from trtnorm_cli.compare import comparer, comparison, float64_runs
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances, first_difference, slice_distances
+from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
@@ -159,16 +161,54 @@ def test_a_bounded_comparison_judges_the_smallest_shapes_and_says_what_it_left_o
     assert found.skipped == ["large: not run, the 1e-09 s for the comparison were used up"]
 
 
-@pytest.mark.parametrize(("budget", "trials"), [(20.0, ["small"]), (1000.0, ["small", "large"])])
-def test_much_larger_shapes_are_left_out_where_they_would_use_up_the_budget(tmp_path, monkeypatch, budget, trials):
-    clock = count()
+def small_and_large(folder: Path, monkeypatch, seconds: float) -> Comparison:
+    """A comparison of 4 seconds at two shapes, the second 64 times as large; each run of the first takes ``seconds``."""
+
+    def outputs(self, asked, *arguments, **options):
+        found = wait(self, asked, *arguments, **options)
+        asked.computing_s = seconds
+        return found
+
+    wait = NativeRuns.outputs
+    monkeypatch.setattr(NativeRuns, "outputs", outputs)
+    reference = onnx_participant(saved(deep(), folder / "m.onnx"))
+    trials = [Trial("small", X), Trial("large", {"x": random(64 * len(X["x"]), 32)})]
+    found = compare(reference, [reference], trials, Options(total_budget_s=4.0, float64_trials=1))
+    assert found.state == PASSED
+    return found
+
+
+def test_much_larger_shapes_are_left_out_where_their_runs_would_use_up_the_budget(tmp_path, monkeypatch):
+    found = small_and_large(tmp_path, monkeypatch, seconds=1.0)
+    assert found.trials == ["small"]
+    assert len(found.skipped) == 1
+    assert re.match(
+        "large: not run, it would take about 128 s, and [0-9.]+ s of 4 s for the comparison were left", found.skipped[0]
+    )
+
+
+def test_the_start_of_processes_is_not_taken_for_growing_with_the_shapes(tmp_path, monkeypatch):
+    """The clock of the first shape has gone on by seconds, of which its runs took next to nothing."""
+    clock = count(step=3)
     monkeypatch.setattr(comparer, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
-    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"))
-    asked = [Trial("small", X), Trial("large", {"x": random(64 * len(X["x"]), 32)})]
-    found = compare(reference, [reference], asked, Options(total_budget_s=budget))
-    assert (found.state, found.trials) == (PASSED, trials)
-    assert len(found.skipped) == 2 - len(trials)
-    assert all("large: not run, it would take about" in text for text in found.skipped)
+    assert small_and_large(tmp_path, monkeypatch, seconds=0.001).trials == ["small", "large"]
+
+
+@pytest.mark.parametrize(("seconds", "trials"), [(0.001, ["small", "large"]), (0.1, ["small"])])
+def test_of_a_used_up_budget_only_what_takes_next_to_nothing_is_run(tmp_path, monkeypatch, seconds, trials):
+    clock = count(step=100)
+    monkeypatch.setattr(comparer, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    found = small_and_large(tmp_path, monkeypatch, seconds)
+    assert found.trials == trials
+    assert found.skipped == ["large: not run, the 4 s for the comparison were used up"][len(trials) - 1 :]
+
+
+def test_a_run_says_how_long_it_computed(tmp_path):
+    path = saved(deep(), tmp_path / "m.onnx")
+    with OrtRunner() as runner:
+        asked = runner.begin(path, X, hold=True)
+        asked.results()
+    assert 0 < asked.computing_s < asked.seconds
 
 
 def test_candidates_may_come_late(tmp_path, runs):

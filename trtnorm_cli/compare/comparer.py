@@ -38,6 +38,9 @@ _NO_KERNEL = "Could not find an implementation"
 _SLOWER, _AT_LEAST_S = 4.0, 5.0
 # A trial of so many times the elements is begun before it is certain that there is time for it.
 _NOT_LONG = 8
+# A trial that takes such a part of the budget at most is run though the clock says that it is used up: what uses it up is
+# often the start of processes, not the runs.
+_SHORT = 1 / 8
 
 
 class Comparer:
@@ -49,8 +52,8 @@ class Comparer:
         self._natives = NativeRuns(runner)
         self._begun: dict[str, TrialRun] = {}
         self._start = time.perf_counter()
-        # The seconds of the last trial, by its elements.
-        self._seconds_of: dict[int, float] = {}
+        # The trial before.
+        self._last: TrialRun | None = None
         self._reference_errors: dict[str, Distance] = {}
         self._native_bounds: dict[str, Distance] = {}
         self._float64_refused = False
@@ -83,11 +86,11 @@ class Comparer:
         if self.result.candidates and all(report.error is not None for report in self.result.candidates):
             return
         is_begun = trial.label in self._begun
-        why_not = self._budget_used_up(is_begun) or (None if is_begun else self._too_long(trial))
+        why_not = self._budget_used_up(is_begun, self._expected_s(trial)) or (None if is_begun else self._too_long(trial))
         if why_not is not None:
             self.result.skipped.append(f"{trial.label}: not run, {why_not}")
             return
-        start, left = time.perf_counter(), self._seconds_left()
+        left = self._seconds_left()
         run = self._begin(trial)
         del self._begun[trial.label]
         self._ask_candidates(run)
@@ -105,7 +108,7 @@ class Comparer:
         if wants_float64:
             self._learn_truth(run)
         self._judge_all(run)
-        self._seconds_of = {trial.elements: time.perf_counter() - start}
+        self._last = run
 
     def _begin(self, trial: Trial) -> TrialRun:
         if trial.label not in self._begun:
@@ -131,26 +134,42 @@ class Comparer:
             return None
         return self.options.runs_budget_s - self._natives.used_s
 
-    def _budget_used_up(self, begun: bool) -> str | None:
-        """The budget that leaves no time for a further trial, in words. For one that was begun the clock does not matter."""
+    def _budget_used_up(self, begun: bool, expected_s: float | None = None) -> str | None:
+        """The budget that leaves no time for a further trial, in words.
+
+        The clock does not matter for one that was begun, nor for one that is expected to take next to nothing.
+        """
         runs, total = self.options.runs_budget_s, self.options.total_budget_s
         if not self.result.trials:
             return None
         if runs is not None and self._natives.used_s >= runs:
             return f"the {runs:g} s for runs were used up"
-        if total is not None and not begun and time.perf_counter() - self._start >= total:
+        if total is None or begun or (expected_s is not None and expected_s <= _SHORT * total):
+            return None
+        if time.perf_counter() - self._start >= total:
             return f"the {total:g} s for the comparison were used up"
         return None
 
+    def _expected_s(self, trial: Trial) -> float | None:
+        """The seconds that ``trial`` takes if all runs of the one before grow with the elements; None where there is none.
+
+        What does not grow is left out: the start of processes and sessions, and the wait for TensorRT's network.
+        """
+        last = self._last
+        if last is None:
+            return None
+        asked = [run for run in (last.asked, *(attempt.asked for attempt in last.attempts)) if run is not None]
+        exact = last.float64_s * len(asked) if self._wants_float64() else 0.0
+        return (sum(run.computing_s for run in asked) + exact) * trial.elements / max(last.trial.elements, 1)
+
     def _too_long(self, trial: Trial) -> str | None:
         """Why ``trial``, which is much larger than the one before, is left out: it would use up the budget alone."""
-        total = self.options.total_budget_s
-        if total is None:
+        total, last, expected = self.options.total_budget_s, self._last, self._expected_s(trial)
+        if total is None or last is None or expected is None:
             return None
-        for elements, seconds in self._seconds_of.items():
-            expected, left = seconds * trial.elements / max(elements, 1), total - (time.perf_counter() - self._start)
-            if trial.elements > _NOT_LONG * elements and expected > left:
-                return f"it would take about {expected:.0f} s, and {left:.1f} s of {total:g} s for the comparison were left"
+        left = max(total - (time.perf_counter() - self._start), _SHORT * total)
+        if trial.elements > _NOT_LONG * last.trial.elements and expected > left:
+            return f"it would take about {expected:.0f} s, and {left:.1f} s of {total:g} s for the comparison were left"
         return None
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
