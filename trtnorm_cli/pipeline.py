@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
-from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network
+from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
@@ -27,6 +27,7 @@ from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
 from trtnorm_cli.side_work import Awaited, Later, SideWork
+from trtnorm_cli.target import NETWORK_PREFIX
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
 from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
@@ -55,6 +56,7 @@ from trtnorm_cli.tensorrt.manifest import (
     Versions,
     manifest_of,
 )
+from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.plugin_request import require_plugins_can_be
 from trtnorm_cli.tensorrt.preflight import require_settings
@@ -201,13 +203,18 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
-
     ready = None if earlier is None else earlier.result_for(rewriting, request.settings)
+    # TensorRT parses a file once, unless it builds another one than is compared: a plugin's definition stands for the plugin.
+    parses = job.options.compare and ready is None and request.model == FIXED_NAME
+    parsed = ParsedNetwork(job.work) if parses else None
 
     def built() -> BuildResult:
         if ready is not None:
             job.unchanged.replace(job.built)
-        result = ready or job.run(request, job.work)
+        if parsed is None:
+            result = ready or job.run(request, job.work)
+        else:
+            result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen), job.on_event)
         if result.ok and not may_be_replaced(job, variant):
             say_that_it_compares(job)
         return result
@@ -217,7 +224,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     isolated = isolated_folder(job.engine) if job.options.isolate else None
     engine = Later(lambda: attempt.result(building, isolated, job.on_event))
     loaded = Later(lambda: load_model(fixed))
-    network = begun_network(job, loaded)
+    network = begun_network(job, loaded) if parsed is None else Later(lambda: parsed_network(parsed, building, fixed))
 
     def known_network() -> NetworkParticipant:
         if network.error() is not None and engine.error() is not None:  # which ends the build
@@ -236,6 +243,13 @@ def may_be_replaced(job: Job, variant: Variant) -> bool:
 def say_that_it_compares(job: Job) -> None:
     if job.options.compare:
         job.stage("compare")
+
+
+def parsed_network(parsed: ParsedNetwork, building: Awaited[BuildResult], model: Path) -> NetworkParticipant:
+    """The network that the build process made of ``model``, which it writes before it builds."""
+    if (translation := parsed.translation(model, building)) is None:
+        raise building.error() or NotCompared("there is no engine")
+    return translated_network(translation, f"{NETWORK_PREFIX}{model}")
 
 
 def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkParticipant]:
