@@ -15,7 +15,7 @@ from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.precision.demands import confirmed, range_demands, range_kept
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.low_types import BF16, FP16, LowType
-from trtnorm_cli.precision.masks import mask_tensors
+from trtnorm_cli.precision.mask_tensors import mask_tensors
 from trtnorm_cli.precision.ranges import measured_ranges
 from trtnorm_cli.precision.units import Unit, units
 from trtnorm_cli.records.precision import Kept

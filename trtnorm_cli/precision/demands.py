@@ -7,7 +7,7 @@ cost accuracy that can be measured, and count only where it is lost (:func:`conf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
@@ -16,7 +16,7 @@ from trtnorm_cli.onnx_model.walk import tensors_read
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.float_graph import SAME_VALUES, is_op
 from trtnorm_cli.precision.low_types import LowType
-from trtnorm_cli.precision.masks import mask_tensors
+from trtnorm_cli.precision.mask_tensors import mask_tensors
 from trtnorm_cli.precision.plan import key_of, name_of
 from trtnorm_cli.precision.ranges import Ranges, TensorRange
 from trtnorm_cli.precision.units import Unit
@@ -66,10 +66,13 @@ def range_demands(
     return [*certain, *looking.lost_variance(), *looking.vanishing(), *looking.lost_digits()]
 
 
-def confirmed(demands: Iterable[Demand], emulator: Emulator, max_error: float) -> dict[str, Kept]:
+def confirmed(
+    demands: Iterable[Demand], emulator: Emulator, max_error: float, float32: Collection[str] = ()
+) -> dict[str, Kept]:
     """The nodes of ``demands`` for which dropping them would cost accuracy, and those that need no proof.
 
-    One evaluation shows whether all doubtful ones together matter; only then each is looked at alone.
+    The nodes ``float32`` stay that for other reasons. One evaluation shows whether all doubtful demands together matter, and
+    only then each is looked at alone.
     """
     found: dict[str, Kept] = {}
     doubtful: list[Demand] = []
@@ -78,24 +81,25 @@ def confirmed(demands: Iterable[Demand], emulator: Emulator, max_error: float) -
             found = {**demand.kept, **found}
         else:
             doubtful.append(demand)
-    for demand in _costly([d for d in doubtful if not d.keys <= found.keys()], emulator, max_error * _WORTH):
+    settled = found.keys() | set(float32)
+    for demand in _costly([d for d in doubtful if not d.keys <= settled], emulator, max_error * _WORTH, settled):
         found = {**demand.kept, **found}
-    return found
+    return {key: kept for key, kept in found.items() if key not in float32}
 
 
-def _costly(demands: list[Demand], emulator: Emulator, limit: float) -> Iterator[Demand]:
+def _costly(demands: list[Demand], emulator: Emulator, limit: float, float32: set[str]) -> Iterator[Demand]:
     """Those that cost more than ``limit``, found by halves."""
     if not demands:
         return
-    together = frozenset().union(*(demand.keys for demand in demands))
+    together = frozenset().union(*(demand.keys for demand in demands)) - float32
     if emulator.errors(together).largest <= limit:
         return
     if len(demands) == 1:
         yield demands[0]
         return
     middle = len(demands) // 2
-    yield from _costly(demands[:middle], emulator, limit)
-    yield from _costly(demands[middle:], emulator, limit)
+    yield from _costly(demands[:middle], emulator, limit, float32)
+    yield from _costly(demands[middle:], emulator, limit, float32)
 
 
 class _Looking:
