@@ -24,8 +24,9 @@ from trtnorm_cli.precision.wide.require import NarrowingResult, check_narrowing
 from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
-from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
+from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, rewrite_settings
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
 from trtnorm_cli.side_work import Awaited, Later, SideWork
 from trtnorm_cli.target import NETWORK_PREFIX
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
@@ -74,11 +75,25 @@ from trtnorm_cli.tensorrt.up_to_date import (
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
+_MOST_REASONS = 3
+
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
     """Refuse a model that no rewriting can help, before any is tried. Plugins may know more operators than the parser."""
     if opened.profile is None or not opened.profile.plugins:
-        require_known_quantisation(loaded.proto, backend, str(loaded.path))
+        taken = rewritten_operators(rewrite_settings(opened.profile))
+        require_known_quantisation(loaded.proto, backend, str(loaded.path), taken)
+
+
+def require_rewritten(job: Job, rewriting: Rewriting) -> None:
+    """Refuse a model in which operators that a rule could have taken are left, with the rule's reasons."""
+    profile = job.prepared.profile
+    if profile is not None and profile.plugins:
+        return
+    refused = [rejection for rejection in rewriting.rejections if rule_named(rejection.rule) in QUANTISED]
+    reasons = [f"{refusal.rule} at {refusal.node}: {refusal.reason}" for refusal in refused[:_MOST_REASONS]]
+    where, asked_for = str(job.prepared.loaded.path), rewritten_operators(rewrite_settings(profile))
+    require_known_quantisation(rewriting.model, job.options.backend, where, reasons=reasons, asked_for=asked_for)
 
 
 @dataclass(frozen=True)
@@ -200,6 +215,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     """
     rewriting, fixed = variant.rewriting, job.work / FIXED_NAME
     rewriting.require_all_checks_passed()
+    require_rewritten(job, rewriting)
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
@@ -407,6 +423,7 @@ def described(
         undone=rewriting.undone,
         refused=rewriting.rejections,
         network=Network.of(result),
+        effects=rewriting.effects,
         rewrite_warnings=(*rewriting.warnings, *(narrowing.warnings if narrowing else ())),
         warnings=(*loaded.warnings, *rewriting.cleaning.notes, *type_notes(rewriting.types), *result.warnings),
         types=with_check(rewriting.types, None if narrowing is None else narrowing.record),
