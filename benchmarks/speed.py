@@ -1,7 +1,7 @@
 """Time and memory of trtnorm beside tools that prove nothing, on the same files in one run.
 
     python -m benchmarks.speed measure -o build/bench/speed.json [--models NAMES] [--tools NAMES] [--repeat 5]
-                                       [--also LABEL=CHECKOUT] [--parts rewrite,build,curves,phases] [--timeout SECONDS]
+                                       [--also LABEL=CHECKOUT] [--parts rewrite,build] [--timeout SECONDS]
     python -m benchmarks.speed merge build/bench/speed.json ONE.json OTHER.json
     python -m benchmarks.speed page build/bench/speed.json docs/performance.md
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import itertools
 import json
 import os
 import platform
@@ -39,8 +38,8 @@ from benchmarks.speed_peers import LARGE, PACKAGES, TOOLS, weight
 HERE = Path(__file__).resolve().parent
 LIBRARIES = ("torch", "torchvision", "transformers", "monai", "onnx", "onnxscript", "PyYAML")
 CHAINS = ("chain_83mb", "nodes_20000")
-PARTS = ("rewrite", "build", "curves", "phases")
 WITH_PHASES = {"phases": ("rewrite", "-o", "made/m.onnx"), "phases of builds": ("build", "--force", "-o", "made/m.engine")}
+PARTS = ("rewrite", "build", "curves", *WITH_PHASES)
 PHASES_OF = ("resnet50", "bert_base", "regnety_128gf", "raft_small")
 CURVE_MB = (100, 500, 1000, 2000, 3000)
 CURVES = ("changed", "unchanged")
@@ -177,10 +176,10 @@ def curves(bench: Bench) -> None:
     emptied(bench.folder / "made")
 
 
-def phases(bench: Bench, models: list[Path]) -> None:
-    """Once each: where the seconds of a rewriting and of a build go, by folder of the package."""
+def phases(bench: Bench, part: str, models: list[Path]) -> None:
+    """Once each: where the seconds of a rewriting or of a build go, by folder of the package."""
     for model in [model for model in models if model.stem in PHASES_OF]:
-        for part, tool in itertools.product(WITH_PHASES, bench.measured_checkouts()):
+        for tool in bench.measured_checkouts():
             row = bench.rows(part, model.stem, tool)
             if "seconds" in row or (part == "phases of builds" and model.stem in NOT_BUILT):
                 continue
@@ -277,8 +276,8 @@ def measure(arguments: argparse.Namespace) -> None:
         builds(bench, models)
     if "curves" in parts:
         curves(bench)
-    if "phases" in parts:
-        phases(bench, models)
+    for part in [part for part in WITH_PHASES if part in parts]:
+        phases(bench, part, models)
 
 
 def main() -> None:
@@ -290,7 +289,7 @@ def main() -> None:
     run.add_argument("--models", default="*", metavar="NAMES", help="patterns with commas between them: 'resnet*,bert_base'")
     run.add_argument("--tools", metavar="NAMES", help=f"of {TRTNORM}, {', '.join(TOOLS)}, {ALONE} and the labels of --also")
     run.add_argument("--repeat", type=int, default=5)
-    run.add_argument("--parts", default=",".join(PARTS))
+    run.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, with commas between them")
     run.add_argument(
         "--sizes", default=",".join(map(str, CURVE_MB)), metavar="MB", help="of the curves, with commas between them"
     )
