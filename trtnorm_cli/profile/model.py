@@ -27,7 +27,7 @@ from trtnorm_cli.profile.precision import KeptFloat32 as KeptFloat32
 from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.ranges import DimRange, ProfileSection, ShapeRange, ValueRange
-from trtnorm_cli.profile.rewriting import READINGS, DynamicQuantization, Optimize, TrainingMode
+from trtnorm_cli.profile.rewriting import READINGS, Optimize, TrainingMode
 from trtnorm_cli.profile.scalars import (
     Bytes,
     NonNegative,
@@ -176,12 +176,6 @@ class BuildProfile(ProfileSection):
         description="What a BatchNormalization in training mode becomes: statistics of each batch, as the file has it; "
         "the running statistics (eval), which changes the results; or an error.",
     )
-    dynamic_quantization: DynamicQuantization = Field(
-        default="as-written",
-        description="What becomes of operators on activations that are quantised while the model runs, which TensorRT does not "
-        "have: they stay; or they compute with floats and dequantised weights (float), which changes the results by what the "
-        "rounding of activations did.",
-    )
     mismatch: dict[str, ReadingName] = Field(
         default_factory=dict,
         description="How parameters that do not fit the channels are meant, by normalization node.",
@@ -196,6 +190,10 @@ class BuildProfile(ProfileSection):
     )
     precision: PrecisionSettings = Field(
         default_factory=PrecisionSettings, description="The type that the network computes in: fp16, bf16, fp32, or as written."
+    )
+    int64: Literal["keep", "narrow"] = Field(
+        default="keep",
+        description="What is int64 inside the model: as it is, or int32 where its range at all sizes of the profile fits.",
     )
     io_double: Literal["float", "keep"] = Field(
         default="float",

@@ -58,7 +58,32 @@ class NarrowedDoubles(Record):
 
 
 @dataclass(frozen=True)
+class KeptInteger(Record):
+    """A tensor for which ``node`` stays int64. ``value`` is one that it may have and int32 has not."""
+
+    tensor: str
+    node: str
+    reason: str
+    value: int | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+
+
+@dataclass(frozen=True)
+class NarrowedIntegers(Record):
+    """The nodes that compute in int32 what the file has in int64, and the tensors that they make.
+
+    ``casts`` counts those at the border. ``undone`` says why nothing was narrowed where ranges allowed it.
+    """
+
+    nodes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    casts: int = 0
+    kept: tuple[KeptInteger, ...] = ()
+    undone: str | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+
+
+@dataclass(frozen=True)
 class TypesRecord(Record):
     """The types that TensorRT does not have, or that were not wanted. What is not there was not in the model."""
 
     doubles: NarrowedDoubles | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    integers: NarrowedIntegers | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from trtnorm_cli.records.types import NarrowedDoubles, NarrowingCheck, TypesRecord
+from trtnorm_cli.records.types import NarrowedDoubles, NarrowedIntegers, NarrowingCheck, TypesRecord
+
+_SHOWN = 3
 
 
 def type_rows(types: TypesRecord | None) -> list[tuple[str, str]]:
-    """One row for doubles, where the model has some."""
-    if types is None or types.doubles is None:
+    """One row for doubles and one for int64, where the model has some and they were wanted otherwise."""
+    if types is None:
         return []
-    return [("double → float32", _doubles(types.doubles))]
+    rows = [] if types.doubles is None else [("double → float32", _doubles(types.doubles))]
+    return rows if types.integers is None else [*rows, ("int64 → int32", _integers(types.integers))]
+
+
+def _integers(integers: NarrowedIntegers) -> str:
+    parts = [f"{len(integers.nodes)} nodes with {integers.casts} casts" if integers.nodes else "nothing"]
+    if integers.undone:
+        parts.append(f"undone, {integers.undone}")
+    kept = [f"{one.tensor} at {one.node}: {one.reason}" for one in integers.kept[:_SHOWN]]
+    if kept:
+        more = f" and {len(integers.kept) - _SHOWN} more" if len(integers.kept) > _SHOWN else ""
+        parts.append(f"int64 stays for {', '.join(kept)}{more}")
+    return "; ".join(parts)
 
 
 def _doubles(doubles: NarrowedDoubles) -> str:

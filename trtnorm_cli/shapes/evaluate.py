@@ -242,6 +242,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+def bound_of(value: Size, largest: Mapping[str, int]) -> int | None:
+    """No smaller than ``value`` in size, wherever each symbol is at most ``largest`` in size; None where none is known.
+
+    That is where a symbol has no largest size, and where fractions are computed with.
+    """
+    if isinstance(value, int):
+        return abs(value)
+    if not value.symbols <= largest.keys() or any(atom.op.startswith("float") for atom in _in_order(value, {})):
+        return None
+    return _magnitude(value, largest)
+
+
 def _magnitude(value: Size, largest: Mapping[str, int]) -> int:
     """A bound of every integer that evaluating ``value`` meets, where each symbol is at most ``largest`` in size."""
     if isinstance(value, int):
