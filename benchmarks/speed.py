@@ -1,13 +1,15 @@
 """Time and memory of trtnorm beside tools that prove nothing, on the same files in one run.
 
     python -m benchmarks.speed measure -o build/bench/speed.json [--models NAMES] [--tools NAMES] [--repeat 5]
-                                       [--also LABEL=CHECKOUT] [--parts rewrite,build,curves,phases]
+                                       [--also LABEL=CHECKOUT] [--parts rewrite,build] [--timeout SECONDS]
+    python -m benchmarks.speed merge build/bench/speed.json ONE.json OTHER.json
     python -m benchmarks.speed page build/bench/speed.json docs/performance.md
 
 Every run is a process of its own, and the tools take turns: each in each round. What was found is written after every run, and
-runs that are there already are not made again. ``--also`` measures another checkout of trtnorm in the same run. Makes two
-environments beside the results, for the peers and for the libraries that export models, unless it is given theirs. Needs
-tensorrt-rtx for builds, 12 GB of memory and 20 GB of disk for the largest models, no GPU.
+runs that are there already are not made again. ``--also`` measures another checkout of trtnorm in the same run. ``merge`` puts
+results together that were measured apart, on equal machines. Makes two environments beside the results, for the peers and for
+the libraries that export models, unless it is given theirs. Needs tensorrt-rtx for builds, 16 GB of memory and 20 GB of disk
+for the largest models, no GPU.
 """
 
 from __future__ import annotations
@@ -26,20 +28,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from benchmarks.measured import measured
+from benchmarks.speed_merge import merge
 from benchmarks.speed_page import page
 from benchmarks.speed_peers import LARGE, PACKAGES, TOOLS, weight
 
 HERE = Path(__file__).resolve().parent
 LIBRARIES = ("torch", "torchvision", "transformers", "monai", "onnx", "onnxscript", "PyYAML")
 CHAINS = ("chain_83mb", "nodes_20000")
-PARTS = ("rewrite", "build", "curves", "phases")
+WITH_PHASES = {"phases": ("rewrite", "-o", "made/m.onnx"), "phases of builds": ("build", "--force", "-o", "made/m.engine")}
+PARTS = ("rewrite", "build", "curves", *WITH_PHASES)
 PHASES_OF = ("resnet50", "bert_base", "regnety_128gf", "raft_small")
 CURVE_MB = (100, 500, 1000, 2000, 3000)
 CURVES = ("changed", "unchanged")
-# Building these takes TensorRT minutes, or more memory than a laptop has.
-NOT_BUILT = ("nodes_20000", "regnety_128gf")
-TRTNORM, TIMEOUT_S = "trtnorm", 600.0
+# Building it takes TensorRT many minutes.
+NOT_BUILT = ("nodes_20000",)
+TRTNORM, ALONE, TIMEOUT_S = "trtnorm", "TensorRT", 600.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class Bench:
     repeat: int
     checks: bool
     sizes: tuple[int, ...]
+    kinds: tuple[str, ...]
+    timeout_s: float
 
     def save(self) -> None:
         part = self.file.with_suffix(".part")
@@ -67,6 +75,12 @@ class Bench:
 
     def measured_checkouts(self) -> list[str]:
         return [label for label in self.checkouts if label in self.tools]
+
+    def rewriting_tools(self) -> tuple[str, ...]:
+        return tuple(tool for tool in self.tools if tool != ALONE)
+
+    def building_tools(self) -> tuple[str, ...]:
+        return tuple(tool for tool in (ALONE, *self.checkouts) if tool in self.tools)
 
     def environment(self, tool: str) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(self.checkouts.get(tool, HERE.parent))}
@@ -94,10 +108,10 @@ def rounds(bench: Bench, part: str, models: list[Path], tools: tuple[str, ...]) 
 
 
 def rewrites(bench: Bench, models: list[Path]) -> None:
-    for model, tool, row in rounds(bench, "rewrite", models, bench.tools):
+    for model, tool, row in rounds(bench, "rewrite", models, bench.rewriting_tools()):
         made, profile = bench.folder / "made" / f"{model.stem}.onnx", profile_of(model)
         emptied(made.parent)
-        run = measured(bench.rewriting(tool, model, made, profile), bench.environment(tool), bench.folder, TIMEOUT_S)
+        run = measured(bench.rewriting(tool, model, made, profile), bench.environment(tool), bench.folder, bench.timeout_s)
         row["runs"].append(run.record())
         if run.code == 0 and "norms" not in row and bench.checks:
             row |= check(bench, model, made, profile)
@@ -112,7 +126,7 @@ def check(bench: Bench, model: Path, made: Path, profile: Path | None) -> dict[s
     kept.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "benchmarks.speed_check", str(model), str(made), str(kept)]
     command += [] if model.stem in NOT_BUILT or weight(model) > LARGE else ["--kernels", str(profile or "-")]
-    run = measured(command, bench.environment(TRTNORM), bench.folder, TIMEOUT_S)
+    run = measured(command, bench.environment(TRTNORM), bench.folder, bench.timeout_s)
     found: dict[str, Any] = json.loads(run.output) if run.code == 0 else {"norms": {}, "failed": run.said[-300:]}
     return found
 
@@ -120,15 +134,15 @@ def check(bench: Bench, model: Path, made: Path, profile: Path | None) -> dict[s
 def builds(bench: Bench, models: list[Path]) -> None:
     """``trtnorm build`` with its comparison, as its manifest splits it, beside TensorRT alone."""
     built = [model for model in models if model.stem not in NOT_BUILT]
-    for model, tool, row in rounds(bench, "build", built, ("TensorRT", *bench.measured_checkouts())):
+    for model, tool, row in rounds(bench, "build", built, bench.building_tools()):
         profile, folder = profile_of(model), bench.folder / "made"
         emptied(folder)
-        if tool == "TensorRT":
+        if tool == ALONE:
             command = [sys.executable, "-m", "benchmarks.speed_tensorrt", str(model), str(profile or "-")]
         else:
             sizes = [] if profile is None else ["-p", str(profile)]
             command = bench.trtnorm("build", str(model), "-o", str(folder / "m.engine"), "--json", "--force", *sizes)
-        run = measured(command, bench.environment(tool), bench.folder, TIMEOUT_S)
+        run = measured(command, bench.environment(tool), bench.folder, bench.timeout_s)
         record = run.record()
         if run.code == 0:
             described = json.loads(run.output)
@@ -141,11 +155,11 @@ def builds(bench: Bench, models: list[Path]) -> None:
 
 def curves(bench: Bench) -> None:
     """Each size is made, measured with every tool, and deleted."""
-    for kind in CURVES:
+    for kind in bench.kinds:
         for size in bench.sizes:
             name = f"{kind}_{size}"
             folder = bench.folder / "curve"
-            pending = list(rounds(bench, "curves", [folder / f"{name}.onnx"], bench.tools))
+            pending = list(rounds(bench, "curves", [folder / f"{name}.onnx"], bench.rewriting_tools()))
             if not pending:
                 continue
             emptied(folder)
@@ -154,7 +168,7 @@ def curves(bench: Bench) -> None:
             for _, tool, row in pending:
                 emptied(bench.folder / "made")
                 command = bench.rewriting(tool, model, bench.folder / "made" / "m.onnx", profile_of(model))
-                run = measured(command, bench.environment(tool), bench.folder, TIMEOUT_S)
+                run = measured(command, bench.environment(tool), bench.folder, bench.timeout_s)
                 row["runs"].append({**run.record(), "bytes": weight(model)})
                 told("curve", model, tool, run)
                 bench.save()
@@ -162,21 +176,21 @@ def curves(bench: Bench) -> None:
     emptied(bench.folder / "made")
 
 
-def phases(bench: Bench, models: list[Path]) -> None:
-    """Once each: where the seconds of a rewriting go, by folder of the package."""
-    for model in models:
+def phases(bench: Bench, part: str, models: list[Path]) -> None:
+    """Once each: where the seconds of a rewriting or of a build go, by folder of the package."""
+    for model in [model for model in models if model.stem in PHASES_OF]:
         for tool in bench.measured_checkouts():
-            row = bench.rows("phases", model.stem, tool)
-            if "seconds" in row or model.stem not in PHASES_OF:
+            row = bench.rows(part, model.stem, tool)
+            if "seconds" in row or (part == "phases of builds" and model.stem in NOT_BUILT):
                 continue
-            made, profile = bench.folder / "made" / "m.onnx", profile_of(model)
-            emptied(made.parent)
+            made, profile = bench.folder / "made", profile_of(model)
+            emptied(made)
             sizes = [] if profile is None else ["-p", str(profile)]
-            command = [sys.executable, str(HERE / "phases.py"), "rewrite", str(model), "-o", str(made), "--quiet", *sizes]
-            run = measured(command, bench.environment(tool), bench.folder, TIMEOUT_S)
+            command = [sys.executable, str(HERE / "phases.py"), *WITH_PHASES[part], str(model), "--quiet", *sizes]
+            run = measured(command, bench.environment(tool), bench.folder, bench.timeout_s)
             if run.code == 0:
                 row["seconds"] = json.loads(run.output.splitlines()[-1])
-            told("phases", model, tool, run)
+            told(part, model, tool, run)
             bench.save()
 
 
@@ -215,15 +229,19 @@ def environment(folder: Path, packages: tuple[str, ...]) -> Path:
 def made_models(folder: Path, libraries: Path | None, wanted: str) -> list[Path]:
     """The files of the table, exported or written if they are not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    python = libraries or environment(folder.parent / "libraries", LIBRARIES)
-    script = [str(HERE / "export_library_models.py"), "--list", str(HERE / "speed_models.yaml")]
-    for pattern in wanted.split(","):
-        subprocess.run([str(python), *script, "-o", str(folder), "--only", pattern], check=True)
-    for name in CHAINS:
-        if any(fnmatch.fnmatch(name, pattern) for pattern in wanted.split(",")) and not (folder / f"{name}.onnx").exists():
-            apart("benchmarks.speed_chains", name, "0", str(folder / f"{name}.onnx"))
-    found = [path for path in folder.glob("*.onnx") if any(fnmatch.fnmatch(path.stem, p) for p in wanted.split(","))]
-    return sorted(found, key=weight)
+    exports = yaml.safe_load((HERE / "speed_models.yaml").read_text(encoding="utf-8"))["exports"]
+    named = [name for name in (*exports, *CHAINS) if any(fnmatch.fnmatch(name, pattern) for pattern in wanted.split(","))]
+    script = [str(HERE / "export_library_models.py"), "--list", str(HERE / "speed_models.yaml"), "-o", str(folder)]
+    for name in named:
+        path = folder / f"{name}.onnx"
+        if path.exists():
+            continue
+        if name in CHAINS:
+            apart("benchmarks.speed_chains", name, "0", str(path))
+        else:
+            python = libraries or environment(folder.parent / "libraries", LIBRARIES)
+            subprocess.run([str(python), *script, "--only", name], check=True)
+    return sorted((path for name in named if (path := folder / f"{name}.onnx").exists()), key=weight)
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -232,11 +250,11 @@ def measure(arguments: argparse.Namespace) -> None:
     known = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
     also = dict(text.split("=", 1) for text in arguments.also)
     checkouts = {TRTNORM: HERE.parent} | {label: Path(path).resolve() for label, path in also.items()}
-    tools = tuple(arguments.tools.split(",")) if arguments.tools else (*checkouts, *TOOLS)
+    tools = tuple(arguments.tools.split(",")) if arguments.tools else (*checkouts, *TOOLS, ALONE)
     peers = arguments.peers or environment(folder / "peers", PACKAGES)
     bench = Bench(
         folder, known, arguments.output.resolve(), checkouts, peers, tools, arguments.repeat, not arguments.times_only,
-        tuple(map(int, arguments.sizes.split(","))),
+        tuple(map(int, arguments.sizes.split(","))), tuple(arguments.kinds.split(",")), arguments.timeout,
     )  # fmt: skip
     parts = arguments.parts.split(",")
     models = made_models(folder / "models", arguments.libraries, arguments.models) if parts != ["curves"] else []
@@ -244,6 +262,9 @@ def measure(arguments: argparse.Namespace) -> None:
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
     known["peers"] = list(PACKAGES)
+    versions = folder / "models" / "versions.json"
+    if versions.exists():
+        known["libraries"] = json.loads(versions.read_text())
     for model in models:
         if model.stem not in known.setdefault("models", {}):
             about = apart("benchmarks.speed_check", "--about", str(model))
@@ -255,8 +276,8 @@ def measure(arguments: argparse.Namespace) -> None:
         builds(bench, models)
     if "curves" in parts:
         curves(bench)
-    if "phases" in parts:
-        phases(bench, models)
+    for part in [part for part in WITH_PHASES if part in parts]:
+        phases(bench, part, models)
 
 
 def main() -> None:
@@ -266,16 +287,22 @@ def main() -> None:
     run.set_defaults(call=measure)
     run.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.json")
     run.add_argument("--models", default="*", metavar="NAMES", help="patterns with commas between them: 'resnet*,bert_base'")
-    run.add_argument("--tools", metavar="NAMES", help=f"of {TRTNORM}, {', '.join(TOOLS)} and the labels of --also")
+    run.add_argument("--tools", metavar="NAMES", help=f"of {TRTNORM}, {', '.join(TOOLS)}, {ALONE} and the labels of --also")
     run.add_argument("--repeat", type=int, default=5)
-    run.add_argument("--parts", default=",".join(PARTS))
+    run.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, with commas between them")
     run.add_argument(
         "--sizes", default=",".join(map(str, CURVE_MB)), metavar="MB", help="of the curves, with commas between them"
     )
+    run.add_argument("--kinds", default=",".join(CURVES), help="of the curves")
+    run.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="SECONDS", help="of one run")
     run.add_argument("--times-only", action="store_true", help="leave out what the tools make of the models")
     run.add_argument("--also", action="append", default=[], metavar="LABEL=CHECKOUT")
     run.add_argument("--peers", type=Path, metavar="PYTHON", help="of an environment with the peers")
     run.add_argument("--libraries", type=Path, metavar="PYTHON", help="of an environment with the libraries of the models")
+    join = commands.add_parser("merge", help="put results together that were measured apart")
+    join.set_defaults(call=lambda found: merge(found.output, found.results))
+    join.add_argument("output", type=Path, metavar="OUT.json")
+    join.add_argument("results", type=Path, nargs="+", metavar="RESULTS.json")
     show = commands.add_parser("page", help="make the Markdown page of results")
     show.set_defaults(call=lambda found: page(found.results, found.page))
     show.add_argument("results", type=Path)

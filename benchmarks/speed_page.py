@@ -70,8 +70,10 @@ def about(known: Row) -> list[str]:
         model = known["models"][name]
         norms = ", ".join(f"{number} {norm}" for norm, number in model["norms"].items()) or "none"
         rows.append([name, f"{model['bytes'] / 1e6:.1f}", str(model["nodes"]), norms])
+    libraries = ", ".join(f"{name} {version}" for name, version in known.get("libraries", {}).items())
+    exported = f" Models exported with {libraries}." if libraries else ""
     return [
-        f"Machine: {known['machine']}. Peers: {', '.join(known['peers'])}.",
+        f"Machine: {known['machine']}. Peers: {', '.join(known['peers'])}.{exported}",
         "",
         *table(["model", "MB", "nodes", "norms"], rows),
     ]
@@ -182,17 +184,21 @@ def _curve_cell(row: Row) -> str:
     return seconds if not ended(row) else f"{seconds} s, {spread(row, 'largest_mb', 0)} MB"
 
 
-def phases(known: Row) -> list[str]:
+def phases(kind: str) -> Callable[[Row], list[str]]:
     """One table a model: the parts of the package in the order of what they take now."""
-    lines: list[str] = []
-    for name in models(known, "phases"):
-        found = {tool: row["seconds"] for tool, row in known["phases"][name].items() if "seconds" in row}
-        columns = [tool for tool in (BEFORE, TRTNORM) if tool in found]
-        parts = {part: None for tool in reversed(columns) for part in found[tool]}
-        shown = [part for part in parts if any(found[tool].get(part, 0) >= FEWEST_SECONDS for tool in columns)]
-        rows = [[part, *(f"{found[tool].get(part, 0):.2f}" for tool in columns)] for part in shown]
-        lines += ["", *table([name, *columns], rows)]
-    return lines[1:]
+
+    def make(known: Row) -> list[str]:
+        lines: list[str] = []
+        for name in models(known, kind):
+            found = {tool: row["seconds"] for tool, row in known[kind][name].items() if "seconds" in row}
+            columns = [tool for tool in (BEFORE, TRTNORM) if tool in found]
+            parts = {part: None for tool in reversed(columns) for part in found[tool]}
+            shown = [part for part in parts if any(found[tool].get(part, 0) >= FEWEST_SECONDS for tool in columns)]
+            rows = [[part, *(f"{found[tool].get(part, 0):.2f}" for tool in columns)] for part in shown]
+            lines += ["", *table([name, *columns], rows)]
+        return lines[1:]
+
+    return make
 
 
 TABLES: Mapping[str, Callable[[Row], list[str]]] = {
@@ -204,5 +210,6 @@ TABLES: Mapping[str, Callable[[Row], list[str]]] = {
     "what is left": left,
     "builds": building,
     "curves": curve,
-    "phases": phases,
+    "phases": phases("phases"),
+    "phases of builds": phases("phases of builds"),
 }

@@ -20,6 +20,7 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_fixed, with_ranks
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
+from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC, quantised_nodes
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import fit
@@ -64,11 +65,21 @@ def first_profile(loaded: LoadedModel, run: bool = True) -> FirstProfile:
     if run and (trial.start.ranges or trial.start.values or unknown):
         loaded, trial, notes = _run(loaded, trial, unknown)
         inputs = inputs_of(loaded.proto)
-    notes = [*trial.remarks, *notes]
+    notes = [*trial.remarks, *notes, *_quantised_dynamically(loaded)]
     text = starting_profile(loaded.path.name, inputs, trial.start, _comments(notes))
     if run:
         notes += _parser_notes(loaded, text)
     return FirstProfile(text, tuple(notes))
+
+
+def _quantised_dynamically(loaded: LoadedModel) -> list[str]:
+    """The line that a dynamically quantised model needs, which is for the user to choose."""
+    if not any(node.op_type in DYNAMIC for node in quantised_nodes(loaded.proto)):
+        return []
+    return [
+        "the model is quantised dynamically, which TensorRT does not have: to compute with floats instead, add the line "
+        "`dynamic_quantization: float`"
+    ]
 
 
 def _run(loaded: LoadedModel, trial: Trial, unknown: Sequence[str]) -> tuple[LoadedModel, Trial, list[str]]:

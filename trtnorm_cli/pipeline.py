@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
-from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network
+from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import compare_rewriting
@@ -24,9 +24,11 @@ from trtnorm_cli.precision.wide.require import NarrowingResult, check_narrowing
 from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
-from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared
+from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, rewrite_settings
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
 from trtnorm_cli.side_work import Awaited, Later, SideWork
+from trtnorm_cli.target import NETWORK_PREFIX
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
 from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
@@ -55,6 +57,7 @@ from trtnorm_cli.tensorrt.manifest import (
     Versions,
     manifest_of,
 )
+from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.plugin_request import require_plugins_can_be
 from trtnorm_cli.tensorrt.preflight import require_settings
@@ -72,11 +75,25 @@ from trtnorm_cli.tensorrt.up_to_date import (
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
+_MOST_REASONS = 3
+
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
     """Refuse a model that no rewriting can help, before any is tried. Plugins may know more operators than the parser."""
     if opened.profile is None or not opened.profile.plugins:
-        require_known_quantisation(loaded.proto, backend, str(loaded.path))
+        taken = rewritten_operators(rewrite_settings(opened.profile))
+        require_known_quantisation(loaded.proto, backend, str(loaded.path), taken)
+
+
+def require_rewritten(job: Job, rewriting: Rewriting) -> None:
+    """Refuse a model in which operators that a rule could have taken are left, with the rule's reasons."""
+    profile = job.prepared.profile
+    if profile is not None and profile.plugins:
+        return
+    refused = [rejection for rejection in rewriting.rejections if rule_named(rejection.rule) in QUANTISED]
+    reasons = [f"{refusal.rule} at {refusal.node}: {refusal.reason}" for refusal in refused[:_MOST_REASONS]]
+    where, asked_for = str(job.prepared.loaded.path), rewritten_operators(rewrite_settings(profile))
+    require_known_quantisation(rewriting.model, job.options.backend, where, reasons=reasons, asked_for=asked_for)
 
 
 @dataclass(frozen=True)
@@ -198,16 +215,22 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     """
     rewriting, fixed = variant.rewriting, job.work / FIXED_NAME
     rewriting.require_all_checks_passed()
+    require_rewritten(job, rewriting)
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
-
     ready = None if earlier is None else earlier.result_for(rewriting, request.settings)
+    # TensorRT parses a file once, unless it builds another one than is compared: a plugin's definition stands for the plugin.
+    parses = job.options.compare and ready is None and request.model == FIXED_NAME
+    parsed = ParsedNetwork(job.work) if parses else None
 
     def built() -> BuildResult:
         if ready is not None:
             job.unchanged.replace(job.built)
-        result = ready or job.run(request, job.work)
+        if parsed is None:
+            result = ready or job.run(request, job.work)
+        else:
+            result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen), job.on_event)
         if result.ok and not may_be_replaced(job, variant):
             say_that_it_compares(job)
         return result
@@ -217,7 +240,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     isolated = isolated_folder(job.engine) if job.options.isolate else None
     engine = Later(lambda: attempt.result(building, isolated, job.on_event))
     loaded = Later(lambda: load_model(fixed))
-    network = begun_network(job, loaded)
+    network = begun_network(job, loaded) if parsed is None else Later(lambda: parsed_network(parsed, building, fixed))
 
     def known_network() -> NetworkParticipant:
         if network.error() is not None and engine.error() is not None:  # which ends the build
@@ -236,6 +259,13 @@ def may_be_replaced(job: Job, variant: Variant) -> bool:
 def say_that_it_compares(job: Job) -> None:
     if job.options.compare:
         job.stage("compare")
+
+
+def parsed_network(parsed: ParsedNetwork, building: Awaited[BuildResult], model: Path) -> NetworkParticipant:
+    """The network that the build process made of ``model``, which it writes before it builds."""
+    if (translation := parsed.translation(model, building)) is None:
+        raise building.error() or NotCompared("there is no engine")
+    return translated_network(translation, f"{NETWORK_PREFIX}{model}")
 
 
 def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkParticipant]:
@@ -393,6 +423,7 @@ def described(
         undone=rewriting.undone,
         refused=rewriting.rejections,
         network=Network.of(result),
+        effects=rewriting.effects,
         rewrite_warnings=(*rewriting.warnings, *(narrowing.warnings if narrowing else ())),
         warnings=(*loaded.warnings, *rewriting.cleaning.notes, *type_notes(rewriting.types), *result.warnings),
         types=with_check(rewriting.types, None if narrowing is None else narrowing.record),

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from trtnorm_cli import build_job, child_process, pipeline
 from trtnorm_cli.errors import OutOfTolerance
 from trtnorm_cli.tensorrt.kernel_search import Bounds
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.network import network_of
+from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 
 pytestmark = pytest.mark.rtx
 
@@ -50,20 +51,20 @@ def plain(work: Path) -> None:
 
 
 def test_the_processes_of_a_build(work, started):
-    """Two for TensorRT's engines (the second tells what the changes did), one for its network, and those that run models.
+    """Two for TensorRT's engines (the second tells what the changes did), and those that run models.
 
-    Models are run for the proofs of the changes, and for the comparison.
+    The first hands out the network that it has parsed. Models are run for the proofs of the changes, and for the comparison.
     """
     assert build("good.onnx") == 0
-    assert sorted(set(started)) == [RUNS, ENGINE, NETWORK]
-    assert (started.count(ENGINE), started.count(NETWORK)) == (2, 1)
+    assert sorted(set(started)) == [RUNS, ENGINE]
+    assert started.count(ENGINE) == 2
     assert started.count(RUNS) <= 2
 
 
 def test_a_model_that_stays_as_it_is_is_built_once(work, started):
     plain(work)
     assert build("plain.onnx") == 0
-    assert (started.count(ENGINE), started.count(NETWORK)) == (1, 1)
+    assert (started.count(ENGINE), started.count(NETWORK)) == (1, 0)
 
 
 def test_what_is_not_tiny_is_built_once_where_nothing_depends_on_more(work, started, monkeypatch):
@@ -79,7 +80,7 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
     monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.is_put_to_choice", lambda change: True)
     monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.launched", lambda kernels: (*kernels, *kernels))
     assert build("good.onnx", "-o", "auto.engine") == 0
-    assert (started.count(ENGINE), started.count(NETWORK)) == (2, 2)
+    assert (started.count(ENGINE), started.count(NETWORK)) == (2, 1)
     Path("cfg.yaml").write_text(Path("cfg.yaml").read_text() + "optimize: never\n")
     assert build("good.onnx", "-o", "never.engine") == 0
     assert (work / "auto.engine").read_bytes() == (work / "never.engine").read_bytes()
@@ -94,7 +95,7 @@ def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started
     monkeypatch.setattr(pipeline, "is_put_to_choice", lambda change: True)
     monkeypatch.setattr(pipeline, "TO_DECIDE", Bounds(100, 1000))
     assert build("good.onnx") == 0
-    assert (started.count(ENGINE), started.count(NETWORK)) == (1, 1)
+    assert (started.count(ENGINE), started.count(NETWORK)) == (1, 0)
     manifest = manifest_of(work / "good.engine")
     assert manifest["changes"]
     assert manifest["optimize"]["before"] is None
@@ -180,15 +181,34 @@ def test_an_unchanged_model_that_kills_the_builder_is_only_told(work, monkeypatc
     assert left_in_temp(work) == []
 
 
-def test_a_network_whose_parser_dies_is_told_with_its_log(work, monkeypatch, capsys):
-    monkeypatch.setattr("trtnorm_cli.compare.participants.network_of", partial(network_of, worker=ABORTS))
-    assert build("good.onnx") == 1
-    shown = capsys.readouterr().err
-    assert "the process that runs TensorRT's parser was ended by SIGABRT" in shown
-    (kept,) = left_in_temp(work)
-    assert kept.startswith("trtnorm-network-")
-    assert kept in shown
-    assert hidden(work) == []
+def test_a_network_that_cannot_be_written_is_told_and_no_matter_of_the_build(work, monkeypatch):
+    monkeypatch.setattr(ParsedNetwork, "asked", lambda self, request: replace(request, network="no/such/folder.onnx"))
+    assert build("good.onnx") == 0
+    (told,) = manifest_of(work / "good.engine")["comparison"]["not_compared"]
+    assert "failed to write TensorRT's network as ONNX, please report it: FileNotFoundError" in told
+    assert left_in_temp(work) == hidden(work) == []
+
+
+def test_the_weights_of_the_network_are_those_of_the_model_and_not_written_again(work, monkeypatch):
+    wide = {"w": random(64, 2, 8, 8), "v": random(2, 64, 1, 1)}
+    text = "g (float[N, 2, 9, 9] x) => (float[N, 2, 2, 2] y) { c = Conv(x, w) r = Relu(c) y = Conv(r, v) }"
+    saved(parse(text, wide), work / "wide.onnx")
+    written: list[tuple[int, set[str]]] = []
+    real = pipeline.compare_rewriting
+
+    def looking(*arguments, **options):
+        network = arguments[3].result()
+        written.append(
+            (network.path.stat().st_size, {e.value for t in network.model.graph.initializer for e in t.external_data})
+        )
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(pipeline, "compare_rewriting", looking)
+    assert build("wide.onnx") == 0
+    ((size, places),) = written
+    assert size < wide["w"].nbytes
+    assert "fixed.onnx" in places
+    assert manifest_of(work / "wide.engine")["comparison"]["state"] == "passed"
 
 
 def test_a_comparison_that_fails_ends_a_build_that_still_runs(work, monkeypatch):

@@ -15,9 +15,10 @@ from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.precision.demands import confirmed, range_demands, range_kept
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.low_types import BF16, FP16, LowType
-from trtnorm_cli.precision.masks import mask_tensors
+from trtnorm_cli.precision.mask_tensors import mask_tensors
 from trtnorm_cli.precision.ranges import measured_ranges
 from trtnorm_cli.precision.units import Unit, units
+from trtnorm_cli.precision.wider_inputs import wider_inputs
 from trtnorm_cli.records.precision import Kept
 from trtnorm_cli.rewrite.norms.record import composite_norms
 
@@ -38,8 +39,10 @@ class Case:
         self.units: list[Unit] = units(self.model, self.types, composites)
         self.ranges = measured_ranges(self.model, None, self.types, self.units, low, feeds, runner)
 
-    def kept(self, is_users_data: bool = True) -> dict[str, Kept]:
-        return range_kept(self.ranges, self.model, self.units, self.low, is_users_data)
+    def kept(self, is_users_data: bool = True, wider: bool = False) -> dict[str, Kept]:
+        feeds = wider_inputs(self.feeds) if wider else []
+        found = measured_ranges(self.model, None, self.types, self.units, self.low, feeds, self.runner)
+        return range_kept(self.ranges, self.model, self.units, self.low, is_users_data, found)
 
     def confirmed(self, max_error: float) -> dict[str, Kept]:
         demands = range_demands(self.ranges, self.model, self.units, self.low, True)
@@ -210,3 +213,29 @@ def test_tensors_that_are_infinite_in_float32_ask_for_nothing(runner: OrtRunner)
     model = parse("g (float[N] x) => (float[N] y) { l = Log (x)  y = Exp (l) }")
 
     assert Case(runner, model, {"x": np.array([0, 1, 2], np.float32)}).kept() == {}
+
+
+def test_a_network_fed_noise_survives_images_of_0_to_255(runner: OrtRunner) -> None:
+    model = parse("""
+        g (float[1,3,8,8] x) => (float[1,4,8,8] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w)
+            s = Mul (c, c)
+            y = Relu (s)
+        }""", {"w": random(4, 3, 3, 3)})  # fmt: skip
+    case = Case(runner, model, {"x": random(1, 3, 8, 8)})
+
+    assert case.kept(is_users_data=False) == {}
+    kept = case.kept(is_users_data=False, wider=True)
+    assert set(kept) == {"s", "y"}
+    assert "with images of 0 to 255" in kept["s"].reason
+
+
+def test_only_images_about_zero_are_stretched() -> None:
+    image, tokens, weights = random(1, 3, 4, 4), np.arange(4), np.abs(random(1, 3, 4, 4))
+
+    (wider,) = wider_inputs([{"x": image, "ids": tokens, "w": weights}])
+
+    assert (wider["x"].min(), wider["x"].max()) == (0, pytest.approx(255))
+    assert wider["ids"] is tokens
+    assert wider["w"] is weights
+    assert wider_inputs([{"ids": tokens, "rows": random(4, 8), "w": weights}]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.models import parse, random
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
+from trtnorm_cli.onnx_model.walk import subgraphs
 from trtnorm_cli.precision.low_types import BF16, FP16, LowType
 from trtnorm_cli.precision.ranges import InstrumentedModel, Ranges, measured_ranges
 from trtnorm_cli.precision.units import units
@@ -198,6 +200,18 @@ def test_tensors_are_let_go_as_soon_as_they_are_measured(runner: OrtRunner) -> N
     model = parse("g (float[N] x) => (float[N] c) { a = Exp (x)  b = Exp (a)  c = Exp (b) }")
     nodes = InstrumentedModel(model, types_of(model), (), FP16).model.graph.node[3:]
 
-    measured = [node.input[0] for node in nodes if node.op_type == "Reshape"]
+    measured = [graph.node[0].input[0] for node in nodes for graph in list(subgraphs(node))[1:]]
 
     assert measured == ["c", "b", "a", "x"]
+
+
+@pytest.mark.slow
+def test_a_measured_run_takes_little_more_memory_than_a_plain_one(runner: OrtRunner) -> None:
+    """Sixty tensors of 8 MB, of which two live at a time."""
+    names = ["x", *(f"t{index}" for index in range(60))]
+    lines = " ".join(f"{after} = Relu ({before})" for before, after in itertools.pairwise(names))
+    model = parse(f"g (float[N] x) => (float[N] t59) {{ {lines} }}")
+    with OrtRunner(memory_bytes=400 << 20) as limited:
+        found = ranges(limited, model, {"x": np.ones(2 << 20, np.float32)})
+
+    assert found.tensors["t59"].largest == 1.0

@@ -10,9 +10,12 @@ from onnx import parser
 from tests.models import saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import TensorRTRefusal
+from trtnorm_cli.onnx_model import quantised_nodes as quantised_nodes_module
+from trtnorm_cli.onnx_model.quantised_nodes import quantised_nodes
 from trtnorm_cli.tensorrt import quantised_operators
+from trtnorm_cli.tensorrt.manifest import Manifest
 from trtnorm_cli.tensorrt.operators import ask_operators
-from trtnorm_cli.tensorrt.quantised_operators import quantised_nodes, require_known_quantisation
+from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
 
 QUANTISE = "q, s, z = DynamicQuantizeLinear(x)"
 PRODUCT = "[mm] i = MatMulInteger(q, w, z) f = Cast <to=1>(i) y = Mul(f, s)"
@@ -39,8 +42,20 @@ def test_the_operators_are_named_and_counted(refusing):
     assert caught.value.exit_code == 5
     assert "1 DynamicQuantizeLinear, 1 MatMulInteger" in caught.value.summary
     assert caught.value.where == "m.onnx\nnodes dq, mm"
+    assert "\ndynamic_quantization: float\n" in caught.value.hint
     assert "the float model" in caught.value.hint
     assert "QuantFormat.QDQ" in caught.value.hint
+
+
+def test_what_a_rule_takes_is_not_refused(refusing):
+    require_known_quantisation(DYNAMIC, None, "m.onnx", rewritten=quantised_nodes_module.DYNAMIC)
+
+
+def test_what_a_rule_left_is_refused_with_its_reason(refusing):
+    with pytest.raises(TensorRTRefusal) as caught:
+        require_known_quantisation(DYNAMIC, None, "m.onnx", reasons=["r at mm: why"], asked_for=quantised_nodes_module.DYNAMIC)
+    assert caught.value.where.splitlines()[-1] == "r at mm: why"
+    assert "dynamic_quantization" not in caught.value.hint
 
 
 @pytest.mark.parametrize(("graph", "functions"), [
@@ -107,6 +122,49 @@ def test_a_build_is_refused_before_anything_is_rewritten(tmp_path, monkeypatch, 
     assert "1 DynamicQuantizeLinear, 1 MatMulInteger" in shown
     assert "rewriting" not in shown
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.rtx
+def test_a_build_with_floats(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    dynamic = model(f"(float[N, 4] x) => (float[N, 2] y) {WEIGHTS} {{ {QUANTISE} {PRODUCT} }}")
+    saved(dynamic, tmp_path / "m.onnx")
+    (tmp_path / "p.yaml").write_text("dynamic_quantization: float\ndims: {N: {min: 1, opt: 4, max: 8}}\n")
+    assert run(["build", "m.onnx", "-p", "p.yaml"]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert shown.count("dynamic_quantization: float") == 3  # in the table, and in two warnings
+    manifest = Manifest.load(tmp_path / "m.engine.json")
+    (effect,) = manifest.effects
+    assert effect.asked == "dynamic_quantization: float"
+    assert 0 < effect.outputs["y"].relative_max < 0.02
+    assert manifest.comparison is not None
+    assert [candidate.state for candidate in manifest.comparison.candidates] == ["passed", "passed"]
+
+
+@pytest.mark.rtx
+def test_a_build_of_what_no_rule_takes_is_refused_with_the_reason(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    body = f"{QUANTISE} i = MatMulInteger(q, w, z) f = Cast <to=1>(i) y = Relu(f)"
+    saved(model(f"(float[2, 4] x) => (float[2, 2] y) {WEIGHTS} {{ {body} }}"), tmp_path / "m.onnx")
+    (tmp_path / "p.yaml").write_text("dynamic_quantization: float\n")
+    assert run(["build", "m.onnx", "-p", "p.yaml"]) == 5
+    assert "1 DynamicQuantizeLinear, 1 MatMulInteger" in capsys.readouterr().err
+
+
+def test_inspect_says_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(DYNAMIC, tmp_path / "m.onnx")
+    assert run(["inspect", "m.onnx"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "quantised dynamically (1 DynamicQuantizeLinear, 1 MatMulInteger)" in shown
+    assert "`dynamic_quantization: float`" in shown
+
+
+def test_init_says_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(DYNAMIC, tmp_path / "m.onnx")
+    assert run(["init", "m.onnx", "-o", "p.yaml"]) == 0
+    assert "`dynamic_quantization: float`" in (tmp_path / "p.yaml").read_text().replace("\n# ", " ")
 
 
 @pytest.mark.rtx

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -16,7 +16,7 @@ from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
 from trtnorm_cli.target import NETWORK_PREFIX
-from trtnorm_cli.tensorrt.network.launch import PARSE_LIMITS, network_of
+from trtnorm_cli.tensorrt.network.launch import PARSE_LIMITS, NetworkTranslation, network_of
 
 
 class Recorded(NamedTuple):
@@ -119,9 +119,13 @@ def loaded_network(
         save_model(by_definition(loaded.proto), parsed, loaded.folder)
         notes.append("its plugin nodes are taken for what they are defined to compute; what they do compute, an engine shows")
     translation = network_of(parsed, target, backend, replace(PARSE_LIMITS, memory_bytes=memory_bytes))
-    proto = read_model(target)
-    notes += getattr(translation, "notes", ())
-    return NetworkParticipant(label or f"{NETWORK_PREFIX}{loaded.path}", proto, target, tuple(notes))
+    return translated_network(translation, label or f"{NETWORK_PREFIX}{loaded.path}", notes)
+
+
+def translated_network(translation: NetworkTranslation, label: str, notes: Sequence[str] = ()) -> NetworkParticipant:
+    """TensorRT's network that was written as ONNX before."""
+    proto = read_model(translation.network)
+    return NetworkParticipant(label, proto, translation.network, (*notes, *translation.notes))
 
 
 def engine_participant(path: Path) -> EngineParticipant:

@@ -7,7 +7,7 @@ cost accuracy that can be measured, and count only where it is lost (:func:`conf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
@@ -16,7 +16,7 @@ from trtnorm_cli.onnx_model.walk import tensors_read
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.float_graph import SAME_VALUES, is_op
 from trtnorm_cli.precision.low_types import LowType
-from trtnorm_cli.precision.masks import mask_tensors
+from trtnorm_cli.precision.mask_tensors import mask_tensors
 from trtnorm_cli.precision.plan import key_of, name_of
 from trtnorm_cli.precision.ranges import Ranges, TensorRange
 from trtnorm_cli.precision.units import Unit
@@ -47,29 +47,46 @@ class Demand:
 
 
 def range_kept(
-    ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, is_users_data: bool
+    ranges: Ranges,
+    model: onnx.ModelProto,
+    units: Iterable[Unit],
+    low: LowType,
+    is_users_data: bool,
+    wider: Ranges | None = None,
 ) -> dict[str, Kept]:
     """Everything that the ranges ask for, by node; see :func:`range_demands`."""
     found: dict[str, Kept] = {}
-    for demand in range_demands(ranges, model, units, low, is_users_data):
+    for demand in range_demands(ranges, model, units, low, is_users_data, wider):
         for key, kept in demand.kept.items():
             found.setdefault(key, kept)
     return found
 
 
 def range_demands(
-    ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, is_users_data: bool
+    ranges: Ranges,
+    model: onnx.ModelProto,
+    units: Iterable[Unit],
+    low: LowType,
+    is_users_data: bool,
+    wider: Ranges | None = None,
 ) -> list[Demand]:
-    """The demands of the ranges, the certain ones first. A unit stays float32 as a whole."""
-    looking = _Looking(ranges, model, tuple(units), low, USERS_MARGIN if is_users_data else RANDOM_MARGIN)
+    """The demands of the ranges, the certain ones first. A unit stays float32 as a whole.
+
+    ``wider`` are the ranges over inputs that are possible but less likely (``wider_inputs``): what overflows there counts.
+    """
+    margin = USERS_MARGIN if is_users_data else RANDOM_MARGIN
+    looking = _Looking(ranges, wider or Ranges(), model, tuple(units), low, margin)
     certain = [*looking.too_large(), *looking.large_sums()]
     return [*certain, *looking.lost_variance(), *looking.vanishing(), *looking.lost_digits()]
 
 
-def confirmed(demands: Iterable[Demand], emulator: Emulator, max_error: float) -> dict[str, Kept]:
+def confirmed(
+    demands: Iterable[Demand], emulator: Emulator, max_error: float, float32: Collection[str] = ()
+) -> dict[str, Kept]:
     """The nodes of ``demands`` for which dropping them would cost accuracy, and those that need no proof.
 
-    One evaluation shows whether all doubtful ones together matter; only then each is looked at alone.
+    The nodes ``float32`` stay that for other reasons. One evaluation shows whether all doubtful demands together matter, and
+    only then each is looked at alone.
     """
     found: dict[str, Kept] = {}
     doubtful: list[Demand] = []
@@ -78,31 +95,40 @@ def confirmed(demands: Iterable[Demand], emulator: Emulator, max_error: float) -
             found = {**demand.kept, **found}
         else:
             doubtful.append(demand)
-    for demand in _costly([d for d in doubtful if not d.keys <= found.keys()], emulator, max_error * _WORTH):
+    settled = found.keys() | set(float32)
+    for demand in _costly([d for d in doubtful if not d.keys <= settled], emulator, max_error * _WORTH, settled):
         found = {**demand.kept, **found}
-    return found
+    return {key: kept for key, kept in found.items() if key not in float32}
 
 
-def _costly(demands: list[Demand], emulator: Emulator, limit: float) -> Iterator[Demand]:
+def _costly(demands: list[Demand], emulator: Emulator, limit: float, float32: set[str]) -> Iterator[Demand]:
     """Those that cost more than ``limit``, found by halves."""
     if not demands:
         return
-    together = frozenset().union(*(demand.keys for demand in demands))
+    together = frozenset().union(*(demand.keys for demand in demands)) - float32
     if emulator.errors(together).largest <= limit:
         return
     if len(demands) == 1:
         yield demands[0]
         return
     middle = len(demands) // 2
-    yield from _costly(demands[:middle], emulator, limit)
-    yield from _costly(demands[middle:], emulator, limit)
+    yield from _costly(demands[:middle], emulator, limit, float32)
+    yield from _costly(demands[middle:], emulator, limit, float32)
 
 
 class _Looking:
     """One look at the ranges of a model."""
 
-    def __init__(self, ranges: Ranges, model: onnx.ModelProto, units: tuple[Unit, ...], low: LowType, margin: float) -> None:
-        self._ranges, self._units, self._low, self._margin = ranges, units, low, margin
+    def __init__(
+        self,
+        ranges: Ranges,
+        wider: Ranges,
+        model: onnx.ModelProto,
+        units: tuple[Unit, ...],
+        low: LowType,
+        margin: float,
+    ) -> None:
+        self._ranges, self._wider, self._units, self._low, self._margin = ranges, wider, units, low, margin
         self._masks = mask_tensors(model, units)
         self._nodes = {key_of(node): node for node in model.graph.node}
         self._producers = {name: node for node in model.graph.node for name in node.output if name}
@@ -115,21 +141,33 @@ class _Looking:
     def too_large(self) -> Iterator[Demand]:
         """Tensors beyond the range, or so near to it that other data may be."""
         for name, found in self._tensors():
-            if found.largest * self._margin > self._low.largest:
-                yield self._demand(self._around(name), self._too_large(name, found.largest), name, found.largest, True)
+            wider = self._wider.tensors.get(name)
+            reason = self._too_large(name, found.largest)
+            value = found.largest
+            if reason is None and wider is not None and self._low.largest < wider.largest < _STANDS_FOR_INFINITY:
+                value = wider.largest
+                reason = f"{name} reaches {value:.3g} with images of 0 to 255, and {self._limit}"
+            if reason is not None:
+                yield self._demand(self._around(name), reason, name, value, True)
 
-    def _too_large(self, name: str, value: float) -> str:
-        limit = f"{self._low.name} ends at {self._low.largest:g}"
+    @property
+    def _limit(self) -> str:
+        return f"{self._low.name} ends at {self._low.largest:g}"
+
+    def _too_large(self, name: str, value: float) -> str | None:
         if value > self._low.largest:
-            return f"{name} reaches {value:.3g}, and {limit}"
-        return f"{name} reaches {value:.3g}: {limit}, and other data may be {self._margin:g} times as large"
+            return f"{name} reaches {value:.3g}, and {self._limit}"
+        if value * self._margin > self._low.largest:
+            return f"{name} reaches {value:.3g}: {self._limit}, and other data may be {self._margin:g} times as large"
+        return None
 
     def large_sums(self) -> Iterator[Demand]:
         """Reductions that add up more than the type can hold."""
-        for key, value in self._ranges.sums.items():
+        for key, usual in self._ranges.sums.items():
+            value = max(usual, self._wider.sums.get(key, 0.0))
             if value > self._low.largest and key not in self._masks:
-                operator = self._nodes[key].op_type
-                reason = f"{operator} adds up to {value:.3g} on the way, and {self._low.name} ends at {self._low.largest:g}"
+                of = "" if usual > self._low.largest else " with images of 0 to 255"
+                reason = f"{self._nodes[key].op_type} adds up to {value:.3g} on the way{of}, and {self._limit}"
                 yield self._demand([self._nodes[key]], reason, key, value, True)
 
     def lost_variance(self) -> Iterator[Demand]:

@@ -2,7 +2,8 @@
 
 ONNX Runtime executes depth first from the last node without consumers to the first. So what measures the first tensor is put
 last: then each tensor is measured as soon as it is made, and can be let go. In the order of the graph all of them would live
-to the end.
+to the end. The nodes of one measurement are inside an If: ONNX Runtime plans the memory of a graph in a time that grows with
+the square of its tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
-from onnx.helper import make_node
+from onnx.helper import make_graph, make_node
 
 from trtnorm_cli.precision.float_graph import FloatGraph
 from trtnorm_cli.precision.low_types import LowType
@@ -35,15 +36,15 @@ class Instruments:
         self._graph, self._prefix, self._sizes = graph, prefix, sizes
         self._rounding = Rounding(low, graph.opset, prefix)
         self._constants: dict[str, onnx.TensorProto] = {}
-        self._blocks: list[list[onnx.NodeProto]] = []
+        self._measuring: list[onnx.NodeProto] = []
         self._nodes: list[onnx.NodeProto] = []
         self._count = 0
         self.results: list[str] = []
 
     @property
     def nodes(self) -> list[onnx.NodeProto]:
-        """All nodes, those that measure what is made first at the end."""
-        return [node for block in reversed(self._blocks) for node in block]
+        """A node for each measurement, that of what is made first at the end."""
+        return self._measuring[::-1]
 
     @property
     def constants(self) -> list[onnx.TensorProto]:
@@ -127,9 +128,15 @@ class Instruments:
         return self._op("Cast", self._op("Size", x), to=TensorProto.FLOAT)
 
     def _result(self, vectors: Sequence[str]) -> str:
-        result = self._op("Concat", *vectors, axis=0)
-        self._blocks.append(self._nodes)
+        inner = self._op("Concat", *vectors, axis=0)
+        measuring = make_graph(self._nodes, "measuring", [], [onnx.ValueInfoProto(name=inner)])
         self._nodes = []
+        nothing = self._op("Identity", self._zeros())
+        idle = make_graph(self._nodes, "idle", [], [onnx.ValueInfoProto(name=nothing)])
+        self._nodes = []
+        result = self._name()
+        always = self._constant(np.asarray(True))
+        self._measuring.append(make_node("If", [always], [result], then_branch=measuring, else_branch=idle))
         self.results.append(result)
         return result
 

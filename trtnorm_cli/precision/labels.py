@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.precision.cut import Choice, Flow
+from trtnorm_cli.precision.operator_kinds import HEAVY, MOVES
 from trtnorm_cli.precision.ports import Role, TypedNode
 from trtnorm_cli.precision.units import Unit
 
@@ -15,16 +16,6 @@ from trtnorm_cli.precision.units import Unit
 _CAST, _PER_DOUBLING = 100, 1
 # At an input or output a cast is wanted: otherwise what is cheap would be float32 from one to the other.
 _AT_BORDER = 3
-# Matrix units compute these many times faster in a low type.
-_HEAVY = frozenset({
-    "Attention", "Conv", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN",
-})  # fmt: skip
-_MOVES = frozenset({
-    "Cast", "Concat", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
-    "Identity", "Pad", "Reshape", "ReverseSequence", "ScatterElements",
-    "ScatterND", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
-    "Transpose", "Trilu", "Unsqueeze", "Where",
-})  # fmt: skip
 _MOVING, _COMPUTING = 4, 10
 
 
@@ -53,7 +44,7 @@ def labels(
         choice.float_cost[one] = choice.float_cost.get(one, 0) + _cost_of_float(node)
         if node.role is Role.FIXED or node.key in kept:
             choice.forced[one] = False
-        elif node.role in (Role.WIDENS, Role.NARROWS) or node.node.op_type in _HEAVY:
+        elif node.role in (Role.WIDENS, Role.NARROWS) or node.node.op_type in HEAVY:
             choice.forced.setdefault(one, True)
     choice.flows = _flows(nodes, variables, constants, types, borders, choice.forced)
     settled = choice.settled()
@@ -67,7 +58,7 @@ def _variables(nodes: Iterable[TypedNode], units: Iterable[Unit]) -> dict[str, H
 
 
 def _cost_of_float(node: TypedNode) -> int:
-    return _MOVING if node.node.op_type in _MOVES else _COMPUTING
+    return _MOVING if node.node.op_type in MOVES else _COMPUTING
 
 
 def _flows(

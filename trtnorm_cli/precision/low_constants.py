@@ -20,6 +20,7 @@ class Constants:
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
         self._folder = folder
+        self._replaced: dict[str, np.ndarray] = {}
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self.nodes = {node.output[0]: node for node in model.graph.node if _is_constant(node)}
         for name, node in self.nodes.items():
@@ -40,8 +41,22 @@ class Constants:
         """The number of elements. Reads no values."""
         return int(np.prod(self._tensors[name].dims, dtype=np.int64))
 
+    def is_float32(self, name: str) -> bool:
+        """True of a constant of float32."""
+        return bool(self._tensors[name].data_type == onnx.TensorProto.FLOAT)
+
+    def replace(self, name: str, value: np.ndarray) -> None:
+        """Let a constant have another value of the same type and shape from here on."""
+        self._replaced[name] = value
+
+    def is_replaced(self, name: str) -> bool:
+        """True where a constant has another value than in the file."""
+        return name in self._replaced
+
     def value(self, name: str) -> np.ndarray:
         """The values; they are read from the file where they are in one."""
+        if name in self._replaced:
+            return self._replaced[name]
         return tensor_array(self._tensors[name], self._folder)
 
 

@@ -5,7 +5,7 @@ Read from ONNX's operator schemas, with what they do not say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -13,9 +13,13 @@ from functools import lru_cache
 import onnx
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.walk import subgraphs, tensors_read
+from trtnorm_cli.precision.low_constants import Constants
 from trtnorm_cli.precision.low_types import LowType
-from trtnorm_cli.precision.plan import key_of
+from trtnorm_cli.precision.opsets import opset_for
+from trtnorm_cli.precision.plan import kept, key_of
+from trtnorm_cli.records.precision import Kept
 
 FLOAT = onnx.TensorProto.FLOAT
 _TYPE_NAMES = {onnx.TensorProto.FLOAT16: "tensor(float16)", onnx.TensorProto.BFLOAT16: "tensor(bfloat16)"}
@@ -70,6 +74,15 @@ class TypedNode:
     def made(self) -> list[str]:
         """The outputs whose type follows the node's."""
         return [self.node.output[place] for place in sorted(self.writes)]
+
+
+def typed_nodes(model: onnx.ModelProto, types: Mapping[str, TensorType], constants: Constants, low: LowType) -> list[TypedNode]:
+    """The nodes of the top graph of ``model``, with what they do with float32 tensors."""
+    top = {value.name for value in model.graph.input} | {name for node in model.graph.node for name in node.output}
+    elements = {name: kind.dtype for name, kind in types.items() if name in top}
+    elements.update({name: constants.tensor(name).data_type for name in constants})
+    opset = opset_for(model, constants, low)
+    return [typed_node(node, elements, low, opset) for node in model.graph.node]
 
 
 def typed_node(node: onnx.NodeProto, types: dict[str, int], low: LowType, opset: int) -> TypedNode:
@@ -137,6 +150,13 @@ def _by_schema(
         writes=frozenset(typed_out),
         writes_float=frozenset(writes) - typed_out,
     )
+
+
+def kept_fixed(node: TypedNode, low: LowType) -> Kept:
+    """The record that a node stays float32 because it has no choice."""
+    if any(True for _ in subgraphs(node.node)):
+        return kept(node.node, "control-flow", f"what is inside {node.node.op_type} stays float32")
+    return kept(node.node, "type", f"{node.node.op_type} does not take {low.name}")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +72,12 @@ class Ranges(Record):
     variances: Mapping[str, VarianceRange] = field(default_factory=dict)
     runs: int = 0
 
+    @property
+    def largest(self) -> tuple[str, float]:
+        """The tensor with the largest magnitude, and that; of those that are finite."""
+        finite = {name: one.largest for name, one in self.tensors.items() if one.is_finite}
+        return max(finite.items(), key=lambda item: item[1], default=("", 0.0))
+
 
 def measured_ranges(
     model: onnx.ModelProto,
@@ -81,16 +88,29 @@ def measured_ranges(
     feeds: Sequence[Arrays],
     runner: OrtRunner,
 ) -> Ranges:
-    """The ranges over all ``feeds``, from one run for each, in which the graph itself measures its tensors.
+    """The ranges over all ``feeds``; see :func:`ranges_of_each`."""
+    return ranges_of_each(model, folder, types, units, low, [feeds], runner)[0]
+
+
+def ranges_of_each(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    types: Mapping[str, TensorType],
+    units: Iterable[Unit],
+    low: LowType,
+    lists: Sequence[Sequence[Arrays]],
+    runner: OrtRunner,
+) -> list[Ranges]:
+    """The ranges over each list of inputs, from one run for each input, in which the graph itself measures its tensors.
 
     Raises ``RunFailed`` where ONNX Runtime does not run the model.
     """
-    instrumented = InstrumentedModel(model, types, units, low, _sizes(model, feeds))
+    instrumented = InstrumentedModel(model, types, units, low, _sizes(model, [*itertools.chain(*lists)]))
     with tempfile.TemporaryDirectory(prefix="trtnorm-ranges-") as work:
         file = Path(work) / "model.onnx"
         save_model(instrumented.model, file, folder)
-        runs = [runner.begin(file, feed, hold=True).results()[0] for feed in feeds]
-    return instrumented.ranges(runs)
+        runs = [[runner.begin(file, feed, hold=True).results()[0] for feed in feeds] for feeds in lists]
+    return [instrumented.ranges(one) if one else Ranges() for one in runs]
 
 
 class InstrumentedModel:

@@ -14,7 +14,8 @@ import onnx
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON, PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.onnx_model.walk import tensors_read
+from trtnorm_cli.precision.connections import Connections, is_operator
+from trtnorm_cli.precision.operator_kinds import ELEMENTWISE, HEAVY, MOVES
 from trtnorm_cli.precision.plan import key_of
 from trtnorm_cli.rewrite.norms.record import CompositeNorm
 
@@ -33,8 +34,9 @@ _KINDS = {
 _OVER_THE_LAST = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 _HAS_EPSILON = frozenset(_KINDS) - {"MeanVarianceNormalization", "LpNormalization", "LRN"}
 _MVN_EPSILON = 1e-9
-# What changes neither the order of scores nor which of them are hidden.
-_MASKING = frozenset({"Add", "Where", "Sub", "Identity"})
+# The scores on their way from their product to the softmax: masks, biases, and other shapes of the same.
+_MASKING = frozenset({"Add", "Where", "Sub"})
+_RESHAPING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,10 @@ def units(model: onnx.ModelProto, types: Mapping[str, TensorType], composites: I
     ``composites`` are normalizations in pieces. Those that are no longer in the model, and those that became one node, are
     passed over.
     """
-    graph = _Graph(model)
+    graph = Connections(model)
     found = [unit for norm in composites if (unit := _composite(norm, graph)) is not None]
     found += [_norm(node, types) for node in model.graph.node if _is_norm(node)]
-    found += [_softmax(node, graph, types) for node in model.graph.node if _is(node, "Softmax", "LogSoftmax")]
+    found += [_softmax(node, graph, types) for node in model.graph.node if is_operator(node, "Softmax", "LogSoftmax")]
     taken: set[str] = set()
     kept = []
     for unit in found:
@@ -80,52 +82,11 @@ def units(model: onnx.ModelProto, types: Mapping[str, TensorType], composites: I
     return sorted(kept, key=lambda unit: graph.positions[unit.output])
 
 
-class _Graph:
-    """The connections of the top graph of a model."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self.producers = {name: node for node in model.graph.node for name in node.output if name}
-        self.positions = {name: i for i, node in enumerate(model.graph.node) for name in node.output if name}
-        self.outputs = {value.name for value in model.graph.output}
-        self.consumers: dict[str, list[onnx.NodeProto]] = {}
-        for node in model.graph.node:
-            for name in dict.fromkeys(tensors_read(node)):
-                self.consumers.setdefault(name, []).append(node)
-
-    def between(self, source: str, output: str, borders: frozenset[str]) -> list[onnx.NodeProto]:
-        """The nodes on the ways from ``source`` to ``output`` that do not cross ``borders``; none where there is no way."""
-        behind = self._behind(source, output)
-        nodes, seen, waiting = [], {source, *borders}, [output]
-        while waiting:
-            name = waiting.pop()
-            producer = self.producers.get(name)
-            if name in seen or name not in behind or producer is None:
-                continue
-            seen.update(producer.output)
-            nodes.append(producer)
-            waiting.extend(tensors_read(producer))
-        return nodes
-
-    def _behind(self, source: str, output: str) -> set[str]:
-        """The tensors that depend on ``source`` and come no later than ``output``."""
-        last, found, waiting = self.positions.get(output, -1), {source}, [source]
-        while waiting:
-            for node in self.consumers.get(waiting.pop(), ()):
-                new = [name for name in node.output if name and name not in found and self.positions[name] <= last]
-                found.update(new)
-                waiting.extend(new)
-        return found
-
-
-def _is(node: onnx.NodeProto, *operators: str) -> bool:
-    return node.op_type in operators and node.domain in DEFAULT_DOMAINS
-
-
 def _is_norm(node: onnx.NodeProto) -> bool:
     return node.op_type in PARAMETERS and node.domain in DEFAULT_DOMAINS
 
 
-def _composite(norm: CompositeNorm, graph: _Graph) -> Unit | None:
+def _composite(norm: CompositeNorm, graph: Connections) -> Unit | None:
     """The unit of a normalization in pieces; None where no pieces of it are in the graph."""
     nodes = graph.between(norm.data, norm.output, frozenset(norm.adaptive))
     if norm.misgiving or not nodes or any(_is_norm(node) for node in nodes):
@@ -168,35 +129,47 @@ def _axes(operator: str, values: Mapping[str, object], rank: int | None) -> tupl
     return None
 
 
-def _softmax(node: onnx.NodeProto, graph: _Graph, types: Mapping[str, TensorType]) -> Unit:
+def _softmax(node: onnx.NodeProto, graph: Connections, types: Mapping[str, TensorType]) -> Unit:
     """A softmax with what masks its scores: additions and choices that nothing else reads."""
     nodes = [node, *_masking(node, graph, types)]
+    while nodes[-1].op_type in _RESHAPING:
+        nodes.pop()
     kind = types.get(node.input[0])
     rank = None if kind is None or kind.shape is None else len(kind.shape)
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
     axes = None if rank is None else (axis % rank,)
-    return Unit(SOFTMAX, frozenset(map(key_of, nodes)), _scores(nodes[-1], graph, types), node.output[0], axes)
+    return Unit(SOFTMAX, frozenset(map(key_of, nodes)), scores_of(nodes[-1], graph, types), node.output[0], axes)
 
 
-def _masking(node: onnx.NodeProto, graph: _Graph, types: Mapping[str, TensorType]) -> Iterator[onnx.NodeProto]:
+def _masking(node: onnx.NodeProto, graph: Connections, types: Mapping[str, TensorType]) -> Iterator[onnx.NodeProto]:
     name = node.input[0]
     while True:
         producer = graph.producers.get(name)
-        if producer is None or not _is(producer, *_MASKING):
+        if producer is None or not is_operator(producer, *_MASKING, *_RESHAPING):
             return
         if len(graph.consumers.get(name, ())) > 1 or name in graph.outputs:
             return
         yield producer
-        name = _scores(producer, graph, types)
+        name = scores_of(producer, graph, types)
 
 
-def _scores(node: onnx.NodeProto, graph: _Graph, types: Mapping[str, TensorType]) -> str:
-    """The input of ``node`` that holds the scores: the one that is computed last, of as many dimensions as the output."""
-    data = [name for name in node.input[1 if _is(node, "Where") else 0 :] if name]
-    rank = _rank(types.get(key_of(node)))
-    whole = [name for name in data if rank is None or _rank(types.get(name)) in (None, rank)] or data
-    return max(whole, key=lambda name: graph.positions.get(name, -1))
+def scores_of(node: onnx.NodeProto, graph: Connections, types: Mapping[str, TensorType]) -> str:
+    """The input of ``node`` that holds the scores: a product of matrices in the shape of the result, or what comes last."""
+    if is_operator(node, "Softmax", "LogSoftmax", *_RESHAPING):
+        return str(node.input[0])
+    data = [name for name in node.input[1 if is_operator(node, "Where") else 0 :] if name]
+    made = types.get(key_of(node))
+
+    def likeness(name: str) -> tuple[bool, bool, int]:
+        kind = types.get(name)
+        is_whole = made is None or kind is None or made.shape is None or kind.shape is None or made.shape == kind.shape
+        return _is_of_products(name, graph), is_whole, graph.positions.get(name, -1)
+
+    return max(data, key=likeness)
 
 
-def _rank(kind: TensorType | None) -> int | None:
-    return None if kind is None or kind.shape is None else len(kind.shape)
+def _is_of_products(name: str, graph: Connections) -> bool:
+    """True where a tensor is made from a matrix product, by nothing but arithmetic at each place and movement."""
+    passed = graph.upstream([name], lambda node: is_operator(node, *ELEMENTWISE, *MOVES))
+    read = {name, *(tensor for node in passed for tensor in node.input)}
+    return any(is_operator(graph.producers[tensor], *HEAVY) for tensor in read if tensor in graph.producers)

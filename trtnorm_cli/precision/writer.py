@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
+import numpy as np
 import onnx
 
-from trtnorm_cli.onnx_model.domains import default_opset
 from trtnorm_cli.onnx_model.names import free_name
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.walk import all_graphs, nodes_within, subgraphs
+from trtnorm_cli.precision.islands import absorber, groups
 from trtnorm_cli.precision.labels import Borders, labels
 from trtnorm_cli.precision.low_constants import Constants, in_type, stored_low
 from trtnorm_cli.precision.plan import TypePlan
-from trtnorm_cli.precision.ports import FLOAT, Role, TypedNode, typed_node
+from trtnorm_cli.precision.ports import FLOAT, Role, TypedNode, typed_nodes
 from trtnorm_cli.precision.units import Unit
 
 
@@ -25,22 +25,19 @@ class Writer:
     def __init__(
         self,
         source: onnx.ModelProto,
-        folder: Path | None,
         plan: TypePlan,
         units: Sequence[Unit],
         types: Mapping[str, TensorType],
+        constants: Constants,
     ) -> None:
         self.source, self.plan, self.low, self.shelf = source, plan, plan.low, Shelf()
         self.casts = 0
-        self.constants = Constants(source, folder)
+        self.constants = constants
         self.types = dict(types)
         for name in self.constants:
             tensor = self.constants.tensor(name)
             self.types[name] = TensorType(tensor.data_type, tuple(tensor.dims))
-        top = {value.name for value in source.graph.input} | {name for node in source.graph.node for name in node.output}
-        elements = {name: kind.dtype for name, kind in self.types.items() if name in top or name in self.constants}
-        opset = default_opset(source.opset_import)
-        self.nodes = [typed_node(node, elements, self.low, opset) for node in source.graph.node]
+        self.nodes = typed_nodes(source, self.types, self.constants, self.low)
         self.borders = self._borders()
         self.is_low = labels(self.nodes, plan.kept, units, self._floats(), self.types, self.borders)
         self._taken = _names(source)
@@ -48,7 +45,9 @@ class Writer:
         self._names: dict[tuple[str, bool], str] = {}
         self._made_low: set[str] = set()
         self._aliases: dict[str, str] = {}
+        self._bounded = self._to_bound()
         self._written: list[onnx.NodeProto] = []
+        self._bounds: list[onnx.TensorProto] = []
         self._fixed_names = {value.name for value in source.graph.output} | self._captured()
 
     def _floats(self) -> set[str]:
@@ -166,9 +165,36 @@ class Writer:
             result.output[place] = self._make(node.node.output[place], is_low)
         for place in sorted(node.writes_float):
             result.output[place] = self._make(node.node.output[place], False)
+        bounded = self._bound(result) if node.key in self._bounded else None
         if is_low:
             _state(result, self.low.onnx_type)
         self._written.append(result)
+        if bounded is not None:
+            self._written.append(bounded)
+
+    def _to_bound(self) -> set[str]:
+        """The lone products and convolutions in float32 that TensorRT would compute in the low type after all.
+
+        A Clip behind them keeps them float32, in as many kernels. It bounds what the cast behind it would make infinite.
+        """
+        found = set()
+        for group in groups(self.nodes, self.is_low):
+            lone = absorber(group)
+            outputs = {name for node in group for name in node.node.output}
+            wanted = lone is not None and self.plan.kept.get(lone.key)
+            if lone is not None and wanted and wanted.cause != "type" and outputs.isdisjoint(self.borders.outputs):
+                found.add(lone.key)
+        return found
+
+    def _bound(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """A Clip that takes the place of the first output of ``node``."""
+        made = node.output[0]
+        inner = free_name(f"{made}_unbounded", self._taken)
+        node.output[0] = inner
+        names = [free_name(f"{made}_{side}", self._taken) for side in ("lowest", "largest")]
+        for name, value in zip(names, (-self.low.largest, self.low.largest), strict=True):
+            self._bounds.append(onnx.numpy_helper.from_array(np.array(value, np.float32), name))
+        return onnx.helper.make_node("Clip", [inner, *names], [made], name=f"{made}/bound")
 
     def _vanishes(self, node: TypedNode) -> bool:
         """Let a cast to the low type go, where its input is there in that type; False where it must stay."""
@@ -212,14 +238,18 @@ class Writer:
     def _write_constants(self, graph: onnx.GraphProto) -> None:
         floats = self._floats()
         for tensor in self.source.graph.initializer:
-            if tensor.name not in floats or self._is_read_as_stored(tensor.name):
+            is_as_it_was = tensor.name not in floats or self._is_read_as_stored(tensor.name)
+            if is_as_it_was and not self.constants.is_replaced(tensor.name):
                 graph.initializer.append(tensor)
+        graph.initializer.extend(self._bounds)
         graph.sparse_initializer.extend(self.source.graph.sparse_initializer)
         for (name, is_low), made in self._names.items():
             if name not in floats:
                 continue
             if is_low:
                 graph.initializer.append(stored_low(made, in_type(self.constants.value(name), self.low), self.shelf))
+            elif self.constants.is_replaced(name):
+                graph.initializer.append(onnx.numpy_helper.from_array(self.constants.value(name), made))
             elif name in self.constants.nodes or made != name:
                 copy = onnx.TensorProto()
                 copy.CopyFrom(self.constants.tensor(name))

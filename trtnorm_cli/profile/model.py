@@ -27,7 +27,7 @@ from trtnorm_cli.profile.precision import KeptFloat32 as KeptFloat32
 from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.profile.problems import Problem, invalid
 from trtnorm_cli.profile.ranges import DimRange, ProfileSection, ShapeRange, ValueRange
-from trtnorm_cli.profile.rewriting import READINGS, Optimize, TrainingMode
+from trtnorm_cli.profile.rewriting import READINGS, DynamicQuantization, Optimize, TrainingMode
 from trtnorm_cli.profile.scalars import (
     Bytes,
     NonNegative,
@@ -175,6 +175,12 @@ class BuildProfile(ProfileSection):
         default="as-written",
         description="What a BatchNormalization in training mode becomes: statistics of each batch, as the file has it; "
         "the running statistics (eval), which changes the results; or an error.",
+    )
+    dynamic_quantization: DynamicQuantization = Field(
+        default="as-written",
+        description="What becomes of operators on activations that are quantised while the model runs, which TensorRT does not "
+        "have: they stay; or they compute with floats and dequantised weights (float), which changes the results by what the "
+        "rounding of activations did.",
     )
     mismatch: dict[str, ReadingName] = Field(
         default_factory=dict,

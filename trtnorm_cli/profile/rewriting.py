@@ -17,6 +17,7 @@ TrainingMode = Literal["as-written", "eval", "refuse"]
 # The type that a network computes in; see ``precision.py`` for what each does.
 Precision = Literal["as-written", "fp16", "bf16", "fp32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+DynamicQuantization = Literal["as-written", "float"]
 Optimize = Literal["auto", "always", "kernels", "never"]
 
 Implementation = Literal["native", "plugin"]
@@ -60,7 +61,8 @@ class RewriteSettings:
     """The settings of one rewriting.
 
     ``skip`` names rules. ``mismatch`` maps a normalization node to the reading of its parameters (one of ``READINGS``).
-    ``training_mode`` says what becomes of a BatchNormalization in training mode. ``checkpoint`` holds the weights that the user
+    ``training_mode`` says what becomes of a BatchNormalization in training mode, and ``dynamic_quantization`` of operators on
+    activations that are quantised at run time. ``checkpoint`` holds the weights that the user
     gave beside the model. ``optimize`` says whether changes that only improve a model are made. ``auto`` makes them, and a
     build takes back those that cost kernels. ``left_out`` names tensors whose computation must not change even so.
     ``instance_norm`` and ``group_norm`` say what computes these. ``measured`` is set where builds decide which optional changes
@@ -71,6 +73,7 @@ class RewriteSettings:
 
     skip: tuple[str, ...] = ()
     training_mode: TrainingMode = "as-written"
+    dynamic_quantization: DynamicQuantization = "as-written"
     mismatch: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     optimize: Optimize = "always"

@@ -65,6 +65,7 @@ def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("normalizations", counts_line(manifest.normalizations.nodes, manifest.normalizations.pieces)),
         ("rewritten", counts_text(dict(Counter(change.rule for change in manifest.changes).most_common()))),
         ("check error", _check_text(manifest.changes)),
+        *((effect.asked, effect.measured) for effect in manifest.effects),
         ("comparison", _comparison_text(manifest.comparison)),
         ("network layers", counts_text(network.layers_by_type)),
         ("kernels", f"{network.launches}: {counts_text(network.kernels_by_type)}"),

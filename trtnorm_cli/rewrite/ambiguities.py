@@ -24,9 +24,11 @@ from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.audit.diagnosis import OVER_CHANNELS
-from trtnorm_cli.rewrite.proof.check_shapes import check_types
+from trtnorm_cli.rewrite.effect import Effect
+from trtnorm_cli.rewrite.proof.check_shapes import check_types, completed
 from trtnorm_cli.rewrite.proof.late import late_prover
 from trtnorm_cli.rewrite.rule import Change, Rejection, Rule
+from trtnorm_cli.rewrite.rules import FLOATS, INFERENCE
 
 # The input shapes at which changes are proved.
 ProofShapes = Mapping[str, tuple[int, ...]]
@@ -58,7 +60,7 @@ class ResolvedModel:
     changes: list[Change] = field(default_factory=list)
     failed: list[Change] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     shelves: list[Shelf] = field(default_factory=list)
 
     @property
@@ -77,22 +79,35 @@ class Resolver:
     runner: OrtRunner
 
     def resolve(self, cleaning: Cleaning, repairs: tuple[Rule, ...], on_request: tuple[Rule, ...]) -> ResolvedModel:
-        """Apply ``repairs``, then the rules ``on_request``, and measure what those change."""
+        """Apply ``repairs``, then those rules ``on_request`` that the profile asks for, and measure what these change."""
         resolved = ResolvedModel(cleaning)
         self._apply(resolved, repairs)
-        as_written = resolved.cleaning.model
-        if self.settings.training_mode == "eval" and self._apply(resolved, on_request):
-            from trtnorm_cli.rewrite.proof.effect import effect_on_results
-
-            after = resolved.cleaning.model
-            resolved.notes.append(effect_on_results(as_written, after, self.folder, self.proof_shapes, self.runner))
+        if self.settings.training_mode == "eval":
+            self._apply_and_measure(resolved, "training_mode: eval", _both(INFERENCE, on_request))
+        if self.settings.dynamic_quantization == "float":
+            self._apply_and_measure(resolved, "dynamic_quantization: float", _both(FLOATS, on_request))
         return resolved
 
-    def _apply(self, resolved: ResolvedModel, rules: tuple[Rule, ...]) -> bool:
-        """Apply ``rules`` and clean again; returns whether anything changed."""
+    def _apply_and_measure(self, resolved: ResolvedModel, asked: str, rules: tuple[Rule, ...]) -> None:
+        as_written, failed, rejections = resolved.cleaning.model, list(resolved.failed), list(resolved.rejections)
+        # What is behind an operator that ONNX does not know has a type only once that is gone. So the last pass is what counts.
+        while self._apply(resolved, rules, thoroughly=True):
+            resolved.failed, resolved.rejections = list(failed), list(rejections)
+        after = resolved.cleaning.model
+        if after is not as_written:
+            from trtnorm_cli.rewrite.proof.effect import effect_on_results
+
+            resolved.effects.append(effect_on_results(asked, as_written, after, self.folder, self.proof_shapes, self.runner))
+
+    def _apply(self, resolved: ResolvedModel, rules: tuple[Rule, ...], thoroughly: bool = False) -> bool:
+        """Apply ``rules`` and clean again; returns whether anything changed.
+
+        ``thoroughly`` works out shapes, where they are needed to prove a change, that ONNX's inference leaves open.
+        """
         before = resolved.cleaning.model
         opened = resolved.opened or TypedGraph(open_model(before, self.folder), *tolerant_types(before, self.proof_shapes))
-        outcome = driver.apply(opened.surgery, rules, opened.declared, late_prover(self.runner, opened.pinned), self.settings)
+        pinned = completed(before, opened.pinned) if thoroughly else opened.pinned
+        outcome = driver.apply(opened.surgery, rules, opened.declared, late_prover(self.runner, pinned), self.settings)
         resolved.failed += outcome.failed
         resolved.rejections += outcome.rejections
         resolved.opened = opened if outcome.is_whole and not outcome.changes else None
@@ -105,6 +120,10 @@ class Resolver:
         notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))
         resolved.cleaning = replace(again, counts=counts, notes=notes)
         return True
+
+
+def _both(stage: tuple[Rule, ...], wanted: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in stage if rule in wanted)
 
 
 def tolerant_types(

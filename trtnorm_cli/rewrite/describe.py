@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_ranks
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
 from trtnorm_cli.onnx_model.plugin_nodes import PluginNode, plugin_nodes
+from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC, quantised_nodes
 from trtnorm_cli.onnx_model.shapes import NamedType, declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.record import Record
@@ -152,7 +153,7 @@ def describe_model(path: Path) -> ModelDescription:
         plugins=tuple(plugin_nodes(model)),
         normalizations=tuple(_outcome(norm, planned) for norm in normalizations(cleaning.model)),
         composite_normalizations=composite_outcomes(composites, planned_changes(planned), planned.rejections),
-        warnings=(*loaded.warnings, *cleaning.notes, *assumed),
+        warnings=(*loaded.warnings, *cleaning.notes, *assumed, *_quantised_dynamically(cleaning.model)),
     )
 
 
@@ -175,6 +176,16 @@ def _planned(loaded: LoadedModel) -> tuple[driver.RewritePlan, Cleaning, tuple[C
             said = f"normalizations in pieces are those of {rank} dimensions: the file does not say how many {names} has"
             return other, cleaned, found, (said,)
     return planned, cleaning, composites, ()
+
+
+def _quantised_dynamically(model: onnx.ModelProto) -> Iterator[str]:
+    counts = Counter(node.op_type for node in quantised_nodes(model) if node.op_type in DYNAMIC)
+    if counts:
+        listed = ", ".join(f"{number} {kind}" for kind, number in counts.most_common())
+        yield (
+            f"it is quantised dynamically ({listed}), which TensorRT does not have: `build` refuses it unless the build "
+            "profile says `dynamic_quantization: float`, which computes with floats and measures how far that moves the results"
+        )
 
 
 def _output(value: onnx.ValueInfoProto) -> NamedType:

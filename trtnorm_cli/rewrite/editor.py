@@ -90,7 +90,7 @@ class Editor:
             tensor=found.output.name,
             optional=bool(found.rule.optional and found.rule.optional(found)),
             changes_meaning=bool(found.rule.changes_meaning and found.rule.changes_meaning(found)),
-            compared_with_reference=found.rule.reference is not None,
+            compared_with_reference=found.rule.reference is not None and not found.rule.restates,
         )
         if change.check.passed:
             self.is_whole = False

@@ -133,11 +133,12 @@ def rewrite_settings(profile: BuildProfile | None, checkpoint: Checkpoint | None
     if profile is None:
         return RewriteSettings(checkpoint=checkpoint)
     return RewriteSettings(
-        profile.rules.skip,
-        profile.training_mode,
-        profile.mismatch,
-        checkpoint,
-        profile.optimize,
+        skip=profile.rules.skip,
+        training_mode=profile.training_mode,
+        dynamic_quantization=profile.dynamic_quantization,
+        mismatch=profile.mismatch,
+        checkpoint=checkpoint,
+        optimize=profile.optimize,
         instance_norm=profile.instance_norm.settings(),
         group_norm=profile.group_norm.settings(),
     )

@@ -31,6 +31,7 @@ from trtnorm_cli.rewrite.ambiguities import ProofShapes, Resolver, tolerant_type
 from trtnorm_cli.rewrite.audit.audit import SPOILT, Refusal, audit
 from trtnorm_cli.rewrite.audit.plugin_choice import UnmetRequest, idle_requests, impossible, unmet_requests
 from trtnorm_cli.rewrite.audit.readings import CHECKPOINT
+from trtnorm_cli.rewrite.effect import Effect
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
@@ -50,10 +51,11 @@ class Rewriting:
     ``cleaned`` is the model between cleaning and the rules; tensors in external files are relative to ``folder``.
     ``meant`` is the model that comparisons are made with where the file itself cannot serve: it is invalid and was repaired,
     or the user asked to read it otherwise. ``refusals`` are normalizations that TensorRT must not be given as they are;
-    ``unmet`` are those that should be a plugin and cannot. ``composites`` are those that were written in pieces. ``undone``
-    are changes that the model can do without and that could not be made. ``types`` say which types were replaced in ``model``
-    because TensorRT does not have them, and ``wide`` is the model before that, where there were any. The models refer to values
-    on the ``shelves``, and must not outlive these.
+    ``unmet`` are those that should be a plugin and cannot. ``effects`` say how far results move where the user asked to read
+    the model otherwise. ``composites`` are the normalizations that were written in pieces. ``undone`` are changes that the
+    model can do without and that could not be made. ``types`` say which types were replaced in ``model`` because TensorRT does
+    not have them, and ``wide`` is the model before that, where there were any. The models refer to values on the ``shelves``,
+    and must not outlive these.
     """
 
     model: onnx.ModelProto
@@ -65,6 +67,7 @@ class Rewriting:
     refusals: tuple[Refusal, ...] = ()
     unmet: tuple[UnmetRequest, ...] = ()
     meant: onnx.ModelProto | None = None
+    effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()
     composites: tuple[CompositeNorm, ...] = ()
     undone: tuple[Undone, ...] = ()
@@ -225,7 +228,8 @@ class RewritingSession:
             refusals=tuple(refusals),
             unmet=tuple(unmet),
             meant=None if self._file_can_serve() else redeclared(model, self.loaded.proto),
-            notes=(*self.notes, *mended, *resolved.notes, *unneeded, *idle_requests(settings, changes, unmet)),
+            effects=tuple(resolved.effects),
+            notes=(*self.notes, *mended, *map(str, resolved.effects), *unneeded, *idle_requests(settings, changes, unmet)),
             composites=composites,
             undone=(*unread, *outcome.undone),
             shelves=(*resolved.shelves, surgery.shelf),

@@ -227,7 +227,8 @@ class Rule:
 
     ``warning`` is the text for the user where the rule is applied, without the node's name. ``reference`` writes the meaning of
     the match in other operators, where the file's own nodes are invalid or the user asked to read them otherwise
-    (``changes_meaning``). The replacement is then compared with it. ``positive`` names tensors that no valid run makes
+    (``changes_meaning``). The replacement is then compared with it. With ``restates`` it is the file's own nodes once more,
+    some of which others read, too. ``positive`` names tensors that no valid run makes
     negative, such as a variance.
 
     ``optional`` is true of a match that TensorRT takes and computes rightly: the change only makes it better, and the user may
@@ -249,8 +250,9 @@ class Rule:
     since_opset: int = 7
     replaces_further_outputs: bool = False
     warning: Callable[[Match], str | None] | None = None
-    reference: Callable[[Match], NewNode] | None = None
+    reference: Callable[[Match], Replacement] | None = None
     changes_meaning: Callable[[Match], bool] | None = None
+    restates: bool = False
     positive: tuple[str, ...] = ()
     optional: Callable[[Match], bool] | None = None
     last_resort: bool = False

@@ -12,7 +12,15 @@ from trtnorm_cli.errors import BuilderFailure, TrtnormError
 from trtnorm_cli.onnx_model.walk import all_tensors
 from trtnorm_cli.tensorrt.launch import repeat_command
 from trtnorm_cli.tensorrt.origin import Subject
-from trtnorm_cli.tensorrt.request import LOG_FILE, REQUEST_FILE, RESULT_FILE, STDERR_FILE, BuildRequest
+from trtnorm_cli.tensorrt.request import (
+    LOG_FILE,
+    NETWORK_FILE,
+    NETWORK_RESULT_FILE,
+    REQUEST_FILE,
+    RESULT_FILE,
+    STDERR_FILE,
+    BuildRequest,
+)
 
 REPEAT = "trtnorm build {model}{profile}"
 _MOST_MODEL_BYTES = 4 << 20
@@ -30,6 +38,8 @@ def keep_evidence(folder: Path, error: TrtnormError, subject: Subject) -> None:
     its weights, and the command in the hint becomes the one for the user's own file.
     """
     model = folder / BuildRequest.load(folder).model if (folder / REQUEST_FILE).is_file() else None
+    for name in (NETWORK_FILE, NETWORK_RESULT_FILE):
+        (folder / name).unlink(missing_ok=True)
     is_small = _size_of_files(folder) <= _MOST_MODEL_BYTES
     for path in folder.iterdir():
         if path.is_dir():

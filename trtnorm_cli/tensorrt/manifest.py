@@ -24,6 +24,7 @@ from trtnorm_cli.records.comparison import ComparisonRecord
 from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.records.export import ExportRecord
 from trtnorm_cli.records.types import TypesRecord
+from trtnorm_cli.rewrite.effect import Effect
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.norms.record import CompositeOutcome
 from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
@@ -202,6 +203,7 @@ class Manifest:
     changes: tuple[Change, ...]
     undone: tuple[Undone, ...] = ()
     refused: tuple[Rejection, ...] = ()
+    effects: tuple[Effect, ...] = ()
     network: Network
     rewrite_warnings: tuple[str, ...] = ()
     warnings: tuple[str, ...]

@@ -13,6 +13,9 @@ from trtnorm_cli.record import Record
 from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor
 
 LOG_FILE = "build.log"
+# The network as ONNX, and what became of it.
+NETWORK_FILE = "network.onnx"
+NETWORK_RESULT_FILE = "network.json"
 # The exit code of a build process that could not write its own files.
 CANNOT_WRITE = 74
 STDERR_FILE = "worker-stderr.log"
@@ -27,6 +30,7 @@ class BuildRequest:
     ``model`` is relative to the work folder. ``engine`` is where the child writes the finished bytes (a temporary name).
     ``profiles`` maps input name to (min, opt, max) for each optimization profile. ``settings`` are builder settings.
     ``plugins`` are libraries to load, ``plugin_nodes`` the nodes of the model that want a plugin (``PluginNode``). With
+    ``network`` the parsed network is written as ONNX to that file beside the model, before anything is built. With
     ``parse_only`` there will be no engine, only what the parser says.
     """
 
@@ -38,6 +42,7 @@ class BuildRequest:
     plugins: tuple[str, ...] = ()
     plugin_nodes: tuple[dict[str, Any], ...] = ()
     parse_only: bool = False
+    network: str | None = None
 
     def save(self, folder: Path) -> Path:
         path = folder / REQUEST_FILE

@@ -138,13 +138,7 @@ def test_a_child_that_takes_too_much_memory_is_stopped(model: Path, tmp_path: Pa
 
 
 @pytest.mark.rtx
-@pytest.mark.parametrize(
-    "arguments", [["compare", "model.onnx", "network:model.onnx"], ["build", "model.onnx"]], ids=["compare", "build"]
-)
-def test_the_limit_of_the_command_reaches_the_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    """Also at the end of a build, after the builder stayed within it."""
+def test_the_limit_of_the_command_reaches_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def network(model: Path, out: Path, backend: str | None, limits: Limits) -> None:
@@ -154,7 +148,7 @@ def test_the_limit_of_the_command_reaches_the_child(
     written(tmp_path, RELU.replace("[N,", "[2,"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("trtnorm_cli.compare.participants.network_of", network)
-    run([*arguments, "--memory", "3GiB"])
+    run(["compare", "model.onnx", "network:model.onnx", "--memory", "3GiB"])
     assert asked == [3 << 30]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 
+from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, default_pins, model_inputs, pinned_types
 from trtnorm_cli.shapes.evaluate import value_at
 from trtnorm_cli.shapes.parse import NotAnExpression, parse_expression
@@ -25,6 +26,30 @@ def check_types(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ..
         if not any(_vanishes(kind) for kind in types.values()):
             break
     return types
+
+
+def completed(model: onnx.ModelProto, types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+    """``types``, with those that ONNX's inference leaves open worked out from those of the inputs, as far as they can be."""
+    made = [name for node in model.graph.node for name in node.output if name]
+    unknown = [name for name in made if name not in types or not types[name].is_static]
+    if not unknown:
+        return dict(types)
+    from trtnorm_cli.shapes.propagate import propagate
+
+    light = light_copy(model)
+    for value in light.graph.input:
+        kind = types.get(value.name)
+        if kind is not None and kind.is_static:
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, kind.dtype, kind.shape))
+    found = propagate(light).tensors
+    result = dict(types)
+    for name in unknown:
+        worked_out = found.get(name)
+        if worked_out is None or worked_out.shape is None or not all(isinstance(size, int) for size in worked_out.shape):
+            continue
+        dtype = types[name].dtype if name in types else 0
+        result[name] = TensorType(dtype or worked_out.dtype, worked_out.shape)  # type: ignore[arg-type]  # all are numbers
+    return result
 
 
 def _types_at(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,36 +14,48 @@ from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.rewrite.effect import Effect, OutputEffect
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains
 
-_SEED = 0
+_DRAWS = 4
+
+Tensors = Mapping[str, np.ndarray]
 
 
 def effect_on_results(
+    asked: str,
     before: onnx.ModelProto,
     after: onnx.ModelProto,
     folder: Path,
     proof_shapes: Mapping[str, tuple[int, ...]] | None,
     runner: OrtRunner,
-) -> str:
-    """By how much the model's outputs change from ``before`` to ``after``, measured on one set of random inputs."""
+) -> Effect:
+    """By how much the model's outputs change from ``before`` to ``after``, in ONNX Runtime or else in float64."""
     kinds = {name: kind for name, kind in check_types(before, proof_shapes).items() if name in model_inputs(before)}
     if any(not kind.is_static for kind in kinds.values()):
-        return "by how much the results change was not measured: the shapes of the inputs are not known"
+        return Effect(asked, reason="the shapes of the inputs are not known")
     shapes = {name: tuple(size for size in kind.shape or () if isinstance(size, int)) for name, kind in kinds.items()}
-    feeds = draw(np.random.default_rng(_SEED), kinds, shapes, domains=fitting_domains(before, kinds, shapes))
+    domains = fitting_domains(before, kinds, shapes)
+    draws = [draw(np.random.default_rng(seed), kinds, shapes, domains=domains) for seed in range(_DRAWS)]
     with tempfile.TemporaryDirectory(prefix="trtnorm-effect-") as name:
         files = [_saved(model, Path(name) / f"{index}.onnx", folder) for index, model in enumerate((before, after))]
         try:
-            wanted, got = (runner.run(file, feeds) for file in files)
+            wanted, got = (runner.run_many(file, draws) for file in files)
         except RunFailed:
             try:
-                wanted, got = (evaluate_float64(file, feeds).outputs for file in files)
+                wanted, got = ([evaluate_float64(file, feeds).outputs for feeds in draws] for file in files)
             except ReferenceUnavailable as error:
-                return f"by how much the results change was not measured: {error}"
-    changes = [f"{output} by {distance(wanted[output], got[output]).relative_max:.2g}" for output in wanted]
-    return f"the results change: {', '.join(changes)} of the largest value, on random inputs (seed {_SEED})"
+                return Effect(asked, reason=str(error))
+    return Effect(asked, _DRAWS, {output: _effect(output, wanted, got) for output in wanted[0]})
+
+
+def _effect(output: str, wanted: Sequence[Tensors], got: Sequence[Tensors]) -> OutputEffect:
+    pairs = [(before[output], after[output]) for before, after in zip(wanted, got, strict=True)]
+    if not all(np.issubdtype(before.dtype, np.inexact) for before, _ in pairs):
+        return OutputEffect(0.0, 0.0, max(float(np.mean(before != after)) if before.size else 0.0 for before, after in pairs))
+    distances = [distance(before, after) for before, after in pairs]
+    return OutputEffect(max(d.relative_max for d in distances), max(d.relative_l2 for d in distances))
 
 
 def _saved(model: onnx.ModelProto, path: Path, folder: Path) -> Path:

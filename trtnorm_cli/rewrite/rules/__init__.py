@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import (
     batchnorm_batch_statistics,
@@ -11,7 +13,12 @@ from trtnorm_cli.rewrite.rules import (
     batchnorm_runtime_parameters,
     batchnorm_to_inference,
     batchnorm_to_scale_shift,
+    cast_moved_weights,
+    dequantize_weights,
     drop_expand,
+    dynamic_dequantize_to_float,
+    dynamic_lstm_to_float,
+    dynamic_matmul_to_float,
     fold_batchnorm_constant,
     fold_batchnorm_conv,
     fold_batchnorm_conv_transpose,
@@ -23,6 +30,7 @@ from trtnorm_cli.rewrite.rules import (
     groupnorm_of_vectors,
     groupnorm_one_group,
     instance_norm_to_plugin,
+    integer_product_to_float,
     layer_norm_channels_first,
     layernorm_further_outputs,
     local_response_normalization,
@@ -47,6 +55,8 @@ from trtnorm_cli.rewrite.rules import (
 
 # These resolve what is ambiguous in a model and run before all others: they make it valid, then read it as the user asks.
 REPAIRS: tuple[Rule, ...] = (
+    dequantize_weights.RULE,
+    cast_moved_weights.RULE,
     fold_batchnorm_constant.RULE,
     batchnorm_parameters_to_vectors.RULE,
     repair_batchnorm_channels.RULE,
@@ -58,7 +68,15 @@ REPAIRS: tuple[Rule, ...] = (
     skip_simplified_layernorm.RULE,
     microsoft_groupnorm.RULE,
 )
-ON_REQUEST: tuple[Rule, ...] = (batchnorm_to_inference.RULE,)
+# Those of the build profile's `training_mode: eval` and `dynamic_quantization: float`, which change what a model computes.
+INFERENCE: tuple[Rule, ...] = (batchnorm_to_inference.RULE,)
+FLOATS: tuple[Rule, ...] = (
+    integer_product_to_float.RULE,
+    dynamic_matmul_to_float.RULE,
+    dynamic_lstm_to_float.RULE,
+    dynamic_dequantize_to_float.RULE,
+)
+ON_REQUEST: tuple[Rule, ...] = (*INFERENCE, *FLOATS)
 
 RULES: tuple[Rule, ...] = (
     *REPAIRS,
@@ -99,6 +117,15 @@ RULES: tuple[Rule, ...] = (
     batchnorm_runtime_parameters.RULE,
     batchnorm_batch_statistics.RULE,
 )
+
+
+# Of operators on integers that stand for floats, none of which TensorRT has.
+QUANTISED: tuple[Rule, ...] = FLOATS
+
+
+def rewritten_operators(settings: RewriteSettings) -> frozenset[str]:
+    """The operators on integers that rules take under ``settings``, as far as the operator alone tells."""
+    return frozenset(DYNAMIC) if settings.dynamic_quantization == "float" else frozenset()
 
 
 def rule_named(name: str) -> Rule:

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from trtnorm_cli.child_process import die_with_parent, run_with_large_stack
 from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.tensorrt import plugins
 from trtnorm_cli.tensorrt.backend import Backend, load_backend
 from trtnorm_cli.tensorrt.catalogue import is_missing_driver_noise
@@ -32,7 +33,14 @@ from trtnorm_cli.tensorrt.gpu import device_names
 from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
 from trtnorm_cli.tensorrt.logger import make_logger
 from trtnorm_cli.tensorrt.parser_errors import parser_errors
-from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, BuildRequest, BuildResult, TensorRTMessage
+from trtnorm_cli.tensorrt.request import (
+    CANNOT_WRITE,
+    LOG_FILE,
+    NETWORK_RESULT_FILE,
+    BuildRequest,
+    BuildResult,
+    TensorRTMessage,
+)
 from trtnorm_cli.tensorrt.settings import apply_settings, faults_of, notes_of
 
 
@@ -117,6 +125,9 @@ class Build:
     def run(self) -> BuildResult:
         self.builder = self.trt.Builder(self.logger)
         network = self._timed("parse", self._parse)
+        if self.request.network is not None:
+            self._write_network(network, self.request.network)
+        allow_decomposition(network, self.backend)
         if self.request.parse_only:
             return BuildResult(ok=True, stage="parse", backend=self.backend.name, version=self.backend.version)
         inputs, outputs, layers = inputs_of(network), outputs_of(network), layers_of(network, self.trt)
@@ -167,8 +178,26 @@ class Build:
         if network.num_layers == 0 and network.num_outputs == 0:
             text = "the parser reported success, but the network it made has no layers and no outputs"
             raise Refused("parse", [TensorRTMessage(text)])
-        allow_decomposition(network, self.backend)
         return network
+
+    def _write_network(self, network: Any, name: str) -> None:
+        """Write the network as ONNX, or why that cannot be. Neither is anything to the build."""
+        from trtnorm_cli.tensorrt.network.answers import failed, made_by, untranslatable
+        from trtnorm_cli.tensorrt.network.parsing import write_network
+        from trtnorm_cli.tensorrt.network.places import Places
+        from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
+
+        start = time.perf_counter()
+        try:
+            written = write_network(network, self.trt, self.folder / name, Places(self.folder / self.request.model))
+            answer = {"ok": True, **written, "warnings": self.logger.warnings}
+        except UntranslatableLayer as refusal:
+            answer = untranslatable(refusal)
+        except Exception as error:
+            answer = failed(f"{type(error).__name__}: {error}")
+        seconds = round(time.perf_counter() - start, 3)
+        save_in_one_step({**answer, **made_by(self.backend), "seconds": seconds}, self.folder / NETWORK_RESULT_FILE)
+        self.events.send(event="network")
 
     def _configure(self, network: Any) -> Any:
         config = self.builder.create_builder_config()

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
+from trtnorm_cli.onnx_model.stored import refer
 from trtnorm_cli.tensorrt.network.datatypes import onnx_type_of_array
-from trtnorm_cli.tensorrt.network.weights import TensorValues
+from trtnorm_cli.tensorrt.network.places import Places
+from trtnorm_cli.tensorrt.network.weights import TensorValues, values_of
 
 
 class Names:
@@ -30,11 +32,15 @@ class Names:
 
 
 class Constants:
-    """The initializers of ``graph``, the model's own. Bodies of loops and conditionals read them from there."""
+    """The initializers of ``graph``, the model's own. Bodies of loops and conditionals read them from there.
 
-    def __init__(self, names: Names, graph: GraphProto) -> None:
+    What stands in one of ``places`` is left there.
+    """
+
+    def __init__(self, names: Names, graph: GraphProto, places: Places | None = None) -> None:
         self._names = names
         self._graph = graph
+        self._places = places
         self._by_value: dict[tuple[int, tuple[int, ...], bytes], str] = {}
         self._shared: set[str] = set()
         self.raw_bytes = 0
@@ -45,8 +51,13 @@ class Constants:
 
     def store(self, values: TensorValues, dims: Sequence[int], name: str) -> str:
         """Store ``values`` under exactly ``name``, which the caller reserved."""
-        self._graph.initializer.add(name=name, data_type=values.onnx_type, dims=list(dims), raw_data=values.raw)
-        self.raw_bytes += len(values.raw)
+        tensor = self._graph.initializer.add(name=name, data_type=values.onnx_type, dims=list(dims))
+        entries = None if self._places is None else self._places.entries(values)
+        if entries is None:
+            tensor.raw_data = values.raw
+            self.raw_bytes += len(values.raw)
+        else:
+            refer(tensor, entries)
         return name
 
     def rename(self, old: str, new: str) -> bool:
@@ -62,7 +73,7 @@ class Constants:
         onnx_type = onnx_type_of_array(array)
         key = (onnx_type, array.shape, array.tobytes())
         if key not in self._by_value:
-            self._by_value[key] = self.add(TensorValues(onnx_type, array.size, array.tobytes()), array.shape, wanted)
+            self._by_value[key] = self.add(values_of(array), array.shape, wanted)
             self._shared.add(self._by_value[key])
         return self._by_value[key]
 

@@ -13,7 +13,7 @@ from trtnorm_cli.child_process import Cancelled, Ended, Limits, module_command, 
 from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.tensorrt.launch import ALLOW_MORE
 from trtnorm_cli.tensorrt.network.problems import UntranslatableNetwork
-from trtnorm_cli.tensorrt.request import LOG_FILE, REQUEST_FILE, BuildResult, TensorRTMessage
+from trtnorm_cli.tensorrt.request import LOG_FILE, NETWORK_RESULT_FILE, REQUEST_FILE, BuildResult, TensorRTMessage
 
 WORKER = module_command("trtnorm_cli.tensorrt.network.worker")
 # What the parser is allowed where nobody says otherwise.
@@ -73,6 +73,24 @@ def network_of(
             problem.evidence = folder
         raise problem
     shutil.rmtree(folder)
+    return _translation(result, model, out)
+
+
+def network_of_build(folder: Path, model: Path, out: Path) -> NetworkTranslation:
+    """The network that a build process in ``folder`` wrote to ``out``, as it was asked to, when it had parsed ``model``.
+
+    Raises ``UntranslatableNetwork`` naming the layers, or what went wrong in the translation itself.
+    """
+    result = json.loads((folder / NETWORK_RESULT_FILE).read_text(encoding="utf-8"))
+    if result["ok"]:
+        return _translation(result, model, out)
+    if result["kind"] == "untranslatable":
+        raise _untranslatable(result["errors"], model)
+    reason = result["errors"][0]["reason"]
+    raise UntranslatableNetwork(f"trtnorm failed to write TensorRT's network as ONNX, please report it: {reason}", str(model))
+
+
+def _translation(result: dict[str, Any], model: Path, out: Path) -> NetworkTranslation:
     return NetworkTranslation(
         model=model,
         network=out,

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 
 from trtnorm_cli.tensorrt.logger import make_logger
+from trtnorm_cli.tensorrt.network.places import Places
 from trtnorm_cli.tensorrt.network.translate import Translation, translate_network
 from trtnorm_cli.tensorrt.parser_errors import parser_errors
 from trtnorm_cli.tensorrt.request import TensorRTMessage
@@ -43,14 +44,21 @@ def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int =
         raise ParserRefused(parser_errors(parser) or [TensorRTMessage(text) for text in logger.errors] or [_SILENT])
     if network.num_layers == 0 or network.num_outputs == 0:
         raise ParserRefused([_EMPTY])
-    translation = translate_network(network, trt)
+    written = write_network(network, trt, out_path)
+    return {**written, "warnings": logger.warnings, "seconds": round(time.monotonic() - started, 3)}
+
+
+def write_network(network: Any, trt: Any, out_path: Path, places: Places | None = None) -> dict[str, Any]:
+    """Translate ``network`` and write it to ``out_path``. Returns ``layers``, ``notes`` and ``external_data``.
+
+    Weights that stand in one of ``places`` are left there. Raises ``UntranslatableLayer``.
+    """
+    translation = translate_network(network, trt, places)
     external = save(translation, out_path)
     return {
         "layers": dict(Counter(translation.layer_types)),
-        "warnings": logger.warnings,
         "notes": list(translation.notes),
         "external_data": external,
-        "seconds": round(time.monotonic() - started, 3),
     }
 
 
@@ -66,7 +74,7 @@ def save(translation: Translation, path: Path) -> bool:
     if external:
         onnx.save_model(translation.model, str(path), save_as_external_data=True, location=data.name)
     else:
-        onnx.save_model(translation.model, str(path))
+        path.write_bytes(translation.model.SerializeToString())
     return external
 
 

@@ -32,6 +32,7 @@ from trtnorm_cli.tensorrt.network import (
 from trtnorm_cli.tensorrt.network.context import LayerContext, Scope
 from trtnorm_cli.tensorrt.network.control import conditional, loop
 from trtnorm_cli.tensorrt.network.graph import Constants, GraphWriter, Names
+from trtnorm_cli.tensorrt.network.places import Places
 from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
 from trtnorm_cli.tensorrt.network.reading import Layer, Network, Tensor, read_network
 from trtnorm_cli.tensorrt.network.structure import ControlRegion, Structure
@@ -114,7 +115,7 @@ UNTRANSLATABLE = {
 class Translation:
     """An ONNX model of a network, and what is worth saying about it.
 
-    ``layer_types`` is the type of every layer of the network in order, ``weight_bytes`` the size of all initializers, and
+    ``layer_types`` is the type of every layer of the network in order, ``weight_bytes`` the size of all initializers in it, and
     ``notes`` are the choices that TensorRT's documentation left open, each with the layer it concerns.
     """
 
@@ -132,9 +133,9 @@ def translate(network: Any, trt: Any) -> ModelProto:
     return translate_network(network, trt).model
 
 
-def translate_network(network: Any, trt: Any) -> Translation:
-    """The same, with what there is to say about it."""
-    translator = Translator(read_network(network, trt), trt)
+def translate_network(network: Any, trt: Any, places: Places | None = None) -> Translation:
+    """The same, with what there is to say about it. Weights that stand in one of ``places`` are left there."""
+    translator = Translator(read_network(network, trt), trt, places)
     model = translator.write()
     kinds = tuple(layer.kind for layer in translator.network.layers)
     return Translation(model, kinds, translator.constants.raw_bytes, tuple(translator.notes))
@@ -143,7 +144,7 @@ def translate_network(network: Any, trt: Any) -> Translation:
 class Translator:
     """The writer of one network, which ``control`` calls for the bodies of loops and conditionals."""
 
-    def __init__(self, network: Network, trt: Any) -> None:
+    def __init__(self, network: Network, trt: Any, places: Places | None = None) -> None:
         self.network = network
         self.structure = Structure(network)
         self.notes: list[str] = []
@@ -153,7 +154,7 @@ class Translator:
         needs_float4 = any(t.onnx_type == TensorProto.FLOAT4E2M1 for layer in network.layers for t in layer.outputs)
         self._model = ModelProto(ir_version=_IR_VERSION_OF_FLOAT4 if needs_float4 else IR_VERSION, producer_name="trtnorm")
         self._model.opset_import.add(domain="", version=_OPSET_OF_FLOAT4 if needs_float4 else OPSET)
-        self.constants = Constants(self._names, self._model.graph)
+        self.constants = Constants(self._names, self._model.graph, places)
         self._refusals: list[UntranslatableLayer] = []
         self._reserved = self._reserve_names()
         self._claimed: set[str] = set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,19 @@ class _WeightsStruct(ctypes.Structure):
 
 @dataclass(frozen=True)
 class TensorValues:
-    """Values copied out of TensorRT, as ONNX element type, number of elements, and little-endian bytes."""
+    """Values that TensorRT holds, as ONNX element type, number of elements, and little-endian bytes.
+
+    ``content`` may be TensorRT's own memory, which is valid while the network is there.
+    """
 
     onnx_type: int
     count: int
-    raw: bytes
+    content: np.ndarray
+
+    @cached_property
+    def raw(self) -> bytes:
+        """A copy of the bytes."""
+        return self.content.tobytes()
 
     def array(self) -> np.ndarray:
         """The values as a flat array. 4-bit types have no NumPy form and raise ``KeyError``."""
@@ -36,7 +45,7 @@ class TensorValues:
 
 
 def read_weights(weights: Any, trt: Any) -> TensorValues | None:
-    """Copy ``weights`` (what a layer's property returned), or None when TensorRT holds an empty set.
+    """The values of ``weights`` (what a layer's property returned), or None when TensorRT holds an empty set.
 
     ``weights`` is a NumPy view that the network owns, or a ``Weights`` object. Raises ``RuntimeError`` when the memory
     layout of ``Weights`` objects is not the known one.
@@ -52,7 +61,12 @@ def read_weights(weights: Any, trt: Any) -> TensorValues | None:
 def _from_array(array: np.ndarray) -> TensorValues | None:
     if array.size == 0:
         return None
-    return TensorValues(onnx_type_of_array(array), array.size, array.tobytes())
+    return values_of(array)
+
+
+def values_of(array: np.ndarray) -> TensorValues:
+    """The values of an array."""
+    return TensorValues(onnx_type_of_array(array), array.size, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
 def _from_memory(weights: Any, trt: Any) -> TensorValues | None:
@@ -62,7 +76,7 @@ def _from_memory(weights: Any, trt: Any) -> TensorValues | None:
         return None
     onnx_type = ONNX_TYPE[weights.dtype.name]
     raw = ctypes.string_at(struct.values, element_bytes(onnx_type, struct.count))
-    return TensorValues(onnx_type, struct.count, raw)
+    return TensorValues(onnx_type, struct.count, np.frombuffer(raw, np.uint8))
 
 
 def _struct_of(weights: Any) -> _WeightsStruct:

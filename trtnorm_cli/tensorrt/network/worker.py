@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from trtnorm_cli.child_process import RESULT_FILE, die_with_parent, run_with_lar
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.tensorrt.backend import load_backend
+from trtnorm_cli.tensorrt.network.answers import made_by, refused, untranslatable, unusable
 from trtnorm_cli.tensorrt.network.parsing import ParserRefused, parse_and_translate
 from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
 
@@ -27,21 +27,15 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         backend = load_backend(request["backend"])
     except UsageProblem as problem:
-        return _failure("usage", [{"summary": problem.summary, "where": problem.where, "hint": problem.hint}])
-    made_by = {"backend": backend.name, "version": backend.version}
+        return unusable(problem.summary, problem.where, problem.hint)
     try:
         paths = Path(request["model"]), Path(request["output"])
-        return {"ok": True, **made_by, **parse_and_translate(*paths, backend.trt, backend.network_flags())}
+        answered = {"ok": True, **parse_and_translate(*paths, backend.trt, backend.network_flags())}
     except ParserRefused as refusal:
-        return {**_failure("refused", [asdict(message) for message in refusal.messages]), **made_by}
+        answered = refused(refusal.messages)
     except UntranslatableLayer as refusal:
-        layers = [refusal, *refusal.others]
-        errors = [{"layer": r.layer, "type": r.type, "reason": r.reason} for r in layers]
-        return {**_failure("untranslatable", errors), **made_by}
-
-
-def _failure(kind: str, errors: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"ok": False, "kind": kind, "errors": errors}
+        answered = untranslatable(refusal)
+    return {**answered, **made_by(backend)}
 
 
 def main(request_path: Path) -> int:

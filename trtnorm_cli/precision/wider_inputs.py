@@ -1,0 +1,38 @@
+"""Images of 0 to 255 in the place of random ones about 0: what a network may be fed that does not scale them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from trtnorm_cli.precision.output_errors import Arrays
+
+_BRIGHTEST = 255.0
+# Batch, channels and at least two axes: fewer are features or sequences, which nobody feeds as bytes.
+_FEWEST_AXES = 4
+
+
+def wider_inputs(feeds: Sequence[Arrays]) -> list[Arrays]:
+    """The random ``feeds`` with images stretched to 0 … 255; nothing where no image has negative values.
+
+    Data without negative values were drawn for an input that takes none, and say themselves how large they are.
+    """
+    images = [{name for name, value in feed.items() if _is_image(value)} for feed in feeds]
+    return [
+        {name: _stretched(value) if name in names else value for name, value in feed.items()}
+        for feed, names in zip(feeds, images, strict=True)
+        if names
+    ]
+
+
+def _is_image(value: np.ndarray) -> bool:
+    if value.dtype != np.float32 or value.ndim < _FEWEST_AXES or not value.size:
+        return False
+    lowest, largest = float(value.min()), float(value.max())
+    return lowest < 0 < largest < _BRIGHTEST
+
+
+def _stretched(value: np.ndarray) -> np.ndarray:
+    lowest, largest = float(value.min()), float(value.max())
+    return ((value - lowest) * (_BRIGHTEST / (largest - lowest))).astype(np.float32)
