@@ -21,6 +21,8 @@ from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import VariantBuilder
 
 _STEPS = ("rewrite", "types", "variants", "parse", "build", "reproducible", "compare")
+# A comparison may take this share of TensorRT's own time, within bounds.
+_SHARE_OF_TENSORRT, _LEAST_COMPARISON_S, _MOST_COMPARISON_S = 0.25, 1.0, 8.0
 # Processes that work on a model at once take this many times its size, of this share of the memory that there is.
 _COPIES, _MEMORY_SHARE = 12, 0.5
 
@@ -58,6 +60,33 @@ class Stopwatch:
         start = time.perf_counter()
         yield
         self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
+
+
+@dataclass
+class Duration:
+    """The seconds that something takes: so far while it goes on, none before."""
+
+    _start: float | None = None
+    _end: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        if self._start is None:
+            return 0.0
+        return (time.perf_counter() if self._end is None else self._end) - self._start
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        self._start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._end = time.perf_counter()
+
+
+def comparison_budget_s(tensorrt: Duration) -> float:
+    """The processor's seconds that a comparison may take at shapes beyond the smallest, after what TensorRT took."""
+    return min(max(_SHARE_OF_TENSORRT * tensorrt.seconds, _LEAST_COMPARISON_S), _MOST_COMPARISON_S)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
+from trtnorm_cli.build_job import BuildOptions, Duration, Job, Stopwatch, comparison_budget_s, has_room
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
@@ -224,13 +224,16 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     parses = job.options.compare and ready is None and request.model == FIXED_NAME
     parsed = ParsedNetwork(job.work) if parses else None
 
+    tensorrt = Duration()
+
     def built() -> BuildResult:
         if ready is not None:
             job.unchanged.replace(job.built)
-        if parsed is None:
-            result = ready or job.run(request, job.work)
-        else:
-            result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen), job.on_event)
+        with tensorrt.measured():
+            if parsed is None:
+                result = ready or job.run(request, job.work)
+            else:
+                result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen), job.on_event)
         if result.ok and not may_be_replaced(job, variant):
             say_that_it_compares(job)
         return result
@@ -247,7 +250,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
             raise NotCompared("there is no engine")
         return network.result()
 
-    comparison = Later(lambda: _comparison(job, rewriting, loaded, Later(known_network)))
+    comparison = Later(lambda: _comparison(job, rewriting, loaded, Later(known_network), tensorrt))
     return Making(variant, files, building, engine, network, comparison)
 
 
@@ -361,15 +364,16 @@ def compared(job: Job, made: Making) -> Comparison | None:
 
 
 def _comparison(
-    job: Job, rewriting: Rewriting, loaded: Awaited[LoadedModel], network: Awaited[NetworkParticipant]
+    job: Job, rewriting: Rewriting, loaded: Awaited[LoadedModel], network: Awaited[NetworkParticipant], tensorrt: Duration
 ) -> Comparison:
     """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
     prepared, options = job.prepared, job.options
     try:
         with job.clock.time("compare"):
             return compare_rewriting(
-                prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes
-            )
+                prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes,
+                lambda: comparison_budget_s(tensorrt),
+            )  # fmt: skip
     except TrtnormError as error:
         why = f"{error.summary} ({error.where})" if error.where else error.summary
     except Exception as error:  # the engine is built, and whoever waited for it should have it

@@ -51,7 +51,7 @@ class Comparer:
         self.pairings: Sequence[Pairing] = ()
         self._natives = NativeRuns(runner)
         self._begun: dict[str, TrialRun] = {}
-        self._start = time.perf_counter()
+        self._start = time.process_time()
         # The trial before.
         self._last: TrialRun | None = None
         self._reference_errors: dict[str, Distance] = {}
@@ -94,9 +94,6 @@ class Comparer:
         run = self._begin(trial)
         del self._begun[trial.label]
         self._ask_candidates(run)
-        is_short = following is not None and following.elements <= _NOT_LONG * trial.elements
-        if following is not None and is_short and self._budget_used_up(begun=False) is None:
-            self._ask_candidates(self._begin(following))
         wants_float64 = self._wants_float64()
         if wants_float64 and run.exact is None and isinstance(self.reference, OnnxParticipant):
             run.exact = self._evaluated(self.reference, trial.feeds, run.inner.keep, run.known)
@@ -104,6 +101,8 @@ class Comparer:
         if native is None:
             return
         run.native = native
+        if following is not None and self._is_short(following, run):
+            self._ask_candidates(self._begin(following))
         self.result.trials.append(trial.label)
         if wants_float64:
             self._learn_truth(run)
@@ -139,16 +138,20 @@ class Comparer:
 
         The clock does not matter for one that was begun, nor for one that is expected to take next to nothing.
         """
-        runs, total = self.options.runs_budget_s, self.options.total_budget_s
+        runs, total = self.options.runs_budget_s, self._total_s()
         if not self.result.trials:
             return None
         if runs is not None and self._natives.used_s >= runs:
             return f"the {runs:g} s for runs were used up"
         if total is None or begun or (expected_s is not None and expected_s <= _SHORT * total):
             return None
-        if time.perf_counter() - self._start >= total:
-            return f"the {total:g} s for the comparison were used up"
+        if self._used_s() >= total:
+            return f"the {total:.2g} s for the comparison were used up"
         return None
+
+    def _used_s(self) -> float:
+        """The processor's seconds that the comparison took so far. How busy the machine is does not matter to them."""
+        return time.process_time() - self._start + self._natives.used_s
 
     def _expected_s(self, trial: Trial) -> float | None:
         """The seconds that ``trial`` takes if all runs of the one before grow with the elements; None where there is none.
@@ -162,14 +165,25 @@ class Comparer:
         exact = last.float64_s * len(asked) if self._wants_float64() else 0.0
         return (sum(run.computing_s for run in asked) + exact) * trial.elements / max(last.trial.elements, 1)
 
+    def _is_short(self, following: Trial, run: TrialRun) -> bool:
+        """True for a trial to begin while ``run`` is judged: from the reference's own run there is time for it."""
+        total = self._total_s()
+        if total is None or run.asked is None:
+            return following.elements <= _NOT_LONG * run.trial.elements
+        expected = run.asked.computing_s * (1 + len(run.attempts)) * following.elements / max(run.trial.elements, 1)
+        return expected <= max(total - self._used_s(), _SHORT * total)
+
+    def _total_s(self) -> float | None:
+        return None if self.options.total_budget_s is None else self.options.total_budget_s()
+
     def _too_long(self, trial: Trial) -> str | None:
         """Why ``trial``, which is much larger than the one before, is left out: it would use up the budget alone."""
-        total, last, expected = self.options.total_budget_s, self._last, self._expected_s(trial)
+        total, last, expected = self._total_s(), self._last, self._expected_s(trial)
         if total is None or last is None or expected is None:
             return None
-        left = max(total - (time.perf_counter() - self._start), _SHORT * total)
-        if trial.elements > _NOT_LONG * last.trial.elements and expected > left:
-            return f"it would take about {expected:.0f} s, and {left:.1f} s of {total:g} s for the comparison were left"
+        left = max(total - self._used_s(), _SHORT * total)
+        if expected > left:
+            return f"it would take about {expected:.1f} s, and {left:.1f} s of {total:.2g} s for the comparison were left"
         return None
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
@@ -288,7 +302,7 @@ class Comparer:
         candidate, back = attempt.candidate, attempt.pairing.back
         try:
             if isinstance(candidate, EngineParticipant):
-                return back(run_engine(candidate.path, attempt.feeds, self.options.run_timeout_s))
+                return back(run_engine(candidate.path, dict(attempt.feeds), self.options.run_timeout_s))
             assert attempt.asked is not None, "every candidate of a trial is asked"
             limit = self._candidate_limit(attempt.run)
             return back(self._natives.outputs(attempt.asked, candidate, attempt.feeds, limit, again=True))

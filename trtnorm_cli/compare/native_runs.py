@@ -15,7 +15,7 @@ _MOST_HELD_BYTES = 1 << 27
 
 
 class NativeRuns:
-    """Asks for runs and waits for them in the same order; ``used_s`` is what those that were waited for took."""
+    """Asks for runs and waits for them in the same order; ``used_s`` are the processor's seconds of those waited for."""
 
     def __init__(self, runner: OrtRunner) -> None:
         self.runner = runner
@@ -47,7 +47,7 @@ class NativeRuns:
         try:
             return asked.results()[0]
         finally:
-            self.used_s += asked.seconds
+            self.used_s += asked.processor_s
 
 
 def _is_small(participant: OnnxParticipant) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from trtnorm_cli.compare.inner_tensors import Difference
+from trtnorm_cli.evaluate.data.drawing import DrawnFeeds
 from trtnorm_cli.profile.model import Tolerance
 from trtnorm_cli.records.comparison import BlameRecord, OutputVerdict
 
 PASSED, FAILED, NOT_COMPARED = "passed", "failed", "not compared"
 
-Feeds = dict[str, np.ndarray]
+Feeds = Mapping[str, np.ndarray]
 Outputs = dict[str, np.ndarray]
 
 
@@ -27,7 +28,8 @@ class Trial:
 
     @property
     def elements(self) -> int:
-        return sum(array.size for array in self.feeds.values())
+        feeds = self.feeds
+        return feeds.elements if isinstance(feeds, DrawnFeeds) else sum(array.size for array in feeds.values())
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Options:
     ``budget_s`` bounds each float64 run, ``run_timeout_s`` each other run, and ``runs_budget_s`` all of these together: the
     smallest inputs are run in any case, larger ones while time is left. Only the first ``float64_trials`` trials, the
     smallest ones, are evaluated in float64 (all by default), and those where a candidate seems to fail without.
-    ``total_budget_s`` bounds the whole comparison likewise, by the clock. ``tolerances`` are by output name, '' for all others.
+    ``total_budget_s`` gives the processor's seconds that bound the whole comparison likewise; it is asked anew for each trial.
+    ``tolerances`` are by output name, '' for all others.
     """
 
     by_position: bool = False
@@ -45,7 +48,7 @@ class Options:
     run_timeout_s: float = 300.0
     memory_bytes: int | None = None
     runs_budget_s: float | None = None
-    total_budget_s: float | None = None
+    total_budget_s: Callable[[], float] | None = None
     float64_trials: int | None = None
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 

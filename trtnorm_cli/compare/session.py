@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
@@ -34,7 +34,6 @@ from trtnorm_cli.target import Target
 # In a build the comparison should cost seconds, not minutes: the smallest shapes are compared in any case.
 _BUILD_FLOAT64_S = 20.0
 _BUILD_RUNS_S = 8.0
-_BUILD_TOTAL_S = 4.0
 # Runs at the largest shapes may need more memory than there is; the rest belongs to the user's other work.
 _MEMORY_SHARE = 0.7
 
@@ -90,13 +89,14 @@ def compare_rewriting(
     scratch: Path,
     seed: int,
     memory_bytes: int | None,
-    budget_s: float = _BUILD_TOTAL_S,
+    budget_s: Callable[[], float],
 ) -> Comparison:
     """The comparison of a build: the source with its rewriting, saved as ``fixed``, and the TensorRT ``network`` of that.
 
     Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is invalid or was to
     be read otherwise, the model as it was read stands for it. The smallest shapes are compared in any case, larger ones are
-    begun while ``budget_s`` is not used up. Runs are bounded in time and memory. The result names what was left out.
+    begun while the processor's seconds that ``budget_s`` gives are not used up. Runs are bounded in time and memory. The result
+    names what was left out.
     """
     source = loaded_participant(prepared.original, prepared.original.path.name)
     meant = _as_meant(source, rewriting, scratch)

@@ -169,7 +169,8 @@ class OrtRunner:
                 reply = self._child.receive(asked.limit_s)
                 get = self._child.results.get
                 asked.found = [{name: np.array(get(record)) for name, record in run} for run in reply["outputs"]]
-                asked.seconds, asked.computing_s = reply.get("seconds", 0.0), reply.get("computing_s", 0.0)
+                asked.seconds, asked.processor_s = reply.get("seconds", 0.0), reply.get("processor_s", 0.0)
+                asked.computing_s = reply.get("computing_s", 0.0)
                 self._remember(asked.key, opened=reply["opened"], keeps=reply["keeps"])
             except RunFailed as error:
                 asked.failure = error
@@ -234,13 +235,13 @@ class OrtRunner:
 class AskedRuns:
     """Runs that were asked for; ``results`` waits until they are done.
 
-    ``limit_s`` bounds that wait, ``seconds`` is what they took, and ``computing_s`` the part of it after the session was open.
-    Those that another run took with it are lost: nothing is known of them.
+    ``limit_s`` bounds that wait, and ``seconds`` is what they took. Of the processor they took ``processor_s``, and
+    ``computing_s`` of these after the session was open. Those that another run took with it are lost: nothing is known of them.
     """
 
     def __init__(self, runner: OrtRunner, key: str, limit_s: float) -> None:
         self._runner, self.key, self.limit_s = runner, key, limit_s
-        self.seconds, self.computing_s, self.is_lost = 0.0, 0.0, False
+        self.seconds, self.processor_s, self.computing_s, self.is_lost = 0.0, 0.0, 0.0, False
         self.found: list[dict[str, np.ndarray]] | None = None
         self.failure: RunFailed | None = None
 

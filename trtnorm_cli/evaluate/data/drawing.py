@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,31 @@ if TYPE_CHECKING:
 
 _INTEGERS_BELOW = 4
 _MOST_SHUFFLED = 1 << 24
+
+
+class DrawnFeeds(Mapping[str, np.ndarray]):
+    """One array for each input, drawn by ``draw`` when the first of them is asked for; ``shapes`` are theirs."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], draw: Callable[[], dict[str, np.ndarray]]) -> None:
+        self._shapes, self._draw = shapes, draw
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return self._draw()
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of all arrays."""
+        return sum(map(math.prod, self._shapes.values()))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
 
 
 def feeds_at(
@@ -40,13 +66,16 @@ def feeds_at(
 
 def fitting_feeds(
     ranges: InputRanges, points: Sequence[ShapePoint], data: Mapping[str, InputData], seed: int
-) -> tuple[list[dict[str, np.ndarray]], dict[str, str], list[str]]:
-    """Feeds at each point, what was chosen for each input in words, and what there is to note."""
+) -> tuple[list[DrawnFeeds], dict[str, str], list[str]]:
+    """Feeds at each point, what was chosen for each input in words, and what there is to note.
+
+    Nothing is drawn yet: of the largest shapes there are gigabytes, and they are seldom run.
+    """
     feeds, notes = [], []
     chosen: dict[str, dict[str, list[str]]] = {name: {} for name in ranges.inputs}
     for point in points:
         domains = ranges.at(point.shapes, point.values)
-        feeds.append(feeds_at(point, ranges.inputs, data, seed, domains))
+        feeds.append(DrawnFeeds(point.shapes, partial(feeds_at, point, ranges.inputs, data, seed, domains)))
         for name, domain in domains.items():
             chosen[name].setdefault(_in_words(name, domain, point, data), []).append(point.label)
             if domain.note is not None and name not in data and name not in point.values:
