@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import numpy as np
+import onnx
 import pytest
 
 from tests.models import batchnorm, parse, random, saved
@@ -50,7 +52,7 @@ def test_a_profile_is_read_with_pydantic(model, tmp_path):
 @pytest.mark.parametrize("first", ["", "import sympy\n"], ids=["late", "there already"])
 def test_symbolic_dimensions_are_computed_as_ever(first):
     code = (
-        f"{first}import sys\nfrom trtnorm_cli.onnx_model.late_sympy import import_onnx_ir\nimport_onnx_ir()\n"
+        f"{first}import sys\nfrom trtnorm_cli.onnx_model.late_imports import import_onnx_ir\nimport_onnx_ir()\n"
         f"assert ('sympy.core' in sys.modules) is {bool(first)}\n"
         "import onnx_ir\nn = onnx_ir.SymbolicDim('n')\n"
         "assert (n * 2 + 1).value == '2*n + 1', (n * 2 + 1).value\n"
@@ -66,6 +68,37 @@ def test_a_model_that_stays_needs_nothing_of_proofs_and_of_folding(tmp_path):
     loaded = loaded_by(["rewrite", str(model), "-o", str(tmp_path / "out.onnx")])
     absent = {"onnxscript", "onnx.reference", "pydantic", "trtnorm_cli.evaluate.float64", "trtnorm_cli.rewrite.proof.check"}
     assert not loaded & absent
+
+
+def test_sizes_are_folded_without_the_libraries_that_could_do_all_else(tmp_path):
+    """Every other export computes sizes. Of onnxscript only the folding is there, and it is not left in ``sys.modules``."""
+    text = """g (float[N, 4, 6] x) => (float[N, 24] z) {
+      s = Shape(x) n = Gather<axis = 0>(s, zero) u = Unsqueeze(n, axes) c = Concat<axis = 0>(u, rest) z = Reshape(x, c) }"""
+    values = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([24])}
+    model = saved(parse(text.replace("[N,", "[2,"), values), tmp_path / "m.onnx")
+    loaded = loaded_by(["rewrite", str(model), "-o", str(tmp_path / "out.onnx")])
+    assert "trtnorm_cli.onnx_model.fold_library" in loaded
+    assert not [name for name in loaded if name.startswith(("onnxscript", "onnx.reference", "onnxruntime"))]
+    assert [node.op_type for node in onnx.load(str(tmp_path / "out.onnx")).graph.node] == ["Reshape"]
+
+
+def test_the_libraries_can_be_imported_after_their_parts():
+    code = (
+        "from trtnorm_cli.onnx_model.late_imports import import_folder, import_onnx_ir\nimport_onnx_ir()\n"
+        "own = import_folder()\nimport onnxscript.optimizer, onnx.reference\n"
+        "assert onnxscript.optimizer._constant_folding is not own and onnxscript.optimizer.optimize\n"
+        "assert onnx.reference.ops.load_op('', 'Add', 18) and onnx.reference.ReferenceEvaluator\n"
+        "assert import_folder() is onnxscript.optimizer._constant_folding\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_the_kernels_leave_is_evaluated_with_the_reference_implementation(tmp_path):
+    """The other side of the test above."""
+    model = saved(parse("g (float[4] x) => (float[4] z) { e = Erf(w) z = Mul(x, e) }", {"w": random(4)}), tmp_path / "m.onnx")
+    assert "onnx.reference.ops" in loaded_by(["rewrite", str(model), "-o", str(tmp_path / "out.onnx")])
+    assert [node.op_type for node in onnx.load(str(tmp_path / "out.onnx")).graph.node] == ["Mul"]
 
 
 def test_the_modules_of_proofs_are_loaded_for_a_change(model, tmp_path):

@@ -20,6 +20,7 @@ import pytest
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
@@ -149,6 +150,29 @@ def test_the_work_grows_as_the_graph_does(tmp_path, make):
     with calls() as many:
         rewritten(make(40), tmp_path)
     assert many["python"] <= 4.5 * few["python"]
+
+
+def sizes(links: int) -> onnx.ModelProto:
+    """``links`` times a Reshape to a size that is computed from another: each has to be folded."""
+    nodes = " ".join(
+        f"s{i} = Shape(x{i}) n{i} = Gather<axis = 0>(s{i}, first) u{i} = Unsqueeze(n{i}, axes) "
+        f"c{i} = Concat<axis = 0>(u{i}, rest) x{i + 1} = Reshape(x{i}, c{i})"
+        for i in range(links)
+    )
+    values = {"first": np.array(0), "axes": np.array([0]), "rest": np.array([-1])}
+    return parse(f"g (float[6, N] x0) => (float[6, M] x{links}) {{ {nodes} }}", values)
+
+
+def test_a_model_is_serialised_once_however_often_it_is_folded(tmp_path, monkeypatch):
+    import_onnx_ir()
+    import onnx_ir as ir
+
+    count: Counter[str] = Counter()
+    node, whole = ir.serde.serialize_node, ir.serde.serialize_model
+    monkeypatch.setattr(ir.serde, "serialize_node", lambda *given, **more: (count.update(["nodes"]), node(*given, **more))[1])
+    monkeypatch.setattr(ir.serde, "serialize_model", lambda *given: (count.update(["models"]), whole(*given))[1])
+    assert len(rewritten(sizes(10), tmp_path).cleaned.graph.node) == 10
+    assert within(count, {"models": 1, "nodes": 71})
 
 
 def within(found: Counter[str], limits: dict[str, int]) -> bool:

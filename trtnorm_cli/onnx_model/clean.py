@@ -16,7 +16,7 @@ import onnx
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.infer import add_inferred_shapes, checker_objection
-from trtnorm_cli.onnx_model.late_sympy import import_onnx_ir
+from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.onnx_model.plugin_functions import is_own
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.scans import without_refused_scans

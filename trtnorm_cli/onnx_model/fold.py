@@ -15,7 +15,8 @@ import onnx_ir as ir
 
 from trtnorm_cli.onnx_model.fold_facts import state_facts
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
-from trtnorm_cli.onnx_model.ir_walk import every_node
+from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, holds_graphs
+from trtnorm_cli.onnx_model.light_ir import LightSerializer
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.static_dimensions import shapes_from_arithmetic, static_dimensions
 from trtnorm_cli.onnx_model.tidy import lift_constants, remove_identities
@@ -59,11 +60,11 @@ def fold_constants(model: ir.Model) -> Folding:
     equal names of symbolic dimensions, are not, because either may be wrong.
     """
     folding = Folding()
-    policy = _Policy(model)
+    policy, serializer = _Policy(model), LightSerializer()
+    before = _census(model)
     for number in range(_ROUNDS):
         # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
-        settled = state_facts(model, folding.shapes, data_prop=number > 0)
-        before = _census(model)
+        settled = state_facts(model, folding.shapes, number > 0, serializer)
         is_foldable = can_be_folded(model, policy.library_may_fold)
         if is_foldable:
             from trtnorm_cli.onnx_model.fold_library import run_library
@@ -73,10 +74,14 @@ def fold_constants(model: ir.Model) -> Folding:
             remove_identities(model, keep_outputs=True)  # which the library would have looked through
         lift_constants(model, Counter())
         _evaluate_the_rest(model, policy)
-        folding.counts["constants folded"] += len(before - _census(model)) + static_dimensions(model)
+        after = _census(model)
+        folding.counts["constants folded"] += len(before - after)
+        if known := static_dimensions(model):
+            folding.counts["constants folded"] += known
+            after = _census(model)
         remove_identities(model, keep_outputs=True)
         told = shapes_from_arithmetic(model)
-        is_unchanged = before == _census(model)
+        is_unchanged, before = before == after, after
         is_last = told == folding.shapes if number > 0 else not (is_foldable or computes_sizes(model))
         folding.shapes = told
         if is_unchanged and is_last:
@@ -90,7 +95,7 @@ def fold_constants(model: ir.Model) -> Folding:
 
 
 def _initializers(model: ir.Model) -> list[ir.Value]:
-    return [value for graph in (model.graph, *model.graph.subgraphs()) for value in graph.initializers.values()]
+    return [value for graph in every_graph(model.graph) for value in graph.initializers.values()]
 
 
 def _census(model: ir.Model) -> set[ir.Node]:
@@ -226,12 +231,10 @@ def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
 
 
 def _is_constant(node: ir.Node) -> bool:
-    if node.op_type in ("Constant", "Identity"):
-        return False
-    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
-        return False
-    constants = [value.const_value for value in node.inputs if value is not None]
-    return all(constant is not None and constant.dtype != ir.DataType.STRING for constant in constants)
+    for value in node.inputs:
+        if value is not None and (value.const_value is None or value.const_value.dtype == ir.DataType.STRING):
+            return False
+    return node.op_type not in ("Constant", "Identity") and not holds_graphs(node)
 
 
 def _replace_by(node: ir.Node, results: list[np.ndarray]) -> None:

@@ -6,27 +6,31 @@ import onnx
 import onnx_ir as ir
 
 from trtnorm_cli.onnx_model.infer import sound_types
-from trtnorm_cli.onnx_model.ir_walk import every_node, graphs_of
+from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, holds_graphs
+from trtnorm_cli.onnx_model.light_ir import LightSerializer
 
 
-def state_facts(model: ir.Model, told: dict[ir.Value, ir.Shape], data_prop: bool) -> frozenset[ir.Value]:
+def state_facts(
+    model: ir.Model, told: dict[ir.Value, ir.Shape], data_prop: bool, serializer: LightSerializer
+) -> frozenset[ir.Value]:
     """Set every tensor's shape to the dimensions that are certain; all others become unknown.
 
-    Returns the tensors about which inferring the shape of their node alone tells no more, as long as nothing changes.
+    ``serializer`` is one for all the times that this is called with ``model``. Returns the tensors about which inferring the
+    shape of their node alone tells no more, as long as nothing changes.
     """
     for node in every_node(model.graph):
         for value in node.outputs:
             value.shape = told.get(value)
     stated = _without_stated_types(model, told)
-    tables = sound_types(ir.serde.serialize_model(model), data_prop)
+    tables = sound_types(serializer.serialised(model), data_prop)
     inferred = (tables or [{}])[0]
     if not all((found := inferred.get(value.name or "")) is not None and found.dtype for value in stated):
         # What inference cannot type on its own, what the file says of it may help with.
         for value, kind in stated.items():
             value.type = kind
         stated = {}
-        tables = sound_types(ir.serde.serialize_model(model), data_prop)
-    for index, graph in enumerate((model.graph, *model.graph.subgraphs())):
+        tables = sound_types(serializer.serialised(model), data_prop)
+    for index, graph in enumerate(every_graph(model.graph)):
         types = tables[index] if tables is not None else {}
         for value in (*graph.inputs, *(output for node in graph for output in node.outputs)):
             known = types.get(value.name or "")
@@ -43,7 +47,7 @@ def _without_stated_types(model: ir.Model, told: dict[ir.Value, ir.Shape]) -> di
     stated: dict[ir.Value, ir.TypeProtocol | None] = {}
     opset = model.opset_imports.get("", 0)
     for node in model.graph:
-        if node.domain != "" or not onnx.defs.has(node.op_type, opset, "") or any(True for _ in graphs_of(node)):
+        if node.domain != "" or not onnx.defs.has(node.op_type, opset, "") or holds_graphs(node):
             continue
         for value in node.outputs:
             if value.name and value not in told and (value.type is None or isinstance(value.type, ir.TensorType)):

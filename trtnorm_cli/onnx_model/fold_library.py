@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
-from onnxscript.optimizer._constant_folding import FoldConstantsPass
 
-from trtnorm_cli.onnx_model.ir_walk import every_node
+from trtnorm_cli.onnx_model.fold_kernels import value_of
+from trtnorm_cli.onnx_model.ir_walk import every_node, may_hold_graphs
+from trtnorm_cli.onnx_model.late_imports import import_folder
+
+if TYPE_CHECKING:
+    from onnxscript.optimizer import _constant_folding as library
+else:
+    library = import_folder()
 
 _NO_LIMIT = 1 << 62
 _SHIELD = "trtnorm.shielded"
@@ -21,13 +29,24 @@ def run_library(model: ir.Model, may_fold: Callable[[ir.Node], bool], settled: C
     level = logger.level
     logger.setLevel(logging.ERROR)  # it warns of every node it leaves; the policy's notes say what matters
     try:
-        with _shielded(model):
+        with _shielded(model), _evaluating():
             _Folder(model, may_fold, settled)(model)
     finally:
         logger.setLevel(level)
 
 
-class _Folder(FoldConstantsPass):
+class _Evaluator(library.ReferenceEvaluator):
+    """Evaluates without the reference implementation where that can be."""
+
+    def evaluate(self, domain: str, op: str, version: int, *args: Any, **kwargs: Any) -> Any:
+        value = value_of(op, version, args, kwargs) if domain == "" else None
+        if value is not None:
+            return value
+        importlib.import_module("onnx.reference.ops")  # the library believes that it is imported
+        return super().evaluate(domain, op, version, *args, **kwargs)
+
+
+class _Folder(library.FoldConstantsPass):
     """The library's pass, which infers the shape of every node before it looks at it: three quarters of its time.
 
     Where a node's outputs were inferred with the whole graph, and none of its inputs has changed since, that tells no more.
@@ -39,6 +58,23 @@ class _Folder(FoldConstantsPass):
         self._settled = settled
         made = (value for node in model.graph for value in node.outputs)
         self._unchanged = {*model.graph.inputs, *model.graph.initializers.values(), *made}
+
+    def visit_node(self, node: ir.Node, root: ir.Graph | ir.Function) -> None:
+        if not self._is_idle(node):
+            super().visit_node(node, root)
+
+    def _is_idle(self, node: ir.Node) -> bool:
+        """True for a node of which the library would learn nothing, by several looks at each of its tensors."""
+        if (
+            node.graph is not self._graph
+            or (node.domain, node.op_type) in library.registry.op_evaluators
+            or may_hold_graphs(node)
+        ):
+            return False
+        known = self._state.symbolic_value_map
+        inputs = [value for value in node.inputs if value is not None]
+        is_computed = any(value.const_value is None for value in inputs)
+        return is_computed and not any(value in known for value in inputs) and self._is_settled(node)
 
     def _do_inference(self, node: ir.Node) -> None:
         is_in_main = node.graph is self._graph
@@ -52,6 +88,16 @@ class _Folder(FoldConstantsPass):
         if any(value is not None and value not in self._unchanged for value in node.inputs):
             return False
         return all(value in self._settled for value in node.outputs if value.name)
+
+
+@contextmanager
+def _evaluating() -> Iterator[None]:
+    """Have the library evaluate with ``_Evaluator``."""
+    own, library._reference_evaluator = library._reference_evaluator, _Evaluator()
+    try:
+        yield
+    finally:
+        library._reference_evaluator = own
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from trtnorm_cli.onnx_model.ir_walk import graphs_of
+from trtnorm_cli.onnx_model.ir_walk import holds_graphs
 
 # The library replaces these by what it knows of sizes, sequences and branches; the others below only under a condition.
 _LOOKED_INTO = frozenset(
@@ -33,7 +33,7 @@ def _is_open(node: ir.Node) -> bool:
 
 
 def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
-    if any(True for _ in graphs_of(node)):
+    if holds_graphs(node):
         return True
     if node.domain == "":
         if node.op_type in _LOOKED_INTO:

@@ -66,15 +66,12 @@ def _fits(said: TensorType, known: TensorType | None) -> bool:
     return known is None or _agree(said, known)
 
 
-def sound_types(model: onnx.ModelProto, data_prop: bool) -> list[dict[str, TensorType]] | None:
+def sound_types(light: onnx.ModelProto, data_prop: bool) -> list[dict[str, TensorType]] | None:
     """Types that follow from the inputs and weights alone, one table a graph, outermost first; None when inference fails.
 
-    Value infos of ``model`` are believed. Its statements about outputs, and about inputs of subgraphs, are not.
-    ``data_prop`` follows single dimensions through shape arithmetic.
+    ``light`` is a model without large data and functions, and is changed. Its value infos are believed. Its statements about
+    outputs, and about inputs of subgraphs, are not. ``data_prop`` follows single dimensions through shape arithmetic.
     """
-    light = light_copy(model)
-    for function in light.functions:
-        del function.value_info[:]
     for graph in all_graphs(light.graph):
         _forget_shapes(graph.output)
         if graph is not light.graph:

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnorm_cli.errors import ModelError
-from trtnorm_cli.onnx_model.ir_walk import every_node
+from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node
 from trtnorm_cli.onnx_model.stored import (
     external_entries,
     external_tensors,
@@ -191,5 +191,5 @@ def _require_its_file(tensor: onnx.TensorProto, base_dir: Path | None) -> None:
 
 def _values(graph: ir.Graph) -> list[ir.Value]:
     """Inputs and node outputs of ``graph`` and its subgraphs."""
-    found = [*graph.inputs, *(value for inner in graph.subgraphs() for value in inner.inputs)]
+    found = [*graph.inputs, *(value for inner in every_graph(graph)[1:] for value in inner.inputs)]
     return found + [value for node in every_node(graph) for value in node.outputs]

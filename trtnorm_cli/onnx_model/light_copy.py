@@ -11,7 +11,7 @@ from trtnorm_cli.onnx_model.stored import bring_in, external_tensors, is_externa
 from trtnorm_cli.onnx_model.walk import all_nodes, nodes_within, subgraphs
 
 # Initializers with more elements cannot be shape arithmetic; their bytes are withheld, so that a model of any size passes.
-_SHAPE_ELEMENTS = 1024
+SHAPE_ELEMENTS = 1024
 # From this opset on Constant can hold a sparse tensor, and so stand for one of any size.
 SPARSE_CONSTANTS_SINCE = 11
 _WIDEST_ELEMENT = 16
@@ -23,7 +23,7 @@ def light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
     light.ir_version = max(model.ir_version, 4)
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
-    heavy = {tensor.name for tensor in model.graph.initializer if _is_heavy(tensor)}
+    heavy = {tensor.name for tensor in model.graph.initializer if is_heavy(tensor)}
     graph = light.graph
     graph.name = model.graph.name or "graph"
     graph.node.extend(model.graph.node)
@@ -35,17 +35,19 @@ def light_copy(model: onnx.ModelProto) -> onnx.ModelProto:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
         else:
             graph.initializer.append(tensor)
-    if default_opset(model.opset_import) >= SPARSE_CONSTANTS_SINCE:
-        _empty_inner_tensors(light)
+    empty_inner_tensors(light)
     return light
 
 
-def _is_heavy(tensor: onnx.TensorProto) -> bool:
-    return math.prod(tensor.dims) > _SHAPE_ELEMENTS or is_external(tensor)
+def is_heavy(tensor: onnx.TensorProto) -> bool:
+    """True for an initializer that a light copy does without."""
+    return math.prod(tensor.dims) > SHAPE_ELEMENTS or is_external(tensor)
 
 
-def _empty_inner_tensors(light: onnx.ModelProto) -> None:
+def empty_inner_tensors(light: onnx.ModelProto) -> None:
     """Let nodes, subgraphs and functions do without the tensors that are in files, in place."""
+    if default_opset(light.opset_import) < SPARSE_CONSTANTS_SINCE:
+        return
     for node in all_nodes(light):
         if node.op_type == "Constant" and len(node.attribute) == 1 and is_external(node.attribute[0].t):
             attribute = node.attribute[0]

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from trtnorm_cli.errors import ModelError
-from trtnorm_cli.onnx_model.ir_walk import every_node, graphs_of
+from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, graphs_of
 
 # From opset 7 to 11 Dropout had no training input: it always was the identity.
 _DROPOUT_IS_IDENTITY = range(7, 12)
@@ -233,13 +233,10 @@ def _bypass(node: ir.Node) -> None:
 
 def lift_constants(model: ir.Model, counts: Counter[str]) -> None:
     """Turn ``Constant`` nodes into initializers of their graph, whichever attribute holds the value."""
-    before = _count(model, "Constant")
-    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    counts["Constant nodes turned into initializers"] += before - _count(model, "Constant")
-
-
-def _count(model: ir.Model, operator: str) -> int:
-    return sum(node.op_type == operator and node.domain == "" for node in every_node(model.graph))
+    constants = [node for node in every_node(model.graph) if node.op_type == "Constant" and node.domain == ""]
+    if constants:
+        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    counts["Constant nodes turned into initializers"] += sum(node.graph is None for node in constants)
 
 
 def drop_empty_inputs(model: ir.Model, counts: Counter[str]) -> None:
@@ -261,7 +258,7 @@ def remove_dead_nodes(model: ir.Model, counts: Counter[str]) -> None:
     # onnx_ir's own pass also takes outputs off live nodes, and leaves initializers of subgraphs and what dead bodies read.
     counts["dead nodes removed"] += _remove_dead(model.graph)
     used = {value for node in every_node(model.graph) for value in node.inputs}
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in every_graph(model.graph):
         for name, value in list(graph.initializers.items()):
             if value not in used and not value.is_graph_output() and not value.is_graph_input():
                 del graph.initializers[name]

@@ -1,0 +1,99 @@
+"""The kernels that folding uses give what ``onnx.reference`` gives, to the bit and to the type."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference.ops import load_op
+
+from trtnorm_cli.onnx_model.fold_kernels import value_of
+
+OPSET = 18
+RNG = np.random.default_rng(0)
+KINDS = [np.float32, np.float64, np.float16, np.int64, np.int32]
+
+
+def numbers(kind: type, *shape: int) -> np.ndarray:
+    """Numbers of both signs, with zeros among them."""
+    return (RNG.integers(-40, 40, shape) / (1 if np.dtype(kind).kind == "i" else 8)).astype(kind)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def same(operator: str, inputs: list[np.ndarray | None], attributes: dict | None = None, opset: int = OPSET) -> None:
+    with np.errstate(all="ignore"):
+        expected = load_op("", operator, opset).eval(*inputs, **(attributes or {}))
+    found = value_of(operator, opset, inputs, attributes or {})
+    assert found is not None
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div", "Mod", "Equal", "MatMul"])
+def test_arithmetic(operator, kind):
+    b = numbers(kind, 5, 5)
+    b = b + (b == 0) if operator in ("Div", "Mod") and b.dtype.kind == "i" else b
+    same(operator, [numbers(kind, 2, 5, 5), b.astype(kind)], {"fmod": 0} if operator == "Mod" else None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_division_by_zero_and_by_the_other_sign(kind):
+    if np.dtype(kind).kind == "f":
+        same("Div", [np.array([1, -1, 0], kind), np.zeros(3, kind)])
+    same("Div", [np.array([7, -7, 7, -7], kind), np.array([2, 2, -2, -2], kind)])
+    same("Mod", [np.array([7, -7, 7, -7], kind), np.array([2, 2, -2, -2], kind)], {"fmod": 1})
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.int32, np.bool_])
+@pytest.mark.parametrize("target", ["FLOAT", "DOUBLE", "INT64", "INT32", "BOOL"])
+def test_casts(kind, target):
+    same("Cast", [numbers(np.float32, 6).astype(kind)], {"to": onnx.TensorProto.DataType.Value(target)}, 13)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, np.bool_])
+def test_what_only_moves_values(kind):
+    data = numbers(np.float32, 2, 3, 4).astype(kind)
+    same("Transpose", [data], {"perm": [2, 0, 1]})
+    same("Transpose", [data])
+    same("Concat", [data, data], {"axis": -1})
+    same("Unsqueeze", [data, ints(0, -1)])
+    same("Reshape", [data, ints(0, -1, 2)], {"allowzero": 0})
+    same("Reshape", [data[:, :0], ints(0, 4)], {"allowzero": 1})
+    same("Gather", [data, ints(2, -1)], {"axis": 1})
+    same("Gather", [data, np.array(1, np.int64)], {})
+    same("Expand", [data[:1], ints(2, 1, 3, 1)])
+    same("Where", [data > 0, data, np.flip(data)])
+    same("Slice", [data, ints(1), ints(1000)])
+    same("Slice", [data, ints(-1, 0), ints(-100, 2), ints(2, 0), ints(-2, 1)])
+    same("Slice", [data, ints(1), ints(3), None, ints(1)])
+
+
+def test_the_rest():
+    same("Sqrt", [numbers(np.float32, 9)])
+    same("Not", [numbers(np.float32, 9) > 0])
+    same("ConstantOfShape", [ints(2, 0, 3)], {})
+    for value in (np.array([7], np.int64), np.array([True]), np.array([0.5], np.float16)):
+        same("ConstantOfShape", [ints(2, 3)], {"value": onnx.numpy_helper.from_array(value)})
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "inputs", "attributes"),
+    [
+        ("Unsqueeze", 11, [ints(1), ints(0)], {}),
+        ("Add", 18, [ints(1), numbers(np.float32, 1)], {}),
+        ("Add", 6, [ints(1), ints(1)], {"broadcast": 1}),
+        ("Concat", 18, [ints(1), numbers(np.float32, 1)], {"axis": 0}),
+        ("Concat", 18, [np.array(1), np.array(2)], {"axis": 0}),
+        ("Cast", 18, [ints(1)], {"to": onnx.TensorProto.BFLOAT16}),
+        ("Add", 18, [np.array(["a"]), np.array(["b"])], {}),
+        ("Gather", 18, [ints(1), ints(4)], {"axis": 0}),
+        ("Transpose", 18, [ints(1)], {"perm": []}),
+        ("Erf", 18, [numbers(np.float32, 1)], {}),
+    ],
+)
+def test_what_it_does_not_know_it_leaves_alone(operator, opset, inputs, attributes):
+    assert value_of(operator, opset, inputs, attributes) is None

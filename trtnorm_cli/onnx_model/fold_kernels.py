@@ -1,0 +1,157 @@
+"""Values of the operators that exports compute from constants most often, as ``onnx.reference`` computes them.
+
+To import ONNX's reference implementation takes longer than to clean most models. What is not here, or of another type, form or
+opset than here, is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+# Booleans, integers and floats that NumPy knows by itself: arithmetic on the others has rules of its own.
+_PLAIN = "biuf"
+_CAST_TO = {
+    onnx.TensorProto.BOOL: np.bool_,
+    onnx.TensorProto.DOUBLE: np.float64,
+    onnx.TensorProto.FLOAT: np.float32,
+    onnx.TensorProto.INT32: np.int32,
+    onnx.TensorProto.INT64: np.int64,
+}
+
+_Inputs = Sequence[Any]
+_Attributes = Mapping[str, Any]
+_Kernel = Callable[[_Inputs, _Attributes], Any]
+
+
+def value_of(operator: str, opset: int, inputs: _Inputs, attributes: _Attributes) -> np.ndarray | None:
+    """The one output of ``operator`` of ONNX's own domain; None where it is left to the reference implementation.
+
+    ``inputs`` are arrays, and None where one is left out; ``attributes`` are Python values, and protobuf for a tensor.
+    """
+    kernel, since, known = _KERNELS.get(operator, (None, 0, ()))
+    if kernel is None or opset < since or not attributes.keys() <= set(known):
+        return None
+    if any(array is not None and array.dtype.kind not in _PLAIN for array in inputs):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            result = kernel(inputs, attributes)
+    except (IndexError, TypeError, ValueError):
+        return None
+    return None if result is None else np.asarray(result)
+
+
+def _arithmetic(compute: Callable[[Any, Any], Any]) -> _Kernel:
+    def kernel(inputs: _Inputs, attributes: _Attributes) -> Any:
+        a, b = inputs
+        result = compute(a, b) if a.dtype == b.dtype else None
+        return result if result is not None and result.dtype == a.dtype else None
+
+    return kernel
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> Any:
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    rounded_down, rest = np.floor_divide(a, b), np.remainder(a, b)
+    towards_zero = (rest != 0) & ((a < 0) ^ (b < 0))
+    return rounded_down + towards_zero.astype(a.dtype)
+
+
+def _matmul(a: np.ndarray, b: np.ndarray) -> Any:
+    return np.dot(a, b) if a.ndim <= 2 and b.ndim <= 2 else np.matmul(a, b)
+
+
+def _cast(inputs: _Inputs, attributes: _Attributes) -> Any:
+    target = _CAST_TO.get(attributes["to"])
+    return None if target is None else inputs[0].astype(target)
+
+
+def _concat(inputs: _Inputs, attributes: _Attributes) -> Any:
+    axis, kinds = attributes["axis"], {array.dtype for array in inputs}
+    return np.concatenate(inputs, axis) if len(kinds) == 1 else None
+
+
+def _constant_of_shape(inputs: _Inputs, attributes: _Attributes) -> Any:
+    value = attributes.get("value")
+    filling = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
+    if filling.size != 1 or filling.dtype.kind not in _PLAIN:
+        return None
+    return np.full(tuple(inputs[0]), filling.flat[0])
+
+
+def _expand(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, shape = inputs
+    return data * np.ones(shape, dtype=data.dtype)
+
+
+def _gather(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, indices = inputs
+    return np.take(np.ascontiguousarray(data).reshape(data.shape), indices, axis=attributes.get("axis", 0))
+
+
+def _modulo(inputs: _Inputs, attributes: _Attributes) -> Any:
+    return _arithmetic(np.fmod if attributes.get("fmod", 0) == 1 else np.mod)(inputs, attributes)
+
+
+def _reshape(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, shape = inputs
+    wanted = shape.copy()
+    if not attributes.get("allowzero", 0):
+        kept = np.flatnonzero(shape == 0)
+        wanted[kept] = np.array(data.shape)[kept]
+    return np.reshape(data, tuple(wanted))
+
+
+def _slice(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, starts, ends, axes, steps = (*inputs, None, None)[:5]
+    if any(bounds is not None and bounds.ndim != 1 for bounds in (starts, ends, axes, steps)):
+        return None
+    taken = [slice(0, size) for size in data.shape]
+    places = range(len(starts)) if axes is None else axes
+    strides = [None] * len(starts) if steps is None else steps
+    for start, end, axis, step in zip(starts, ends, places, strides, strict=True):
+        taken[axis] = slice(start, end, step)
+    return data[tuple(taken)]
+
+
+def _transpose(inputs: _Inputs, attributes: _Attributes) -> Any:
+    return np.transpose(inputs[0], attributes.get("perm"))
+
+
+def _unsqueeze(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, axes = inputs
+    return np.expand_dims(data, tuple(axes.reshape(-1).tolist()))
+
+
+def _where(inputs: _Inputs, attributes: _Attributes) -> Any:
+    condition, x, y = inputs
+    return np.where(condition, x, y) if x.dtype == y.dtype else None
+
+
+# The kernel, the first opset that it is for, and the attributes that it knows.
+_KERNELS: dict[str, tuple[_Kernel, int, tuple[str, ...]]] = {
+    "Add": (_arithmetic(np.add), 7, ()),
+    "Cast": (_cast, 6, ("to",)),
+    "Concat": (_concat, 4, ("axis",)),
+    "ConstantOfShape": (_constant_of_shape, 9, ("value",)),
+    "Div": (_arithmetic(_divide), 7, ()),
+    "Equal": (lambda inputs, attributes: np.equal(*inputs) if inputs[0].dtype == inputs[1].dtype else None, 7, ()),
+    "Expand": (_expand, 8, ()),
+    "Gather": (_gather, 1, ("axis",)),
+    "MatMul": (_arithmetic(_matmul), 1, ()),
+    "Mod": (_modulo, 10, ("fmod",)),
+    "Mul": (_arithmetic(np.multiply), 7, ()),
+    "Not": (lambda inputs, attributes: np.logical_not(inputs[0]), 1, ()),
+    "Reshape": (_reshape, 5, ("allowzero",)),
+    "Slice": (_slice, 10, ()),
+    "Sqrt": (lambda inputs, attributes: np.sqrt(inputs[0]).astype(inputs[0].dtype), 6, ()),
+    "Sub": (_arithmetic(np.subtract), 7, ()),
+    "Transpose": (_transpose, 1, ("perm",)),
+    "Unsqueeze": (_unsqueeze, 13, ()),
+    "Where": (_where, 9, ()),
+}
