@@ -29,10 +29,11 @@ def add_inferred_shapes(model: onnx.ModelProto, certain: set[str]) -> list[str]:
     inferred, problem = _infer(light, data_prop=True)
     if inferred is None:
         return [f"shapes were not inferred, those of the file stand: {problem}"]
-    found = [_types(graph.value_info) for graph in all_graphs(inferred.graph)]
+    graphs = list(all_graphs(inferred.graph))
+    found = [_types(graph.value_info) for graph in graphs]
     stale = next(_contradictions(declared, found), None)
-    for graph, known, said in zip(all_graphs(model.graph), found, declared, strict=True):
-        _write(graph, known if stale else _merged(known, said))
+    for graph, source, known, said in zip(all_graphs(model.graph), graphs, found, declared, strict=True):
+        _write(graph, known if stale else _merged(known, said), known, source)
     return [f"the shapes in the file are out of date and were dropped: {stale}"] if stale else []
 
 
@@ -203,15 +204,29 @@ def _filled(known: TensorType | None, said: TensorType | None) -> TensorType:
     return TensorType(known.dtype or said.dtype, shape)
 
 
-def _write(graph: onnx.GraphProto, types: dict[str, TensorType]) -> None:
-    """Make ``types`` the value infos of ``graph``; those of sequences and optionals stay."""
+def _write(
+    graph: onnx.GraphProto, types: dict[str, TensorType], known: dict[str, TensorType], inferred: onnx.GraphProto
+) -> None:
+    """Make ``types`` the value infos of ``graph``; those of sequences and optionals stay.
+
+    Most of them are ``known`` in full, and stand in ``inferred`` as they are to be written.
+    """
     others = [value for value in graph.value_info if tensor_type(value) is None]
     stated = {value.name for value in (*graph.input, *graph.output)} | {t.name for t in graph.initializer}
     names = [name for node in graph.node for name in node.output if name in types and name not in stated]
-    metadata = {value.name: value for value in graph.value_info}
-    written = [_value_info(name, types[name], metadata.get(name)) for name in dict.fromkeys(names)]
+    described = {value.name: value for value in graph.value_info if value.doc_string or value.metadata_props}
+    ready = {value.name: value for value in inferred.value_info if value.name not in described}
+    written = [
+        ready[name] if name in ready and _is_in_full(known.get(name), types[name]) else _value_info(name, types[name], given)
+        for name, given in ((name, described.get(name)) for name in dict.fromkeys(names))
+    ]
     del graph.value_info[:]
     graph.value_info.extend([*written, *others])
+
+
+def _is_in_full(known: TensorType | None, kind: TensorType) -> bool:
+    """True where ``kind`` is what is ``known``, and no dimension is left open."""
+    return known == kind and kind.shape is not None and None not in kind.shape
 
 
 def _value_info(name: str, kind: TensorType, template: onnx.ValueInfoProto | None = None) -> onnx.ValueInfoProto:

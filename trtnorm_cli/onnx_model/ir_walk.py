@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
-import onnx
 import onnx_ir as ir
+
+from trtnorm_cli.onnx_model.walk import operator_may_hold_graphs
 
 
 def every_node(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
@@ -49,12 +49,4 @@ def holds_graphs(node: ir.Node) -> bool:
 
 def may_hold_graphs(node: ir.Node) -> bool:
     """False for an operator of ONNX none of whose attributes is a graph."""
-    return node.domain != "" or _can_hold_graphs(node.op_type)
-
-
-@cache
-def _can_hold_graphs(operator: str) -> bool:
-    if not onnx.defs.has(operator):
-        return True
-    kinds = (attribute.type for attribute in onnx.defs.get_schema(operator).attributes.values())
-    return any(kind in (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS) for kind in kinds)
+    return node.domain != "" or operator_may_hold_graphs(node.op_type)

@@ -8,7 +8,7 @@ import onnx
 
 from trtnorm_cli.onnx_model.domains import default_opset
 from trtnorm_cli.onnx_model.stored import bring_in, external_tensors, is_external, is_own_reference, raw_length, tensor_bytes
-from trtnorm_cli.onnx_model.walk import all_nodes, nodes_within, subgraphs
+from trtnorm_cli.onnx_model.walk import all_nodes, may_hold_graphs, subgraphs
 
 # Initializers with more elements cannot be shape arithmetic; their bytes are withheld, so that a model of any size passes.
 SHAPE_ELEMENTS = 1024
@@ -49,13 +49,17 @@ def empty_inner_tensors(light: onnx.ModelProto) -> None:
     if default_opset(light.opset_import) < SPARSE_CONSTANTS_SINCE:
         return
     for node in all_nodes(light):
-        if node.op_type == "Constant" and len(node.attribute) == 1 and is_external(node.attribute[0].t):
-            attribute = node.attribute[0]
-            attribute.CopyFrom(onnx.helper.make_attribute("sparse_value", _without_values(attribute.t)))
-    owners = [*light.graph.node, *(node for function in light.functions for node in function.node)]
-    for node in nodes_within(owners):
-        for graph in subgraphs(node):
-            _make_nodes_of_external_initializers(graph)
+        if node.op_type == "Constant":
+            _empty_constant(node)
+        elif may_hold_graphs(node):
+            for graph in subgraphs(node):
+                _make_nodes_of_external_initializers(graph)
+
+
+def _empty_constant(node: onnx.NodeProto) -> None:
+    if len(node.attribute) == 1 and is_external(node.attribute[0].t):
+        attribute = node.attribute[0]
+        attribute.CopyFrom(onnx.helper.make_attribute("sparse_value", _without_values(attribute.t)))
 
 
 def _make_nodes_of_external_initializers(graph: onnx.GraphProto) -> None:

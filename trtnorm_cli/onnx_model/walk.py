@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import onnx
+
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 _HOLDS_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
+@cache
+def operator_may_hold_graphs(operator: str) -> bool:
+    """False for an operator of ONNX none of whose attributes is a graph."""
+    if not onnx.defs.has(operator):
+        return True
+    kinds = (attribute.type for attribute in onnx.defs.get_schema(operator).attributes.values())
+    return any(kind in (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS) for kind in kinds)
+
+
+def may_hold_graphs(node: onnx.NodeProto) -> bool:
+    """False for a node of ONNX's own whose operator has no graphs: to look at all attributes takes several times as long."""
+    return operator_may_hold_graphs(node.op_type) or node.domain not in DEFAULT_DOMAINS
+
+
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs in a node's attributes: branches of If, bodies of Loop and Scan."""
+    if not may_hold_graphs(node):
+        return
     for attribute in node.attribute:
         if attribute.type in _HOLDS_GRAPHS:
             yield from _graphs_in(attribute)
@@ -25,20 +44,18 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
     for node in graph.node:
         # Most nodes hold no graph, and a generator for each of them would take longer than all else here.
-        for attribute in node.attribute:
-            if attribute.type in _HOLDS_GRAPHS:
-                for inner in _graphs_in(attribute):
-                    yield from all_graphs(inner)
+        if may_hold_graphs(node):
+            for inner in subgraphs(node):
+                yield from all_graphs(inner)
 
 
 def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """``nodes`` and those of their subgraphs, each before what is inside it."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            if attribute.type in _HOLDS_GRAPHS:
-                for inner in _graphs_in(attribute):
-                    yield from nodes_within(inner.node)
+        if may_hold_graphs(node):
+            for inner in subgraphs(node):
+                yield from nodes_within(inner.node)
 
 
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
