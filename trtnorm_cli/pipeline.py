@@ -61,6 +61,7 @@ from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.plugin_request import require_plugins_can_be
 from trtnorm_cli.tensorrt.preflight import require_settings
+from trtnorm_cli.tensorrt.quantised_forms import require_taken_quantisation
 from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
 from trtnorm_cli.tensorrt.reproducible import require_reproducible
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
@@ -216,6 +217,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     rewriting, fixed = variant.rewriting, job.work / FIXED_NAME
     rewriting.require_all_checks_passed()
     require_rewritten(job, rewriting)
+    require_taken_quantisation(rewriting.model, rewriting.folder, str(job.prepared.loaded.path))
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)

@@ -22,6 +22,7 @@ _INSTEAD = {
     TensorProto.COMPLEX128: "",
 }
 _SHOWN = 4
+_QUANTISATION = ("QuantizeLinear", "DequantizeLinear")
 
 
 @dataclass(frozen=True)
@@ -64,16 +65,28 @@ def absent_types(model: onnx.ModelProto) -> list[Absent]:
 
 def _inner(graph: onnx.GraphProto, seen: set[str]) -> Iterator[Absent]:
     made = {value.name: kind for value in (*graph.value_info, *graph.output) if (kind := _absent(value.type))}
+    quantised = _quantised(graph)
     readers = {name: node for node in reversed(graph.node) for name in node.input}
     for tensor in graph.initializer:
-        if tensor.data_type in _INSTEAD:
+        if tensor.data_type in _INSTEAD and tensor.name not in quantised:
             reader = readers.get(tensor.name)
             read = "" if reader is None else f", which {_named(reader)} reads,"
             yield Absent(f"constant {tensor.name}{read}", tensor.data_type, is_interface=False)
     for node in graph.node:
         kind = next((made[name] for name in node.output if name in made and name not in seen), 0) or _attribute_type(node)
-        if kind and not any(True for _ in subgraphs(node)):
+        if kind and node.op_type not in _QUANTISATION and not any(True for _ in subgraphs(node)):
             yield Absent(f"the output {node.output[0]} of {_named(node)}", kind, is_interface=False)
+
+
+def _quantised(graph: onnx.GraphProto) -> set[str]:
+    """Constants that only quantisation reads, which rules write in the types that TensorRT has."""
+    by_others = {name for node in graph.node if node.op_type not in _QUANTISATION for name in node.input}
+    by_others |= {name for node in graph.node for inner in subgraphs(node) for name in _names_read(inner)}
+    return {name for node in graph.node if node.op_type in _QUANTISATION for name in node.input} - by_others
+
+
+def _names_read(graph: onnx.GraphProto) -> set[str]:
+    return {name for inner in all_graphs(graph) for node in inner.node for name in node.input}
 
 
 def _attribute_type(node: onnx.NodeProto) -> int:

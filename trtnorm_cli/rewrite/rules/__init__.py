@@ -14,6 +14,7 @@ from trtnorm_cli.rewrite.rules import (
     batchnorm_to_inference,
     batchnorm_to_scale_shift,
     cast_moved_weights,
+    dequantised_inputs,
     dequantize_weights,
     drop_expand,
     dynamic_dequantize_to_float,
@@ -50,6 +51,8 @@ from trtnorm_cli.rewrite.rules import (
     simplified_layernorm,
     skip_layernorm,
     skip_simplified_layernorm,
+    symmetric_activations,
+    symmetric_weights,
     untile_batchnorm,
 )
 
@@ -81,6 +84,10 @@ ON_REQUEST: tuple[Rule, ...] = (*INFERENCE, *FLOATS)
 RULES: tuple[Rule, ...] = (
     *REPAIRS,
     *ON_REQUEST,
+    # Quantisation that TensorRT does not take. BatchNormalizations fold into what comes of it.
+    symmetric_weights.RULE,
+    symmetric_activations.RULE,
+    dequantised_inputs.RULE,
     # Normalizations that TensorRT refuses or computes wrongly; the special before the general.
     normalization_of_one_element.RULE,
     # On request only, and before the detours that TensorRT's own layers need: a plugin takes mixed types and one group.
