@@ -17,8 +17,8 @@ NOT_FIRST = ("What", "Which", "Whether", "Return", "Returns")
 
 # A help text tells what its command or option does. Another verb belongs here, another part of speech does not.
 VERBS = {
-    "Accept", "Allow", "Build", "Choose", "Compare", "Draw", "Export", "Fail", "Find", "Leave", "List", "Load", "Match", "Move",
-    "Print", "Prove", "Read", "Rewrite", "Save", "Show", "Skip", "Stop", "Turn", "Write",
+    "Accept", "Allow", "Build", "Choose", "Compare", "Compute", "Draw", "Export", "Fail", "Find", "Leave", "List", "Load",
+    "Match", "Move", "Print", "Prove", "Read", "Rewrite", "Save", "Show", "Skip", "Stop", "Turn", "Write",
 }  # fmt: skip
 
 

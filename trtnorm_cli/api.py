@@ -38,6 +38,7 @@ def build(
     output: File | None = None,
     *,
     profile: File | None = None,
+    precision: str | None = None,
     weights: File | None = None,
     snap: bool = False,
     force: bool = False,
@@ -48,7 +49,8 @@ def build(
     """Build a TensorRT engine as ``trtnorm build`` does, and return its manifest.
 
     ``model`` is an ONNX file or names a PyTorch model; ``exporting`` says how that is exported. An engine that is up to date
-    is not built again unless ``force`` is set. ``on_event`` is told what the build is at.
+    is not built again unless ``force`` is set. ``on_event`` is told what the build is at. ``precision`` is as-written, fp16,
+    bf16 or fp32, in place of what the profile says.
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
@@ -61,7 +63,7 @@ def build(
     target = parse_model(str(model))
     engine = Path(f"{target.stem}.engine" if output is None else output)
     exporting = replace(_export_options(exporting, weights), backend=options.backend, seed=options.seed)
-    with opened_model(target, _path(profile), exporting, on_event) as opened:
+    with opened_model(target, _path(profile), exporting, on_event, precision) as opened:
 
         def on_loaded(loaded: LoadedModel) -> None:
             pipeline.require_buildable(loaded, opened, options.backend)
@@ -77,6 +79,7 @@ def rewrite(
     output: File | None = None,
     *,
     profile: File | None = None,
+    precision: str | None = None,
     weights: File | None = None,
     snap: bool = False,
     exporting: ExportOptions | None = None,
@@ -86,7 +89,8 @@ def rewrite(
     """Rewrite the normalization layers as ``trtnorm rewrite`` does; without ``output`` nothing is written.
 
     ``on_proof`` is told what is known of the profile's sizes, before the rewriting begins. With ``in_memory=False`` weights
-    are not read into ``rewriting.model``, which is then of no use to others.
+    are not read into ``rewriting.model``, which is then of no use to others. ``precision`` is as in :func:`build`, and settled
+    without TensorRT.
     """
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.onnx_model.stored import brought_in
@@ -99,10 +103,17 @@ def rewrite(
         if in_memory:
             loaded.start_digest()
 
-    with opened_model(parse_model(str(model)), _path(profile), _export_options(exporting, weights)) as opened:
+    exporting = _export_options(exporting, weights)
+    with opened_model(parse_model(str(model)), _path(profile), exporting, precision=precision) as opened:
         prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
         source, rewriting = prepared.loaded, prepared.rewrite()
+        settled = None
+        if opened.profile is not None and opened.profile.precision.type != "as-written":
+            from trtnorm_cli.lowering.lower import lowered_alone
+
+            rewriting.require_all_checks_passed()
+            rewriting, settled = lowered_alone(prepared, rewriting, opened.profile.precision)
         written = []
         if output is None:
             rewriting.require_all_checks_passed()
@@ -112,7 +123,7 @@ def rewrite(
             rewriting = replace(rewriting, model=brought_in(rewriting.model))
         if in_memory or opened.export is not None:
             source.keep_digest()  # an exported file is about to go, another may
-        return RewrittenModel(source, rewriting, tuple(written))
+        return RewrittenModel(source, rewriting, tuple(written), settled)
 
 
 def export(
@@ -120,10 +131,14 @@ def export(
     output: File | None = None,
     *,
     profile: File | None = None,
+    precision: str | None = None,
     options: ExportOptions | None = None,
     update_profile: bool = False,
 ) -> WrittenExport:
-    """Export a PyTorch model to ONNX as ``trtnorm export`` does, and return what was written and learnt."""
+    """Export a PyTorch model to ONNX as ``trtnorm export`` does, and return what was written and learnt.
+
+    With ``precision`` (fp16, bf16 or fp32) the model is rewritten and converted as well, without TensorRT.
+    """
     from trtnorm_cli.errors import UsageProblem
     from trtnorm_cli.export.command import run_export
     from trtnorm_cli.target import parse_pytorch, require_torch
@@ -131,20 +146,53 @@ def export(
     if update_profile and profile is None:
         raise UsageProblem("to update the build profile it must be given", hint="name it with profile=")
     require_torch()
-    return run_export(parse_pytorch(model), _path(output), _path(profile), _export_options(options, None), update_profile)
+    chosen = _export_options(options, None)
+    return run_export(parse_pytorch(model), _path(output), _path(profile), chosen, update_profile, precision)
 
 
-def compare(reference: File, *candidates: File, profile: File | None = None, settings: Settings | None = None) -> Comparison:
-    """Compare candidates with a reference as ``trtnorm compare`` does; without candidates, the reference's rewriting."""
+def compare(
+    reference: File,
+    *candidates: File,
+    profile: File | None = None,
+    precision: str | None = None,
+    settings: Settings | None = None,
+) -> Comparison:
+    """Compare candidates with a reference as ``trtnorm compare`` does; without candidates, the reference's rewriting.
+
+    ``precision`` is as in :func:`build`, and for a comparison without candidates.
+    """
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.target import parse_target
 
     others = [parse_target(str(candidate)) for candidate in candidates]
-    return compare_targets(parse_target(str(reference)), others, _path(profile), settings or Settings())
+    return compare_targets(parse_target(str(reference)), others, _path(profile), settings or Settings(), precision)
 
 
-def compare_targets(reference: Target, candidates: Sequence[Target], profile: Path | None, settings: Settings) -> Comparison:
+def compare_targets(
+    reference: Target,
+    candidates: Sequence[Target],
+    profile: Path | None,
+    settings: Settings,
+    precision: str | None = None,
+) -> Comparison:
     """Compare what ``parse_target`` read."""
+    if reference.kind == "onnx" and not candidates:
+        from trtnorm_cli.export.opening import opened_model
+
+        with opened_model(reference, profile, _export_options(None, settings.weights), precision=precision) as opened:
+            wanted = None if opened.profile is None else opened.profile.precision
+            if wanted is not None and wanted.type != "as-written":
+                from trtnorm_cli.lowering.session import run_precision_session
+
+                return run_precision_session(opened, wanted, settings)
+    elif precision is not None:
+        from trtnorm_cli.errors import UsageProblem
+
+        raise UsageProblem(
+            "--precision is for an ONNX file alone, which is converted and compared with itself",
+            reference.text,
+            "leave out the candidates, or --precision",
+        )
     if reference.is_pytorch:
         from trtnorm_cli.export.module_session import run_module_session
 

@@ -20,7 +20,7 @@ from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import VariantBuilder
 
-_STEPS = ("rewrite", "types", "variants", "parse", "build", "reproducible", "compare")
+_STEPS = ("rewrite", "types", "precision", "variants", "parse", "build", "reproducible", "compare")
 # A comparison may take this share of TensorRT's own time, within bounds.
 _SHARE_OF_TENSORRT, _LEAST_COMPARISON_S, _MOST_COMPARISON_S = 0.25, 1.0, 8.0
 # Processes that work on a model at once take this many times its size, of this share of the memory that there is.

@@ -76,9 +76,10 @@ class BuilderFailure(TrtnormError):
 
 
 class TensorRTRefusal(BuilderFailure):
-    """TensorRT refused the model."""
+    """TensorRT refused the model. ``nodes`` are those of the model that it was given which its messages name."""
 
     exit_code = 5
+    nodes: tuple[str, ...] = ()
 
 
 class BuilderDied(BuilderFailure):

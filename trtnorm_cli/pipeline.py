@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trtnorm_cli.build_job import BuildOptions, Duration, Job, Stopwatch, comparison_budget_s, has_room
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
-from trtnorm_cli.compare.session import compare_rewriting
+from trtnorm_cli.compare.session import build_settings, compare_lowered, compare_rewriting
 from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageProblem
 from trtnorm_cli.files import require_free, scratch_beside, sha256_of
+from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
@@ -101,16 +102,23 @@ def require_rewritten(job: Job, rewriting: Rewriting) -> None:
 class Making:
     """The files of a rewritten model, and what is being made of it. The engine will be in ``Job.built``.
 
-    ``building`` ends with what the build process said, ``engine`` with that or the error that explains it. ``comparison`` is
-    that of the model with its rewriting and with TensorRT's ``network``.
+    ``lowering`` is the rewriting in the precision that was asked for, if one was. ``building`` ends with what the build process
+    said, ``engine`` with that or the error that explains it. ``comparison`` is that of the model with its rewriting and with
+    TensorRT's ``network``.
     """
 
     variant: Variant
+    lowering: Lowered | None
     files: Sequence[Path]
     building: Awaited[BuildResult]
     engine: Awaited[BuildResult]
     network: Awaited[NetworkParticipant]
     comparison: Awaited[Comparison]
+
+    @property
+    def rewriting(self) -> Rewriting:
+        """The rewriting that the engine is made of."""
+        return self.variant.rewriting if self.lowering is None else self.lowering.rewriting
 
     @property
     def result(self) -> BuildResult:
@@ -140,6 +148,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         narrowing = narrowing_checked(job, first.rewriting)
         made = make(job, first)
         unbuilt = without_changes(job, made)
+        in_float32 = float32_kernels(job, made)
         compare_meanwhile(job, made)
         job.clock.seconds.update(made.result.seconds)
         unchanged = unbuilt.result()
@@ -148,11 +157,12 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
             made.network.cancel()
             made = make(job, better, unchanged)
             job.clock.seconds.update(made.result.seconds)
-        require_types(made.variant.rewriting.model, made.result)
+        require_types(made.rewriting.model, made.result)
         require_same_bytes(job, made)
         comparison = compared(job, made)
         optimize = optimized(job, made, None if unchanged is None else unchanged.kernels)
         manifest = described(job, made, optimize, comparison, narrowing)
+        manifest = replace(manifest, float32=in_float32.result())
         put_in_place(manifest, job)
     return manifest
 
@@ -214,16 +224,18 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
 
     The engine of an ``earlier`` build is taken where it is that of ``variant``.
     """
-    rewriting, fixed = variant.rewriting, job.work / FIXED_NAME
-    rewriting.require_all_checks_passed()
-    require_rewritten(job, rewriting)
-    require_taken_quantisation(rewriting.model, rewriting.folder, str(job.prepared.loaded.path))
+    fixed = job.work / FIXED_NAME
+    variant.rewriting.require_all_checks_passed()
+    require_rewritten(job, variant.rewriting)
+    require_taken_quantisation(variant.rewriting.model, variant.rewriting.folder, str(job.prepared.loaded.path))
+    lowering = lowered_variant(job, variant)
+    rewriting = variant.rewriting if lowering is None else lowering.rewriting
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
-    ready = None if earlier is None else earlier.result_for(rewriting, request.settings)
+    ready = None if earlier is None or lowering is not None else earlier.result_for(rewriting, request.settings)
     # TensorRT parses a file once, unless it builds another one than is compared: a plugin's definition stands for the plugin.
-    parses = job.options.compare and ready is None and request.model == FIXED_NAME
+    parses = job.options.compare and ready is None and lowering is None and request.model == FIXED_NAME
     parsed = ParsedNetwork(job.work) if parses else None
 
     tensorrt = Duration()
@@ -245,20 +257,55 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     isolated = isolated_folder(job.engine) if job.options.isolate else None
     engine = Later(lambda: attempt.result(building, isolated, job.on_event))
     loaded = Later(lambda: load_model(fixed))
-    network = begun_network(job, loaded) if parsed is None else Later(lambda: parsed_network(parsed, building, fixed))
+    if lowering is not None:
+        network: Awaited[NetworkParticipant] = Later(lowering.known_network)
+    elif parsed is not None:
+        network = Later(lambda: parsed_network(parsed, building, fixed))
+    else:
+        network = begun_network(job, loaded)
 
     def known_network() -> NetworkParticipant:
         if network.error() is not None and engine.error() is not None:  # which ends the build
             raise NotCompared("there is no engine")
         return network.result()
 
-    comparison = Later(lambda: _comparison(job, rewriting, loaded, Later(known_network), tensorrt))
-    return Making(variant, files, building, engine, network, comparison)
+    comparison = Later(lambda: _comparison(job, variant.rewriting, lowering, loaded, Later(known_network), tensorrt))
+    return Making(variant, lowering, files, building, engine, network, comparison)
+
+
+def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
+    """The rewriting in the precision that the build profile asks for, held to TensorRT's network of it; None where it asks
+    for none."""
+    settings = settings_of(job.prepared)
+    if settings is None:
+        return None
+    job.stage("precision")
+    options, folder = job.options, Path(tempfile.mkdtemp(prefix="precision-", dir=job.work))
+
+    def parsed(loaded: LoadedModel) -> NetworkParticipant:
+        return loaded_network(loaded, folder, options.backend, memory_bytes=options.memory_bytes)
+
+    with job.clock.time("precision"):
+        return lowered(job.prepared, variant.rewriting, settings, Means(folder, options.seed, options.memory_bytes, parsed))
+
+
+def float32_kernels(job: Job, made: Making) -> Awaited[Kernels | None]:
+    """The kernels of the same rewriting in the types of the file, to see what another precision did."""
+    if made.lowering is None:
+        return Later(lambda: None)
+
+    def counted() -> Kernels | None:
+        if not is_quick(made.result, TO_TELL):
+            return None
+        with job.clock.time("variants"):
+            return job.variants().build(made.variant.rewriting)
+
+    return Later(counted)
 
 
 def may_be_replaced(job: Job, variant: Variant) -> bool:
     """True where a rewriting with fewer kernels may come instead, by the policy."""
-    return job.policy == "auto" and any(map(is_put_to_choice, variant.rewriting.changes))
+    return job.policy == "auto" and settings_of(job.prepared) is None and any(map(is_put_to_choice, variant.rewriting.changes))
 
 
 def say_that_it_compares(job: Job) -> None:
@@ -308,7 +355,7 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
         with job.clock.time("variants"):
             return job.variants().built(unchanged.result(), job.unchanged)
 
-    if not any(change.optional for change in made.variant.rewriting.changes):
+    if made.lowering is not None or not any(change.optional for change in made.variant.rewriting.changes):
         return Later(lambda: None)
     unchanged = Later(lambda: job.session.rewrite("never"))
     is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
@@ -342,8 +389,10 @@ def require_same_bytes(job: Job, made: Making) -> None:
     def make_again(folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
         session = typed_session(job.prepared)
         again = Variant(session.rewrite()) if made.variant.choice is None else searched(session, job.variants())
-        files = save_model(again.rewriting.model, folder / FIXED_NAME, again.rewriting.folder)
-        return files, with_model(job.request(engine), again.rewriting, folder)
+        lowering = lowered_variant(job, again)
+        rewriting = again.rewriting if lowering is None else lowering.rewriting
+        files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder)
+        return files, with_model(job.request(engine), rewriting, folder)
 
     with job.clock.time("reproducible"):
         require_reproducible(made.files, job.built, job.work, make_again, job.run)
@@ -366,12 +415,21 @@ def compared(job: Job, made: Making) -> Comparison | None:
 
 
 def _comparison(
-    job: Job, rewriting: Rewriting, loaded: Awaited[LoadedModel], network: Awaited[NetworkParticipant], tensorrt: Duration
+    job: Job,
+    rewriting: Rewriting,
+    lowering: Lowered | None,
+    loaded: Awaited[LoadedModel],
+    network: Awaited[NetworkParticipant],
+    tensorrt: Duration,
 ) -> Comparison:
     """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
     prepared, options = job.prepared, job.options
     try:
         with job.clock.time("compare"):
+            if lowering is not None:
+                settings = build_settings(options.memory_bytes, options.seed, lambda: comparison_budget_s(tensorrt))
+                typed = loaded.result()
+                return compare_lowered(prepared, rewriting, lowering.wide, typed, network, job.work, settings)
             return compare_rewriting(
                 prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes,
                 lambda: comparison_budget_s(tensorrt),
@@ -434,6 +492,7 @@ def described(
         warnings=(*loaded.warnings, *rewriting.cleaning.notes, *type_notes(rewriting.types), *result.warnings),
         types=with_check(rewriting.types, None if narrowing is None else narrowing.record),
         optimize=optimize,
+        precision=None if made.lowering is None else made.lowering.record,
         comparison=None if comparison is None else comparison_record(comparison, job.options.seed),
         made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices)),
         reproducible=job.options.check_reproducible or None,

@@ -57,7 +57,8 @@ def test_the_manifest_says_what_is_in_the_engine(engine):
 # What other programs read. Keys are added, and none is renamed or moved without a new format.
 KEYS = {
     "": "format versions source export weights plugins rewritten engine profile optimization_profiles cleaning normalizations "
-    "changes undone refused network rewrite_warnings warnings types optimize comparison made_from reproducible proof seconds",
+    "changes undone refused network rewrite_warnings warnings types optimize precision float32 comparison made_from "
+    "reproducible proof seconds",
     "versions": "trtnorm python onnx onnxruntime backend tensorrt",
     "source": "file sha256",
     "rewritten": "sha256",
@@ -76,7 +77,7 @@ KEYS = {
     "optimize.before": "kernels_by_type engine_bytes reason",
     "comparison": "passed state not_compared seed reference at inputs skipped candidates float64_evaluated_with notes seconds",
     "comparison.candidates": "passed state label kind outputs notes",
-    "made_from": "file model weights plugins profile trtnorm packages backend",
+    "made_from": "file model weights plugins profile trtnorm packages backend data",
     "made_from.backend": "name version devices",
     "proof": "notes memory",
     "seconds": "rewrite variants parse build compare",

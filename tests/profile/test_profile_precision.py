@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.profile.texts import refused
@@ -21,7 +23,7 @@ def test_the_default_changes_nothing() -> None:
         ("precision: fp16", PrecisionSettings(type="fp16"), 1e-2),
         ("precision: bf16", PrecisionSettings(type="bf16"), 5e-2),
         ("precision: {type: fp16, max_error: 1e-3}", PrecisionSettings(type="fp16", max_error=1e-3), 1e-3),
-        ("precision: {type: fp32, io: keep}", PrecisionSettings(type="fp32", io="keep"), 1e-4),
+        ("precision: {type: fp32, io: keep}", PrecisionSettings(type="fp32", io="keep"), math.inf),
     ],
 )
 def test_a_type_alone_or_with_what_goes_with_it(text: str, settings: PrecisionSettings, limit: float) -> None:

@@ -15,6 +15,7 @@ from trtnorm_cli.commands.options import (
     export_options,
     json_option,
     memory_option,
+    precision_option,
     profile_option,
     snap_option,
     spec_argument,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @click.command("build")
 @spec_argument
 @profile_option
+@precision_option
 @snap_option
 @weights_option
 @click.option(
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 def command(
     model: str,
     profile: Path | None,
+    precision: str | None,
     snap: bool,
     weights: Path | None,
     output: Path | None,
@@ -107,7 +110,7 @@ def command(
     target = parse_model(model)
     engine = output or Path(f"{target.stem}.engine")
     export = replace(exporting, backend=backend, seed=seed, weights=weights)
-    with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress) as opened:
+    with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress, precision) as opened:
         prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         print_proof(prepared.proof, verbosity)
         earlier = None if force else pipeline.earlier_build(prepared, engine, options)

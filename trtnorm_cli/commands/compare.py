@@ -11,6 +11,7 @@ from trtnorm_cli.commands.options import (
     backend_option,
     json_option,
     memory_option,
+    precision_option,
     profile_option,
     snap_option,
     verbosity_options,
@@ -26,6 +27,7 @@ _EXIT_NOT_RUN = 5
 @click.argument("reference", metavar="REFERENCE")
 @click.argument("candidates", metavar="[CANDIDATE]...", nargs=-1)
 @profile_option
+@precision_option
 @weights_option
 @snap_option
 @click.option(
@@ -64,6 +66,7 @@ def command(
     reference: str,
     candidates: tuple[str, ...],
     profile: Path | None,
+    precision: str | None,
     weights: Path | None,
     snap: bool,
     data: Path | None,
@@ -117,7 +120,7 @@ def command(
         find_blame=not no_blame,
         save_to=save or Path(f"{target.stem}.difference"),
     )
-    comparison = api.compare_targets(target, others, profile, settings)
+    comparison = api.compare_targets(target, others, profile, settings, precision)
     shown_seed = None if data else seed
     if as_json:
         click.echo(json.dumps(comparison_record(comparison, shown_seed).to_json(), indent=2))

@@ -13,6 +13,7 @@ from trtnorm_cli.commands.options import (
     backend_option,
     export_options,
     json_option,
+    precision_option,
     profile_option,
     verbosity_options,
     weights_option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     help="Write the ONNX model to this file. Default: the callable's name in the current folder.",
 )  # fmt: skip
 @profile_option
+@precision_option
 @weights_option
 @export_options
 @click.option("--update-profile", is_flag=True, help="Write the sizes that the model turned out to take into CFG.yaml.")
@@ -47,6 +49,7 @@ def command(
     spec: str,
     output: Path | None,
     profile: Path | None,
+    precision: str | None,
     weights: Path | None,
     exporting: ExportOptions,
     update_profile: bool,
@@ -59,7 +62,7 @@ def command(
 
     SPEC is path/to/file.py:callable, package.module:callable, or a saved program.pt2. The callable returns the module, or
     (module, example inputs). Dynamic sizes come from the build profile. Sizes that the model's code does not accept are
-    found and left out.
+    found and left out. With --precision the model is rewritten and converted too.
 
     \b
     Example:
@@ -71,7 +74,7 @@ def command(
     options = replace(exporting, backend=backend, seed=seed, weights=weights)
     if update_profile and profile is None:
         raise click.UsageError("--update-profile needs the build profile: --profile CFG.yaml")
-    done = api.export(spec, output, profile=profile, options=options, update_profile=update_profile)
+    done = api.export(spec, output, profile=profile, precision=precision, options=options, update_profile=update_profile)
     if as_json:
         click.echo(json.dumps(done.manifest.to_json(), indent=2))
     print_export(done, as_json, verbosity)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from trtnorm_cli.profile.rewriting import PRECISIONS
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.tensorrt.backend import NAMES
 
@@ -20,6 +21,12 @@ profile_option = click.option(
     type=click.Path(path_type=Path),
     metavar="CFG.yaml",
     help="Read sizes and settings from this build profile.",
+)
+precision_option = click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="Compute in half (fp16), bfloat16 (bf16) or float32 (fp32) instead of the types of the file. Nodes that would spoil "
+    "the result stay float32.",
 )
 snap_option = click.option(
     "--snap", is_flag=True, help="Move sizes of the profile that do not fit the model to the nearest sizes that fit."

@@ -13,6 +13,7 @@ import click
 from trtnorm_cli.commands.options import (
     export_options,
     json_option,
+    precision_option,
     profile_option,
     snap_option,
     spec_argument,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @spec_argument
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FIXED.onnx", help="Save the result to this file.")
 @profile_option
+@precision_option
 @snap_option
 @weights_option
 @export_options
@@ -40,6 +42,7 @@ def command(
     model: str,
     output: Path | None,
     profile: Path | None,
+    precision: str | None,
     snap: bool,
     weights: Path | None,
     exporting: ExportOptions,
@@ -67,6 +70,7 @@ def command(
         model,
         None if dry_run else output,
         profile=profile,
+        precision=precision,
         snap=snap,
         exporting=replace(exporting, weights=weights),
         on_proof=partial(print_proof_notes, verbosity=verbosity),

@@ -20,6 +20,7 @@ def comparison_record(comparison: Comparison, seed: int | None) -> ComparisonRec
         candidates=tuple(_candidate(candidate) for candidate in comparison.candidates),
         float64_evaluated_with=dict(sorted(comparison.float64.items())),
         notes=tuple(comparison.notes),
+        precision=comparison.precision,
         seconds=comparison.seconds,
     )
 

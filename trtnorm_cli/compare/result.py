@@ -11,6 +11,7 @@ from trtnorm_cli.compare.inner_tensors import Difference
 from trtnorm_cli.evaluate.data.drawing import DrawnFeeds
 from trtnorm_cli.profile.model import Tolerance
 from trtnorm_cli.records.comparison import BlameRecord, OutputVerdict
+from trtnorm_cli.records.precision import PrecisionRecord
 
 PASSED, FAILED, NOT_COMPARED = "passed", "failed", "not compared"
 
@@ -95,7 +96,7 @@ class Comparison:
     """The whole result.
 
     ``skipped`` names the trials that were not run, ``float64``, by operator, what evaluated the truth; ``inputs`` say what
-    each was drawn from.
+    each was drawn from. ``precision`` is the record of a conversion that was compared.
     """
 
     reference: str
@@ -105,6 +106,7 @@ class Comparison:
     float64: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
+    precision: PrecisionRecord | None = None
     seconds: float = 0.0
 
     @property

@@ -101,6 +101,52 @@ def compare_rewriting(
     source = loaded_participant(prepared.original, prepared.original.path.name)
     meant = _as_meant(source, rewriting, scratch)
     found = Candidates(scratch)
+    proof = prepared.proof if meant is source else None
+
+    def gather() -> None:
+        found.add_rewriting(fixed, "rewriting", bool(rewriting.changes), network)
+
+    session = Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
+    return judge_session(session, prepared.profile, build_settings(memory_bytes, seed, budget_s))
+
+
+def compare_lowered(
+    prepared: Prepared,
+    rewriting: Rewriting,
+    wide: LoadedModel,
+    typed: LoadedModel,
+    network: Awaited[NetworkParticipant],
+    scratch: Path,
+    settings: Settings,
+) -> Comparison:
+    """The comparison of a model in another precision, in two steps that are each held to rounding.
+
+    ``rewriting``, saved as ``wide``, is held against the source; and TensorRT's ``network`` against ``typed``, the rewriting in
+    that precision. The distance of the two precisions is no question of rounding in one of them: an error budget holds it.
+    """
+    found = Comparison(prepared.original.path.name)
+    if rewriting.changes:
+        source = loaded_participant(prepared.original, prepared.original.path.name)
+        meant = _as_meant(source, rewriting, scratch)
+        candidate = replace(loaded_participant(wide, "rewriting"), shares_tensors=True)
+        session = Session(meant, [candidate], (), _changes(rewriting), prepared.proof if meant is source else None)
+        found = judge_session(session, prepared.profile, settings)
+    candidates = Candidates(scratch)
+
+    def gather() -> None:
+        candidates.add_rewriting(typed, "rewriting", False, network)
+
+    lowest = loaded_participant(typed, "the rewriting in its precision")
+    session = Session(lowest, candidates.accepted, candidates.refused, (), None, gather)
+    return _joined(found, judge_session(session, prepared.profile, settings))
+
+
+def build_settings(memory_bytes: int | None, seed: int, budget_s: Callable[[], float]) -> Settings:
+    """The settings of a comparison that a build makes.
+
+    The smallest shapes are compared in any case, larger ones are begun while the seconds that ``budget_s`` gives are
+    not used up. Runs are bounded in time and memory.
+    """
     options = Options(
         budget_s=_BUILD_FLOAT64_S,
         runs_budget_s=_BUILD_RUNS_S,
@@ -108,13 +154,18 @@ def compare_rewriting(
         float64_trials=1,
         memory_bytes=memory_bytes or _free_memory(),
     )
-    proof = prepared.proof if meant is source else None
+    return Settings(options, seed=seed, in_between=0)
 
-    def gather() -> None:
-        found.add_rewriting(fixed, "rewriting", bool(rewriting.changes), network)
 
-    session = Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
-    return judge_session(session, prepared.profile, Settings(options, seed=seed, in_between=0))
+def _joined(first: Comparison, second: Comparison) -> Comparison:
+    """Two comparisons of one build as one."""
+    for name in ("trials", "skipped", "notes"):
+        getattr(first, name).extend(one for one in getattr(second, name) if one not in getattr(first, name))
+    first.candidates += second.candidates
+    first.float64 = {**second.float64, **first.float64}
+    first.inputs = {**second.inputs, **first.inputs}
+    first.seconds = round(first.seconds + second.seconds, 3)
+    return first
 
 
 def _changes(rewriting: Rewriting) -> list[Mapping[str, object]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trtnorm_cli.errors import UsageProblem
-from trtnorm_cli.export.export_model import export_model
+from trtnorm_cli.export.export_model import ExportedModel, export_model
+from trtnorm_cli.export.opening import in_precision
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import Edit, suggestion, update_file
 from trtnorm_cli.files import require_free, scratch_beside
@@ -29,9 +30,17 @@ class WrittenExport:
 
 
 def run_export(
-    spec: Target, output: Path | None, profile_path: Path | None, options: ExportOptions, update: bool
+    spec: Target,
+    output: Path | None,
+    profile_path: Path | None,
+    options: ExportOptions,
+    update: bool,
+    precision: str | None = None,
 ) -> WrittenExport:
-    """Export the model ``spec`` to ``output`` with its manifest beside it. Nothing is written unless everything succeeded."""
+    """Export the model ``spec`` to ``output`` with its manifest beside it. Nothing is written unless everything succeeded.
+
+    With ``precision`` the exported model is rewritten and converted after it was compared with the module.
+    """
     profile = None if profile_path is None else load_profile(profile_path)
     target = output or Path(f"{spec.stem}.onnx")
     manifest_path = target.with_name(target.name + ".json")
@@ -42,9 +51,34 @@ def run_export(
     with scratch_beside(target) as folder:
         exported = export_model(spec, profile, options, folder, target.name)
         manifest = exported.record()
+        if precision not in (None, "as-written"):
+            exported, manifest = _converted(exported, precision, folder)
         (folder / manifest_path.name).write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
         suggested = [] if profile is None else suggestion(profile, exported.result.dimensions)
         updated = update_file(profile_path, exported.result.dimensions) if update and profile_path is not None else []
         for file in (*exported.files, folder / manifest_path.name):
             file.replace(target.with_name(file.name))
     return WrittenExport(target, manifest_path, manifest, tuple(suggested), tuple(updated))
+
+
+def _converted(exported: ExportedModel, precision: str, folder: Path) -> tuple[ExportedModel, ExportRecord]:
+    """The exported model, rewritten and in ``precision``, in place of what was exported."""
+    from trtnorm_cli.lowering.lower import lowered_alone
+    from trtnorm_cli.onnx_model.save import save_model
+    from trtnorm_cli.precision.session import typed_session
+    from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
+
+    profile = in_precision(exported.profile, precision)
+    prepared = prepare(OpenedModel(exported.path, profile, exported.path, None))
+    rewriting = typed_session(prepared).rewrite()
+    rewriting.require_all_checks_passed()
+    made, record = lowered_alone(prepared, rewriting, profile.precision, exported.seed)
+    work = folder / precision
+    work.mkdir()
+    files = save_model(made.model, work / exported.path.name, made.folder)
+    for file in exported.files:
+        file.unlink()
+    moved = tuple(file.replace(folder / file.name) for file in files)
+    work.rmdir()
+    exported = replace(exported, files=moved)
+    return exported, replace(exported.record(), precision=record)

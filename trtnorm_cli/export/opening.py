@@ -18,13 +18,21 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_model(
-    model: Target, profile_path: Path | None, options: ExportOptions, on_event: Listener | None = None
+    model: Target,
+    profile_path: Path | None,
+    options: ExportOptions,
+    on_event: Listener | None = None,
+    precision: str | None = None,
 ) -> Iterator[OpenedModel]:
     """The ONNX file that ``model`` names. One that was exported is gone at the end, unless TensorRT failed on it.
+
+    ``precision`` takes the place of the type that the profile asks for.
 
     Raises as ``export_model`` does.
     """
     profile = None if profile_path is None else _profile(profile_path)
+    if precision is not None:
+        profile = in_precision(profile, precision)
     if not model.is_pytorch:
         yield OpenedModel(model.path, profile, model.path, options.weights)
         return
@@ -36,6 +44,16 @@ def opened_model(
         exported = export_model(model, profile, options, folder)
         source = None if model.kind == "module" else model.path
         yield OpenedModel(exported.path, exported.profile, source, None, exported.record())
+
+
+def in_precision(profile: BuildProfile | None, precision: str) -> BuildProfile:
+    """``profile``, or an empty one, that asks for this type."""
+    from trtnorm_cli.profile.model import BuildProfile, PrecisionSettings
+
+    profile = profile or BuildProfile()
+    given = {} if precision == "as-written" else profile.precision.model_dump()
+    wanted = PrecisionSettings.model_validate({**given, "type": precision})
+    return profile.model_copy(update={"precision": wanted}).located(profile.positions)
 
 
 def _profile(path: Path) -> BuildProfile:

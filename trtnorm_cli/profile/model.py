@@ -222,6 +222,12 @@ class BuildProfile(ProfileSection):
         """The file it was read from, where relative paths in it start, or None for a profile made in a program."""
         return None if self._positions.source is None else Path(self._positions.source)
 
+    @property
+    def calibration_data(self) -> Path | None:
+        """The calibration inputs that ``precision`` names; a relative path starts from the folder of the file."""
+        named = self.precision.data
+        return None if named is None else (Path() if self.path is None else self.path.parent) / named
+
     def located(self, positions: Positions) -> BuildProfile:
         """This profile with the positions of the file it was read from."""
         copy = self.model_copy()

@@ -10,6 +10,7 @@ from trtnorm_cli.evaluate.metrics import Metrics
 from trtnorm_cli.evaluate.tolerance import Bound
 from trtnorm_cli.profile.model import Tolerance
 from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
+from trtnorm_cli.records.precision import PrecisionRecord
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ class CandidateRecord(Record):
 
 @dataclass(frozen=True)
 class ComparisonRecord(Record):
-    """The whole result. ``at`` names the trials, and ``inputs`` say what each was drawn from."""
+    """The whole result. ``at`` names the trials, and ``inputs`` say what each was drawn from.
+
+    ``precision`` is the record of a conversion that was compared, which in a manifest stands by itself.
+    """
 
     passed: bool
     state: str
@@ -110,6 +114,7 @@ class ComparisonRecord(Record):
     candidates: tuple[CandidateRecord, ...]
     float64_evaluated_with: dict[str, str]
     notes: tuple[str, ...]
+    precision: PrecisionRecord | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT, kw_only=True)
     seconds: float
 
     def to_json(self) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from trtnorm_cli.record import Record
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.records.comparison import ComparisonRecord
 from trtnorm_cli.records.digests import FileDigest
+from trtnorm_cli.records.precision import PrecisionRecord
 
 Severity = Literal["fixed", "warning", "refused"]
 Statistics = Literal["none", "tracked", "untouched", "frozen"]
@@ -104,7 +105,10 @@ class ExportVersions(Record):
 
 @dataclass(frozen=True)
 class ExportRecord(Record):
-    """The contents of ``MODEL.onnx.json``, which tell how the file came about."""
+    """The contents of ``MODEL.onnx.json``, which tell how the file came about.
+
+    ``precision`` is there where the model was converted after the export.
+    """
 
     format: int
     versions: ExportVersions
@@ -125,3 +129,4 @@ class ExportRecord(Record):
     notes: tuple[str, ...]
     exporter_warnings: tuple[str, ...]
     seconds: dict[str, float]
+    precision: PrecisionRecord | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)

@@ -57,20 +57,26 @@ class OutputError(Record):
     emulated: float | None = None
     network: float | None = None
 
+    @property
+    def error(self) -> float:
+        """The error that counts: that of TensorRT's network where it is known."""
+        return self.network if self.network is not None else self.emulated or 0.0
+
 
 @dataclass(frozen=True)
 class PrecisionRecord(Record):
     """A model in another precision.
 
     ``type`` is what was asked for and ``io`` what inputs and outputs are. ``low`` counts the nodes that compute in it, and
-    ``kept`` has those that stay float32. ``casts`` counts Cast nodes that were added. ``constants`` says what was changed in
-    constants. ``max_error`` bounds ``errors``. ``calibration`` says what inputs the ranges and errors are of, ``data`` where
-    they came from, ``evaluations`` how often the model was run to find what must stay float32. ``notes`` are for the user.
+    ``kept`` has those that stay float32. ``casts`` counts Cast nodes that were added, ``constants`` are those that changed.
+    ``max_error`` bounds ``errors``; it is None where nothing does. ``calibration`` names the inputs of the ranges and errors,
+    ``data`` says where they came from (random ones from ``seed``), ``evaluations`` how often the model was run to find what
+    must stay float32. ``notes`` are for the user.
     """
 
     type: str
     io: str
-    max_error: float
+    max_error: float | None
     low: int
     casts: int
     kept: tuple[Kept, ...] = ()
@@ -79,6 +85,7 @@ class PrecisionRecord(Record):
     calibration: tuple[str, ...] = ()
     data: dict[str, str] = field(default_factory=dict)
     evaluations: int = 0
+    seed: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -94,13 +101,8 @@ class PrecisionRecord(Record):
     @property
     def worst(self) -> OutputError | None:
         """The output that is off most, by TensorRT's network where that is known."""
-        return max(self.errors, key=error_of, default=None)
+        return max(self.errors, key=lambda one: one.error, default=None)
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values."""
         return super().to_json()
-
-
-def error_of(one: OutputError) -> float:
-    """The error that counts: that of TensorRT's network where it is known."""
-    return one.network if one.network is not None else one.emulated or 0.0

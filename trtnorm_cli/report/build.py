@@ -13,10 +13,11 @@ from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
 from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
 from trtnorm_cli.report.notes import print_notes, print_results_alone
+from trtnorm_cli.report.precision import precision_notes, precision_rows
 from trtnorm_cli.report.types import type_rows
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite.rule import Change
-from trtnorm_cli.tensorrt.manifest import EngineFile, Manifest, Optimization
+from trtnorm_cli.tensorrt.manifest import EngineFile, Kernels, Manifest, Optimization
 
 
 def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -30,7 +31,8 @@ def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbo
         print_export_details(out, manifest.export, verbosity)
     print_warnings(out, manifest.rewrite_warnings)
     print_warnings(out, [f"NOT COMPARED: {line}" for line in (manifest.comparison.not_compared if manifest.comparison else ())])
-    print_notes(out, manifest.warnings, verbosity)
+    notes = () if manifest.precision is None else precision_notes(manifest.precision)
+    print_notes(out, (*manifest.warnings, *notes), verbosity)
     out.print(f"\nengine    {engine}\nmanifest  {engine}.json", soft_wrap=True)
 
 
@@ -70,7 +72,11 @@ def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("network layers", counts_text(network.layers_by_type)),
         ("kernels", f"{network.launches}: {counts_text(network.kernels_by_type)}"),
     ]
+    if manifest.float32 is not None:
+        rows.append(("  in float32", _kernels_text(manifest.float32)))
     rows += [*type_rows(manifest.types), *_optimize_rows(manifest.optimize)]
+    if manifest.precision is not None:
+        rows += precision_rows(manifest.precision)
     rows += [(f"profile {p.name}", _profile_text(p)) for p in manifest.optimization_profiles]
     rows += [
         ("engine size", bytes_text(manifest.engine.bytes)),
@@ -95,8 +101,7 @@ def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
     rows = []
     before, chosen = optimize.before, optimize.chosen
     if before is not None:
-        kernels = f"{before.launches}: {counts_text(before.kernels_by_type)}; {bytes_text(before.engine_bytes)}"
-        rows.append(("  without rewriting", before.reason or kernels))
+        rows.append(("  without rewriting", _kernels_text(before)))
     if optimize.more:
         rows.append(("  more kernels", optimize.more))
     if chosen is not None:
@@ -104,6 +109,10 @@ def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
         launches = ", ".join(f"{name} {cost.launches}" for name, cost in costs.items())
         rows.append(("  optimize", f"launches: {launches}; {len(chosen.left_out)} sites left out, {chosen.builds} builds"))
     return rows
+
+
+def _kernels_text(kernels: Kernels) -> str:
+    return kernels.reason or f"{kernels.launches}: {counts_text(kernels.kernels_by_type)}; {bytes_text(kernels.engine_bytes)}"
 
 
 def _comparison_text(comparison: ComparisonRecord | None) -> str:

@@ -12,6 +12,7 @@ from trtnorm_cli.compare.result import NOT_COMPARED, PASSED, CandidateReport, Co
 from trtnorm_cli.records.comparison import OutputVerdict
 from trtnorm_cli.report.console import table
 from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.precision import print_precision
 from trtnorm_cli.report.verbosity import Verbosity
 
 _COLUMNS = ("at", "output", "max abs", "mean abs", "rel L2", "cosine", "float64", "of limit", "verdict")
@@ -34,6 +35,8 @@ def print_comparison(out: Console, comparison: Comparison, seed: int | None, ver
             out.print(table(title, _COLUMNS, (_row(verdict) for verdict in candidate.verdicts)), new_line_start=True)
         _print_details(out, candidate, verbosity)
     print_notes(out, (*comparison.skipped, *comparison.notes), verbosity)
+    if comparison.precision is not None:
+        print_precision(out, comparison.precision, verbosity)
     if comparison.float64:
         own = sorted(set(comparison.float64.values()))
         out.print(f"float64 by: {', '.join(own)}")

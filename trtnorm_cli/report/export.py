@@ -14,6 +14,7 @@ from trtnorm_cli.report.accidents import accident_lines, print_accidents, print_
 from trtnorm_cli.report.compare import finite
 from trtnorm_cli.report.console import console, print_warnings, table
 from trtnorm_cli.report.notes import print_notes, print_results_alone
+from trtnorm_cli.report.precision import print_precision
 from trtnorm_cli.report.verbosity import Verbosity
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def print_export(done: WrittenExport, as_json: bool = False, verbosity: Verbosit
     out = console(as_json)
     out.print(table("", ("", ""), export_rows(done.manifest)), new_line_start=True)
     print_export_details(out, done.manifest, verbosity)
+    if done.manifest.precision is not None:
+        print_precision(out, done.manifest.precision, verbosity)
     if done.updated:
         out.print("\nbuild profile updated: " + "; ".join(map(str, done.updated)))
     elif done.suggested:

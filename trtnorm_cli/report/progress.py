@@ -21,6 +21,7 @@ def trial_text(event: Event) -> str:
 _STAGES = {
     "export": "exporting the PyTorch model",
     "rewrite": "rewriting and checking",
+    "precision": "settling the precision",
     "load": "starting TensorRT",
     "parse": "parsing the model",
     "build": "building the engine",

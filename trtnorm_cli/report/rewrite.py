@@ -5,6 +5,7 @@ from __future__ import annotations
 from trtnorm_cli.report.composite_norms import composite_table, counts_line
 from trtnorm_cli.report.console import console, print_warnings, table
 from trtnorm_cli.report.notes import print_notes, print_results_alone
+from trtnorm_cli.report.precision import print_precision
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.rewritten import RewrittenModel
@@ -34,6 +35,8 @@ def print_rewriting(
             out.print(table("Normalization nodes", ("operator", "node", "outcome"), nodes), new_line_start=True)
         if rewriting.composites:
             out.print(composite_table(of_rewriting(rewriting)), new_line_start=True)
+    if done.precision is not None:
+        print_precision(out, done.precision, verbosity, explain)
     print_warnings(out, rewriting.warnings)
     for path in written:
         out.print(f"wrote {path}", soft_wrap=True)

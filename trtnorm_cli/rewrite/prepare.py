@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.checkpoint import Checkpoint, load_checkpoint
-from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.walk import all_nodes
@@ -160,8 +159,6 @@ def prepare(
     on_loaded(original)
     loaded = original
     if profile is not None:
-        if profile.precision.type != "as-written":
-            raise UsageProblem("precision is not there yet", "precision.type", "leave it out")
         from trtnorm_cli.profile.facts import as_profiled
         from trtnorm_cli.profile.names import refuse_unknown_names
 

@@ -9,17 +9,22 @@ from typing import Any
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
 from trtnorm_cli.record import json_of
+from trtnorm_cli.records.precision import PrecisionRecord
 from trtnorm_cli.rewrite.describe import of_rewriting, why_kept
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 
 @dataclass(frozen=True)
 class RewrittenModel:
-    """A rewriting of the model ``source``, and the files that it was written to."""
+    """A rewriting of the model ``source``, and the files that it was written to.
+
+    ``precision`` says what became of its types, where another precision was asked for.
+    """
 
     source: LoadedModel
     rewriting: Rewriting
     written: tuple[Path, ...] = ()
+    precision: PrecisionRecord | None = None
 
     def outcomes(self) -> list[tuple[Normalization, list[str]]]:
         """Every normalization node after cleaning, with the rule that took it or each rule's reason for refusing.
@@ -43,6 +48,7 @@ class RewrittenModel:
                 for norm, outcome in self.outcomes()
             ],
             "composite_normalizations": json_of(of_rewriting(rewriting)),
+            **({} if self.precision is None else {"precision": self.precision.to_json()}),
             "rewrite_warnings": list(rewriting.warnings),
             "warnings": [*source.warnings, *rewriting.cleaning.notes],
         }

@@ -49,7 +49,9 @@ def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path, subject: 
     if len(groups) > _SHOWN:
         lines.append(f"and {len(groups) - _SHOWN} more messages")
     lines.append(f"log: {folder / LOG_FILE}")
-    return TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages, model, subject))
+    error = TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages, model, subject))
+    error.nodes = tuple(name for message in messages if (name := node_of(message, model)[0]))
+    return error
 
 
 def _alike(messages: list[TensorRTMessage], model: onnx.ModelProto) -> list[list[TensorRTMessage]]:

@@ -23,6 +23,7 @@ from trtnorm_cli.record import Record, json_of, read
 from trtnorm_cli.records.comparison import ComparisonRecord
 from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.records.export import ExportRecord
+from trtnorm_cli.records.precision import PrecisionRecord
 from trtnorm_cli.records.types import TypesRecord
 from trtnorm_cli.rewrite.effect import Effect
 from trtnorm_cli.rewrite.kernels import Cost
@@ -179,6 +180,7 @@ class MadeFrom:
     trtnorm: str
     packages: dict[str, str]
     backend: BackendUsed | None = None
+    data: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +188,7 @@ class Manifest:
     """The contents of ``MODEL.engine.json``, with one field for each key.
 
     ``profile`` is the build profile as the release that built the engine wrote it, whose keys another one may not know.
+    ``precision`` says what became of types, and ``float32`` what kernels the model has without that.
     """
 
     format: int = FORMAT
@@ -209,6 +212,8 @@ class Manifest:
     warnings: tuple[str, ...]
     types: TypesRecord | None = None
     optimize: Optimization
+    precision: PrecisionRecord | None = None
+    float32: Kernels | None = None
     comparison: ComparisonRecord | None = None
     made_from: MadeFrom | None = None
     reproducible: bool | None = None

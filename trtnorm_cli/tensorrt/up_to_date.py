@@ -36,11 +36,20 @@ def origins(prepared: Prepared) -> MadeFrom:
         file=prepared.loaded.path.name,
         model=prepared.sha256,
         weights=None if checkpoint is None else sha256_of(checkpoint.files),
+        data=_digest_of_data(prepared),
         plugins=tuple(sha256_of([Path(library)]) for library in prepared.plugin_libraries),
         profile=hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest(),
         trtnorm=_own_code(),
         packages={"python": platform.python_version(), **_versions(_PACKAGES)},
     )
+
+
+def _digest_of_data(prepared: Prepared) -> str | None:
+    """The digest of the calibration inputs that the build profile names; None where it names none."""
+    path = None if prepared.profile is None else prepared.profile.calibration_data
+    if path is None or not path.exists():
+        return None
+    return sha256_of(sorted(path.glob("*.npy")) if path.is_dir() else [path])
 
 
 def made_from(prepared: Prepared, backend: BackendFacts) -> MadeFrom:
@@ -62,6 +71,8 @@ def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, want
         if known is None or (wanted != NO_COMPARISON and (compared is None or compared.seed != seed)):
             return None
         if wanted == COMPLETE_COMPARISON and compared is not None and compared.not_compared:
+            return None
+        if manifest.precision is not None and manifest.precision.seed != seed:
             return None
         if replace(known, backend=None) != origins(prepared) or sha256_of([engine]) != manifest.engine.sha256:
             return None

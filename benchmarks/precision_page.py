@@ -1,0 +1,97 @@
+"""docs/precision_tools.md from what precision_tools.py found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+TOOLS = ("blind", "onnxconverter-common", "autocast", "autocast with data", "trtnorm")
+_BUDGET = {"fp16": 1e-2, "bf16": 5e-2}
+_TITLES = {"fp16": "Half precision", "bf16": "bfloat16"}
+
+HEAD = """# Half precision and bfloat16, by trtnorm and by other tools
+
+What TensorRT's network of each result computes, evaluated on the CPU with each layer's output rounded to its type, beside the
+float32 model in ONNX Runtime: the largest relative L2 error of an output. The first number is for random inputs, which
+trtnorm and "autocast with data" were calibrated on. The second is the worst of inputs that nobody was calibrated on: images
+of 0 to 255, a constant row, a fully masked row. "inf" means that a result is infinite or NaN where the model's is not. Nothing
+ran on a GPU.
+
+"planted" models have ranges 300 times as wide in front of some norms, which changes nothing in float32. "blind" casts
+everything; "autocast" is NVIDIA ModelOpt's AutoCast as it is, and with the random inputs as calibration data. Made by
+`benchmarks/precision_tools.py`, with tensorrt-rtx 1.7.1.116, onnxconverter-common 1.16.0 and nvidia-modelopt 0.47.0.
+"""
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The page: for each type the errors, then kernels, casts, bytes and seconds."""
+    parts = [HEAD]
+    for kind, title in _TITLES.items():
+        tools = [tool for tool in TOOLS if any(f"{tool} {kind}" in rows for rows in found.values())]
+        parts += [f"## {title}\n", _summary(found, tools, kind), _table(found, tools, kind, _errors), ""]
+        parts += [
+            "Kernels that the engine launches (those of the float32 model first), and casts in the file:\n",
+            _table(found, tools, kind, _kernels, with_float32=True),
+            "",
+            "Bytes of the engine, relative to that of the float32 model, and seconds of the conversion:\n",
+            _table(found, tools, kind, _bytes),
+            "",
+        ]
+    return "\n".join(parts)
+
+
+def _summary(found: Mapping[str, Any], tools: list[str], kind: str) -> str:
+    lines = []
+    for tool in tools:
+        rows = [rows[f"{tool} {kind}"] for rows in found.values() if f"{tool} {kind}" in rows]
+        good = sum(_worst(row) <= _BUDGET[kind] for row in rows)
+        lines.append(f"- {tool}: {good} of {len(rows)} within {_BUDGET[kind]:g} on all inputs")
+    return "\n".join(lines) + "\n"
+
+
+def _worst(row: Mapping[str, Any]) -> float:
+    errors = row.get("errors", {})
+    return max((value if isinstance(value, float | int) else math.inf for value in errors.values()), default=math.inf)
+
+
+def _table(found: Mapping[str, Any], tools: list[str], kind: str, cell: Any, with_float32: bool = False) -> str:
+    extra = ["float32"] if with_float32 else []
+    lines = [f"| model | {' | '.join([*extra, *tools])} |", "|---" * (1 + len(extra) + len(tools)) + "|"]
+    for name, rows in found.items():
+        cells = [str(rows["float32"].get("kernels", "-"))] if with_float32 else []
+        cells += [cell(rows[key], rows["float32"]) if (key := f"{tool} {kind}") in rows else "-" for tool in tools]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _errors(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
+    if "failed" in row:
+        return "no result"
+    return " / ".join(_numbers(row.get("errors", {})))
+
+
+def _numbers(errors: Mapping[str, Any]) -> Iterator[str]:
+    if "network" in errors:
+        yield "refused"
+        return
+    yield _number(errors.get("random", math.inf))
+    others = [value if isinstance(value, float | int) else math.inf for key, value in errors.items() if key != "random"]
+    if others:
+        yield _number(max(others))
+
+
+def _number(value: Any) -> str:
+    if not isinstance(value, float | int) or not math.isfinite(value):
+        return "inf"
+    return f"{value:.0e}"
+
+
+def _kernels(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
+    return "-" if "kernels" not in row else f"{row['kernels']} ({row['casts']})"
+
+
+def _bytes(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
+    if "engine_bytes" not in row or "engine_bytes" not in float32:
+        return "-"
+    return f"{row['engine_bytes'] / float32['engine_bytes']:.0%}, {row['seconds']:.0f} s"

@@ -1,0 +1,249 @@
+"""Half precision and bfloat16 by trtnorm and by other tools: errors, casts, kernels, on models of other people.
+
+    python -m benchmarks.precision_tools measure --exports FOLDER --peers ENVIRONMENT -o FILE.json [--only PATTERN]
+    python -m benchmarks.precision_tools page FILE.json PAGE.md
+
+``--exports`` is a folder that export_library_models.py filled; ``--peers`` an environment with onnxconverter-common and
+nvidia-modelopt[onnx]. Each tool converts the same file; its result is parsed by TensorRT, whose network is evaluated on the CPU
+with each layer's output rounded to its type, and compared with the float32 model in ONNX Runtime. Nothing runs on a GPU. Inputs
+are random ones at the opt shape of the profile, and three more that nobody calibrated on: images of 0 to 255 (float inputs
+times 255), a constant row (the first sample's values all alike) and a fully masked row (integer masks of the first sample 0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks.foreign_corpus import Source
+from benchmarks.foreign_models import corners
+from benchmarks.precision_models import planted
+from trtnorm_cli.child_process import Limits
+from trtnorm_cli.compare.participants import loaded_network, loaded_participant
+from trtnorm_cli.compare.settings import Settings
+from trtnorm_cli.compare.trials import trials_of
+from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.evaluate.metrics import distance
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.tensorrt.launch import launch
+from trtnorm_cli.tensorrt.layer_table import launched
+from trtnorm_cli.tensorrt.request import BuildRequest
+
+TOOLS = ("blind", "onnxconverter-common", "autocast", "autocast with data", "trtnorm")
+KINDS = ("fp16", "bf16")
+MODELS = (
+    *("nafnet", "llama_rmsnorm", "style_transfer_instancenorm", "unet_groupnorm", "unet3d_batchnorm", "vit_layernorm"),
+    *("timm_convnext_atto_t", "timm_swin_tiny_t", "timm_vit_tiny_t", "transformers_bert", "transformers_llama"),
+    *("timm_resnet50_kept", "timm_resnet18_kept", "timm_efficientnet_b0_kept", "torchvision_fcn_resnet50_kept"),
+    *("monai_segresnet", "diffusers_vae_decoder"),
+)
+PLANTED = (
+    *("nafnet", "llama_rmsnorm", "style_transfer_instancenorm", "unet_groupnorm", "timm_swin_tiny_t", "transformers_bert"),
+    *("timm_resnet18_kept", "timm_efficientnet_b0_kept"),
+)
+PEERS = Path(__file__).with_name("precision_peers.py")
+TIMEOUT_S = 600
+
+
+@dataclass(frozen=True)
+class Case:
+    """One float32 model with its profile, and the inputs that results are judged on by name."""
+
+    name: str
+    path: Path
+    profile: Path | None
+    feeds: Mapping[str, Mapping[str, np.ndarray]]
+
+
+def cases(exports: Path, folder: Path, only: str) -> Iterator[Case]:
+    """The models, each as it is and with planted ranges."""
+    for name in MODELS:
+        path = exports / f"{name}.onnx"
+        if not path.exists():
+            continue
+        copies = {name: onnx.load(path)}
+        if name in PLANTED and (wide := planted(copies[name])) is not None:
+            copies[f"{name}, planted"] = wide
+        for label, model in copies.items():
+            if fnmatch.fnmatch(label, only):
+                file = folder / f"{label.replace(', ', '_')}.onnx"
+                onnx.save(model, file)
+                profile = path.with_suffix(".yaml")
+                yield _case(label, file, profile if profile.exists() else None)
+
+
+def _case(name: str, path: Path, profile: Path | None) -> Case:
+    described = loaded_participant(load_model(path))
+    drawn = trials_of(described, None if profile is None else load_profile(profile), Settings(in_between=0))
+    opt = next((trial for trial in drawn.trials if "opt" in trial.label), drawn.trials[0])
+    return Case(name, path, profile, dict(_variations(opt.feeds)))
+
+
+def _variations(feeds: Mapping[str, np.ndarray]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    yield "random", dict(feeds)
+    floats = [name for name, value in feeds.items() if value.dtype == np.float32]
+    if floats:
+        rng = np.random.default_rng(7)
+        yield "0 to 255", {**feeds, **{n: (255 * rng.random(feeds[n].shape)).astype(np.float32) for n in floats}}
+        yield "constant row", {**feeds, **{n: np.concatenate([np.full_like(feeds[n][:1], 0.5), feeds[n][1:]]) for n in floats}}
+    masks = [name for name, value in feeds.items() if "mask" in name and value.ndim]
+    if masks:
+        yield (
+            "masked row",
+            {
+                **feeds,
+                **{n: np.concatenate([np.zeros_like(feeds[n][:1]), feeds[n][1:]]) for n in masks},
+            },
+        )
+
+
+def measure(case: Case, tool: str, kind: str, peers: Path, folder: Path) -> dict[str, Any]:
+    """What ``tool`` makes of the model, and what TensorRT makes of that."""
+    out = folder / "out.onnx"
+    out.unlink(missing_ok=True)
+    begin = time.perf_counter()
+    failure = _converted(case, tool, kind, peers, out)
+    seconds = round(time.perf_counter() - begin, 1)
+    if failure or not out.exists():
+        return {"failed": failure or "no file", "seconds": seconds}
+    model = onnx.load(out)
+    casts = sum(node.op_type == "Cast" for node in model.graph.node)
+    return {"seconds": seconds, "casts": casts, **_built(case, out, folder), "errors": _errors(case, out, folder)}
+
+
+def _converted(case: Case, tool: str, kind: str, peers: Path, out: Path) -> str:
+    if tool == "trtnorm":
+        profile = [] if case.profile is None else ["-p", str(case.profile)]
+        command = [sys.executable, "-m", "benchmarks.precision_tools", "convert", str(case.path), kind, str(out), *profile]
+    else:
+        name = tool.split()[0]
+        data = out.with_name("data.npz")
+        np.savez(data, **case.feeds["random"])
+        command = [str(peers / "bin/python"), str(PEERS), name, kind, str(case.path), str(out)]
+        command += [str(data)] if tool.endswith("with data") else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"more than {TIMEOUT_S} s"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["died"])[-1][:300]
+
+
+def _built(case: Case, out: Path, folder: Path) -> dict[str, Any]:
+    source = Source(out.stem, out, "", "", "", case.profile)
+    ranges = corners(source, onnx.load(out, load_external_data=False))
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        request = BuildRequest(
+            str(out.absolute()), str(Path(work) / "m.engine"), "tensorrt-rtx", (ranges,) if ranges else (),
+            {"profiling_verbosity": "detailed"},
+        )  # fmt: skip
+        try:
+            result = launch(request, Path(work), lambda event: None, Limits(TIMEOUT_S))
+        except TrtnormError as error:
+            return {"refused": error.summary}
+    if not result.ok:
+        return {"refused": "; ".join(message.text for message in result.errors)[:300]}
+    return {"kernels": len(launched(result.kernels)), "engine_bytes": result.engine_bytes}
+
+
+def _errors(case: Case, out: Path, folder: Path) -> dict[str, Any]:
+    """The largest relative L2 error over outputs by inputs, in TensorRT's network; and what is not finite."""
+    try:
+        network = loaded_network(load_model(out), Path(tempfile.mkdtemp(dir=folder)), "tensorrt-rtx")
+    except TrtnormError as error:
+        return {"network": error.summary}
+    found: dict[str, Any] = {}
+    kinds = network.inputs()
+    with OrtRunner() as runner:
+        for label, feeds in case.feeds.items():
+            exact = runner.run(case.path, feeds)
+            fed = {n: v.astype(onnx.helper.tensor_dtype_to_np_dtype(kinds[n].dtype)) for n, v in feeds.items() if n in kinds}
+            try:
+                got = runner.run(network.path, fed)
+            except RunFailed as error:
+                found[label] = str(error)[:200]
+                continue
+            wanted = {name: value for name, value in exact.items() if value.dtype == np.float32 and value.size}
+            found[label] = max((distance(value, got[name]).relative_l2 for name, value in wanted.items()), default=0.0)
+    return found
+
+
+def convert(path: Path, kind: str, out: Path, profile: Path | None) -> None:
+    """What a build of trtnorm hands to TensorRT's builder."""
+    from trtnorm_cli.export.opening import opened_model
+    from trtnorm_cli.export.options import ExportOptions
+    from trtnorm_cli.lowering.lower import Means, lowered, settings_of
+    from trtnorm_cli.onnx_model.save import save_model
+    from trtnorm_cli.rewrite.prepare import prepare
+    from trtnorm_cli.target import parse_model
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        opened_model(parse_model(str(path)), profile, ExportOptions(), precision=kind) as opened,
+    ):
+        prepared = prepare(opened)
+        scratch = Path(folder)
+        means = Means(scratch, 0, None, lambda loaded: loaded_network(loaded, Path(tempfile.mkdtemp(dir=folder)), None))
+        made = lowered(prepared, prepared.rewrite(), settings_of(prepared), means)
+        save_model(made.rewriting.model, out, made.rewriting.folder)
+
+
+def run(exports: Path, peers: Path, output: Path, only: str, tools: str) -> None:
+    known: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {}
+    with tempfile.TemporaryDirectory() as name:
+        for case in cases(exports, Path(name), only):
+            rows = known.setdefault(case.name, {})
+            if "float32" not in rows:
+                rows["float32"] = _built(case, case.path, Path(name))
+            for kind in KINDS:
+                for tool in (tool for tool in TOOLS if fnmatch.fnmatch(tool, tools)):
+                    if f"{tool} {kind}" in rows or (tool == "onnxconverter-common" and kind == "bf16"):
+                        continue
+                    rows[f"{tool} {kind}"] = measure(case, tool, kind, peers, Path(name))
+                    print(case.name, tool, kind, json.dumps(rows[f"{tool} {kind}"]), flush=True)
+                    output.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="what", required=True)
+    one = parts.add_parser("measure")
+    one.add_argument("--exports", type=Path, required=True)
+    one.add_argument("--peers", type=Path, required=True)
+    one.add_argument("--only", default="*")
+    one.add_argument("--tools", default="*")
+    one.add_argument("-o", "--output", type=Path, required=True)
+    two = parts.add_parser("page")
+    two.add_argument("found", type=Path)
+    two.add_argument("page", type=Path)
+    three = parts.add_parser("convert")
+    three.add_argument("model", type=Path)
+    three.add_argument("kind")
+    three.add_argument("out", type=Path)
+    three.add_argument("-p", "--profile", type=Path)
+    given = parser.parse_args()
+    if given.what == "measure":
+        run(given.exports, given.peers, given.output, given.only, given.tools)
+    elif given.what == "convert":
+        convert(given.model, given.kind, given.out, given.profile)
+    else:
+        from benchmarks.precision_page import page
+
+        given.page.write_text(page(json.loads(given.found.read_text())), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

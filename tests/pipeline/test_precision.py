@@ -1,0 +1,168 @@
+"""Builds in another precision: the types of the engine, what stays float32, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import parse, random, saved
+from tests.pipeline.runs import build, left_in_temp, manifest_of
+from trtnorm_cli.cli import run
+
+pytestmark = pytest.mark.rtx
+
+PROFILE = "dims: {N: {min: 1, opt: 2, max: 4}}\n"
+WIDE = 3000.0
+
+
+def network(wide: bool = False) -> onnx.ModelProto:
+    """Two products around an RMSNorm in pieces; ``wide`` makes what it squares larger than half precision can hold."""
+    weights = {
+        "v": random(16, 16) * np.float32(WIDE if wide else 1.0),
+        "w": random(16, 16, seed=1),
+        "two": np.float32([2.0]),
+        "axes": np.int64([-1]),
+        "epsilon": np.float32([1e-6]),
+    }
+    return parse(
+        "g (float[N, 16] x) => (float[N, 16] y) {"
+        "[first] p = MatMul(x, v) [square] s = Pow(p, two) [mean] m = ReduceMean(s, axes) [sum] t = Add(m, epsilon)"
+        "[root] r = Sqrt(t) [norm] n = Div(p, r) [relu] a = Relu(n) [last] y = MatMul(a, w) }",
+        weights,
+        opset=18,
+    )
+
+
+@pytest.fixture
+def half(work: Path) -> Path:
+    saved(network(), work / "m.onnx")
+    (work / "cfg.yaml").write_text(PROFILE)
+    return work
+
+
+@pytest.mark.parametrize(("kind", "tensorrt"), [("fp16", "HALF"), ("bf16", "BF16")])
+def test_the_weights_of_the_engine_are_of_the_type_that_was_asked_for(half: Path, kind: str, tensorrt: str) -> None:
+    assert build("m.onnx", "--precision", kind, "-o", "m.engine") == 0
+    manifest = manifest_of(half / "m.engine")
+    record = manifest["precision"]
+    assert (record["type"], record["io"]) == (kind, "keep")
+    assert [binding["dtype"] for binding in manifest["engine"]["bindings"]] == ["FLOAT", "FLOAT"]
+    weights = [layer["outputs"][0]["dtype"] for layer in manifest["network"]["layers"] if layer["name"] in ("v", "w")]
+    assert weights == [tensorrt, tensorrt]
+    assert 0 < max(error["network"] for error in record["errors"]) < record["max_error"]
+    assert {error["at"] for error in record["errors"]} == {"default min", "default opt", "default max"}
+    assert left_in_temp(half) == []
+
+
+def test_inputs_and_outputs_take_the_type_where_that_is_wanted(half: Path) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, io: low}\n")
+    assert build("m.onnx", "-o", "m.engine") == 0
+    assert [binding["dtype"] for binding in manifest_of(half / "m.engine")["engine"]["bindings"]] == ["HALF", "HALF"]
+
+
+def test_a_normalization_whose_squares_do_not_fit_stays_float32(work: Path) -> None:
+    saved(network(wide=True), work / "m.onnx")
+    (work / "cfg.yaml").write_text(PROFILE)
+    assert build("m.onnx", "--precision", "fp16", "-o", "m.engine") == 0
+    record = manifest_of(work / "m.engine")["precision"]
+    kept = {one["node"] for one in record["kept"]}
+    assert {"square", "mean", "sum", "root", "norm"} <= kept
+    assert not kept & {"relu", "last"}
+    assert max(error["network"] for error in record["errors"]) < 1e-2
+
+
+def test_the_command_line_takes_the_place_of_the_profile(half: Path) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: fp16\n")
+    assert build("m.onnx", "--precision", "as-written", "-o", "m.engine") == 0
+    assert manifest_of(half / "m.engine")["precision"] is None
+    assert build("m.onnx", "-o", "m.engine") == 0
+    assert manifest_of(half / "m.engine")["precision"]["type"] == "fp16"
+
+
+def test_calibration_inputs_belong_to_what_an_engine_was_made_from(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, data: inputs.npz}\n")
+    np.savez(half / "inputs.npz", x=random(2, 16))
+    assert build("m.onnx", "-o", "m.engine") == 0
+    record = manifest_of(half / "m.engine")["precision"]
+    assert record["data"] == {"x": "from inputs.npz"}
+    assert build("m.onnx", "-o", "m.engine") == 0
+    assert "is up to date" in capsys.readouterr().out
+    np.savez(half / "inputs.npz", x=random(2, 16, seed=5))
+    assert build("m.onnx", "-o", "m.engine") == 0
+    assert "is up to date" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"z": random(2, 16)}, "missing: x; unknown: z"),
+        ({"x": random(2, 15)}, "input x has shape [2, 15]"),
+        ({"x": random(2, 16, dtype=np.float64)}, "input x is float64"),
+        ({"x": np.full((2, 16), np.nan, np.float32)}, "input x is NaN at [0, 0]"),
+    ],
+)
+def test_calibration_inputs_that_do_not_fit(half: Path, capsys: pytest.CaptureFixture[str], data: dict, message: str) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, data: inputs.npz}\n")
+    np.savez(half / "inputs.npz", **data)
+    assert build("m.onnx", "-o", "m.engine") == 2
+    assert message in capsys.readouterr().err
+    assert not (half / "m.engine").exists()
+    assert left_in_temp(half) == []
+
+
+def test_calibration_inputs_that_are_not_there(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, data: inputs.npz}\n")
+    assert build("m.onnx", "-o", "m.engine") == 2
+    assert "inputs.npz" in capsys.readouterr().err
+
+
+def test_a_budget_that_cannot_be_held(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: bf16, io: low, max_error: 1e-7}\n")
+    assert build("m.onnx", "-o", "m.engine") == 2
+    error = capsys.readouterr().err
+    assert "max_error 1e-07 cannot be held" in error
+    assert "Traceback" not in error
+    assert not (half / "m.engine").exists()
+
+
+def test_a_pattern_that_fits_no_node(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, keep_fp32: {nodes: [frist]}}\n")
+    assert build("m.onnx", "-o", "m.engine") == 2
+    assert "'first'" in capsys.readouterr().err
+
+
+def test_what_the_user_keeps_stays_float32(half: Path) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, keep_fp32: {nodes: [las*], operators: [Relu]}}\n")
+    assert build("m.onnx", "-o", "m.engine") == 0
+    kept = {one["node"]: one["cause"] for one in manifest_of(half / "m.engine")["precision"]["kept"]}
+    assert kept["last"] == kept["relu"] == "asked"
+
+
+def test_rewrite_writes_the_model_in_the_precision(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rewrite", "m.onnx", "--profile", "cfg.yaml", "--precision", "fp16", "-o", "low.onnx", "--explain"]) == 0
+    low = onnx.load(half / "low.onnx")
+    assert {tensor.name: tensor.data_type for tensor in low.graph.initializer if tensor.name in ("v", "w")} == {
+        "v": onnx.TensorProto.FLOAT16,
+        "w": onnx.TensorProto.FLOAT16,
+    }
+    assert "precision" in capsys.readouterr().out
+    onnx.checker.check_model(low, full_check=True)
+
+
+def test_a_half_file_becomes_float32(work: Path) -> None:
+    model = network()
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = onnx.numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    saved(model, work / "m.onnx")
+    (work / "cfg.yaml").write_text(PROFILE)
+    assert build("m.onnx", "--precision", "fp32", "-o", "m.engine") == 0
+    manifest = manifest_of(work / "m.engine")
+    assert {layer["outputs"][0]["dtype"] for layer in manifest["network"]["layers"] if layer["name"] in ("v", "w")} == {"FLOAT"}
+    assert [binding["dtype"] for binding in manifest["engine"]["bindings"]] == ["HALF", "HALF"]

@@ -1,0 +1,75 @@
+"""The inputs that a precision is settled on, with what the model computes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trtnorm_cli.compare.participants import loaded_participant
+from trtnorm_cli.compare.result import Trial
+from trtnorm_cli.compare.settings import Settings
+from trtnorm_cli.compare.trials import trials_of
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.rewrite.prepare import Prepared
+
+# A run at larger shapes is left out where it would take longer, going by a smaller one.
+_LONGEST_RUN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The inputs of the runs with what the model makes of each, the smallest first; and what is to be said of them.
+
+    ``data`` says by input where its values came from, ``is_users`` whether the user brought them.
+    """
+
+    trials: tuple[Trial, ...]
+    exact: tuple[Mapping[str, np.ndarray], ...]
+    data: dict[str, str]
+    is_users: bool
+    notes: tuple[str, ...] = ()
+
+
+def calibrated(prepared: Prepared, model: LoadedModel, seed: int, runner: OrtRunner) -> Calibration:
+    """The user's inputs, or random ones at min, opt and max, as far as ``model`` runs on them in reasonable time.
+
+    Raises ``UsageProblem`` for inputs of the user's that do not fit.
+    """
+    data = None if prepared.profile is None else prepared.profile.calibration_data
+    chosen = Settings(seed=seed, data=data, in_between=0)
+    drawn = trials_of(loaded_participant(prepared.original), prepared.profile, chosen, prepared.proof)
+    runs, notes = _Runs(model, runner), list(drawn.notes)
+    for trial in sorted(drawn.trials, key=lambda trial: trial.elements):
+        why_not = runs.add(trial)
+        if why_not is not None:
+            notes.append(f"{trial.label}: not calibrated at, {why_not}")
+    return Calibration(tuple(runs.trials), tuple(runs.exact), drawn.inputs, data is not None, tuple(notes))
+
+
+class _Runs:
+    """The model's runs, each at larger inputs than the one before."""
+
+    def __init__(self, model: LoadedModel, runner: OrtRunner) -> None:
+        self._model, self._runner, self._known = model, runner, model_inputs(model.proto)
+        self._seconds_per_element = 0.0
+        self.trials: list[Trial] = []
+        self.exact: list[Mapping[str, np.ndarray]] = []
+
+    def add(self, trial: Trial) -> str | None:
+        """Run the model on ``trial``; the reason where that cannot be."""
+        if self._seconds_per_element * trial.elements > _LONGEST_RUN_S:
+            return f"a run would take longer than {_LONGEST_RUN_S:g} s"
+        feeds = {name: value for name, value in trial.feeds.items() if name in self._known}
+        asked = self._runner.begin(self._model.path, feeds, hold=True)
+        try:
+            outputs = asked.results()[0]
+        except RunFailed as error:
+            return str(error)
+        self._seconds_per_element = asked.computing_s / max(trial.elements, 1)
+        self.trials.append(replace(trial, feeds=feeds))
+        self.exact.append(outputs)
+        return None

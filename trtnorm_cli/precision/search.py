@@ -1,0 +1,104 @@
+"""The nodes that stay float32, by the model, its ranges and the error budget; and the model converted so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.onnx_model.shapes import declared_types
+from trtnorm_cli.precision.budget import settle
+from trtnorm_cli.precision.convert import Typed, convert
+from trtnorm_cli.precision.demands import confirmed, range_demands
+from trtnorm_cli.precision.emulate import Emulator
+from trtnorm_cli.precision.low_types import low_type
+from trtnorm_cli.precision.plan import TypePlan, kept, key_of
+from trtnorm_cli.precision.raising import has_low_types, raised
+from trtnorm_cli.precision.ranges import measured_ranges
+from trtnorm_cli.precision.static import static_kept
+from trtnorm_cli.precision.tensor_types import complete_types
+from trtnorm_cli.precision.units import units
+from trtnorm_cli.profile.precision import PrecisionSettings
+from trtnorm_cli.records.precision import Kept
+from trtnorm_cli.rewrite.rewriting import Rewriting
+
+
+@dataclass(frozen=True)
+class Found:
+    """A conversion and its errors.
+
+    ``errors`` are relative L2 by output and number of the inputs, with each result rounded to its type. ``low`` counts nodes in
+    the low type, ``evaluations`` the runs that it took to find the others.
+    """
+
+    typed: Typed
+    errors: Mapping[tuple[str, int], float]
+    low: int
+    evaluations: int
+
+
+class Search:
+    """One model under one set of settings. What does not depend on the budget is found once.
+
+    Raises ``ProfileError`` where the settings name what the model does not have, and ``RunFailed`` as ``runner`` does.
+    """
+
+    def __init__(
+        self,
+        rewriting: Rewriting,
+        settings: PrecisionSettings,
+        feeds: Sequence[Mapping[str, np.ndarray]],
+        is_users_data: bool,
+        runner: OrtRunner,
+    ) -> None:
+        # A model that is half in part becomes float32 first; what its author guarded stays so.
+        wide = raised(rewriting.model, rewriting.folder) if has_low_types(rewriting.model) else None
+        self._model, self._folder, self._settings = rewriting.model, rewriting.folder, settings
+        self._shelves = () if wide is None else wide.shelves
+        if wide is not None:
+            self._model = wide.model
+        self._feeds, self._is_users_data, self._runner = feeds, is_users_data, runner
+        self._low = low_type(settings.type)
+        self._types = complete_types(self._model, declared_types(self._model))
+        self._units = units(self._model, self._types, rewriting.composites)
+        static = static_kept(self._model, self._folder, self._types, self._units, self._low, settings.keep_fp32)
+        self._emulator = Emulator(self._model, self._folder, self._types, self._low, feeds, runner, settings.io)
+        self._kept = {**self._demanded(), **({} if wide is None else wide.guards), **static}
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._emulator.close()
+
+    def _demanded(self) -> dict[str, Kept]:
+        """The nodes whose values do not fit the type."""
+        ranges = measured_ranges(self._model, self._folder, self._types, self._units, self._low, self._feeds, self._runner)
+        demands = range_demands(ranges, self._model, self._units, self._low, self._is_users_data)
+        return confirmed(demands, self._emulator, self._settings.limit)
+
+    def refuse(self, names: Sequence[str], why: str) -> bool:
+        """Keep the nodes ``names`` in float32, because TensorRT refuses them. False where none of them could be low."""
+        new = {
+            key_of(node): kept(node, "type", f"TensorRT refuses {node.op_type} in {self._low.name}: {why}")
+            for node in self._model.graph.node
+            if node.name in names and key_of(node) in self._emulator.keys - self._kept.keys()
+        }
+        self._kept.update(new)
+        return bool(new)
+
+    def found(self, limit: float) -> Found:
+        """The conversion whose errors stay within ``limit``; raises ``ProfileError`` where there is none."""
+        settled = settle(self._emulator, self._model, self._units, limit, self._kept)
+        plan = TypePlan(self._low, {**settled.kept, **self._kept}, self._settings.io)
+        typed = convert(self._model, self._folder, plan, self._units, self._types)
+        typed = replace(typed, shelves=(*self._shelves, *typed.shelves))
+        low = self._emulator.keys - {one.key for one in typed.kept}
+        return Found(typed, dict(self._errors(low)), len(low), self._emulator.evaluations)
+
+    def _errors(self, low: frozenset[str]) -> Iterator[tuple[tuple[str, int], float]]:
+        for number, errors in enumerate(self._emulator.errors_by_feed(low)):
+            for name, error in errors.judged.items():
+                yield (name, number), error
