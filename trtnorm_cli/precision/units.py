@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnx
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON, PARAMETERS
-from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
+from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.precision.connections import Connections, is_operator
 from trtnorm_cli.precision.operator_kinds import ELEMENTWISE, HEAVY, MOVES
 from trtnorm_cli.precision.plan import key_of
-from trtnorm_cli.rewrite.norms.record import CompositeNorm
+from trtnorm_cli.precision.tensor_types import complete_types
+from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
 
 SOFTMAX = "Softmax"
 _KINDS = {
@@ -61,6 +64,12 @@ class Unit:
     def is_norm(self) -> bool:
         """True for all but a softmax."""
         return self.kind != SOFTMAX
+
+
+def units_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Unit], dict[str, TensorType]]:
+    """The units of a rewritten model, and the types of its tensors, those included that rules have added."""
+    types = complete_types(model, declared_types(model))
+    return units(model, types, composite_norms(open_model(model, folder), types)), types
 
 
 def units(model: onnx.ModelProto, types: Mapping[str, TensorType], composites: Iterable[CompositeNorm] = ()) -> list[Unit]:
