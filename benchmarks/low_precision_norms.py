@@ -34,10 +34,15 @@ from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest
 
+PLACES = (
+    ("between convolutions", CONVOLVED, (2, CHANNELS, 56, 56), INSTANCES),
+    ("in a ConvNeXt block", BLOCK, (2, CHANNELS, 28, 28), FIRST),
+    ("between products", MULTIPLIED, (2, 197, WIDTH), LAST),
+)
 FORMS = [
-    *((f"{name}, between convolutions", CONVOLVED.format(norm=form), (2, CHANNELS, 56, 56)) for name, form in INSTANCES.items()),
-    *((f"{name}, in a ConvNeXt block", BLOCK.format(norm=form), (2, CHANNELS, 28, 28)) for name, form in FIRST.items()),
-    *((f"{name}, between products", MULTIPLIED.format(norm=form), (2, 197, WIDTH)) for name, form in LAST.items()),
+    (f"{name}, {where}", around.format(norm=form), shape)
+    for where, around, shape, forms in PLACES
+    for name, form in forms.items()
 ]
 
 
