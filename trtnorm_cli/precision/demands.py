@@ -1,8 +1,11 @@
 """Nodes that have to stay float32 because of the values that they compute with.
 
 Five things are looked for: values beyond the type's range, sums that are, variance that is lost in front of a normalization,
-numbers that are divided by and vanish, and tensors that lose their digits. The first two are kept with a margin. The others
-cost accuracy that can be measured, and count only where it is lost (:func:`confirmed`).
+numbers that are divided by and vanish, and tensors that lose their digits. The first has a margin. The last three cost accuracy
+that can be measured, and count only where it is lost (:func:`confirmed`).
+
+Of sums only those of a softmax and running ones can overflow: TensorRT for RTX adds up means, sums, squares, normalizations
+and matrix products in float32 and rounds the result, as the source of its kernels shows (docs/precision_ranges.md).
 """
 
 from __future__ import annotations
@@ -162,13 +165,16 @@ class _Looking:
         return None
 
     def large_sums(self) -> Iterator[Demand]:
-        """Reductions that add up more than the type can hold."""
+        """Softmaxes whose sum the type cannot hold, and running sums, which TensorRT adds up in the type."""
         for key, usual in self._ranges.sums.items():
             value = max(usual, self._wider.sums.get(key, 0.0))
-            if value > self._low.largest and key not in self._masks:
-                of = "" if usual > self._low.largest else " with images of 0 to 255"
-                reason = f"{self._nodes[key].op_type} adds up to {value:.3g} on the way{of}, and {self._limit}"
+            if value > self._low.largest:
+                reason = f"{self._nodes[key].op_type} adds up to {value:.3g} in a row, and {self._limit}"
                 yield self._demand([self._nodes[key]], reason, key, value, True)
+        for key, node in self._nodes.items():
+            if is_op(node, "CumSum") and key in self._ranges.tensors and key not in self._masks:
+                reason = f"TensorRT adds up a CumSum in {self._low.name}, so that each of its sums is rounded"
+                yield self._demand([node], reason, key, self._ranges.tensors[key].largest, True)
 
     def lost_variance(self) -> Iterator[Demand]:
         """Normalizations of which the data vary less than they are rounded."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 from onnx.helper import make_graph, make_node
 
 from trtnorm_cli.precision.float_graph import FloatGraph
@@ -65,15 +65,12 @@ class Instruments:
             found.append(self._over("ReduceMax", self._op("Div", self._op("Abs", error), magnitude)))
         return self._result([*found, self._sample(name, x)])
 
-    def partial_sums(self, node: onnx.NodeProto) -> str:
-        """The result with the largest value of ``node`` taken of |x|, and the numbers of elements before and after."""
-        inner = onnx.NodeProto()
-        inner.CopyFrom(node)
-        inner.input[0], inner.name = self._op("Abs", node.input[0]), ""
-        inner.output[:] = [self._name()]
-        self._nodes.append(inner)
-        sizes = [self._op("Reshape", self._size(x), self._ints([1])) for x in (node.input[0], inner.output[0])]
-        return self._result([self._over("ReduceMax", self._flat(inner.output[0])), *sizes])
+    def softmax_sum(self, node: onnx.NodeProto, axes: Sequence[int]) -> str:
+        """The result with the smallest of the largest values of a row that ``node``, a softmax over ``axes``, makes: 1 / Σ."""
+        largest = self._over("ReduceMax", node.output[0], axes)
+        if node.op_type == "LogSoftmax":
+            largest = self._op("Exp", largest)
+        return self._result([self._over("ReduceMin", self._flat(largest))])
 
     def variance(self, unit: Unit, axes: Sequence[int], groups: int | None) -> str:
         """The result with the smallest variance of a row, and what rounding costs: the largest and the mean over the rows.
@@ -123,9 +120,6 @@ class Instruments:
         if self._sizes.get(name, 1) > 0:
             return flat
         return self._op("Concat", flat, self._zeros(), axis=0)
-
-    def _size(self, x: str) -> str:
-        return self._op("Cast", self._op("Size", x), to=TensorProto.FLOAT)
 
     def _result(self, vectors: Sequence[str]) -> str:
         inner = self._op("Concat", *vectors, axis=0)

@@ -26,9 +26,9 @@ from trtnorm_cli.record import Record
 
 # What is divided by, or what a logarithm or a root is taken of: there the error of each single element counts.
 _DELICATE = (("Div", 1), ("Reciprocal", 0), ("Log", 0), ("Sqrt", 0))
-# TensorRT computes these in the type of their data; matrix products, convolutions and windows add in float32.
-_MEANS = ("ReduceMean", "GlobalAveragePool")
-_SUMS = (*_MEANS, "ReduceSum", "ReduceL1")
+_SOFTMAX_TAKES_ONE_AXIS = 13
+# No row is as long, so that no sum is too large for a type that reaches further.
+_LONGEST_ROW = 1e12
 _WITH_VARIANCE = frozenset({"LayerNorm", "RMSNorm", "InstanceNorm", "GroupNorm", "MeanVarianceNorm"})
 
 
@@ -65,7 +65,7 @@ class VarianceRange(Record):
 
 @dataclass(frozen=True)
 class Ranges(Record):
-    """All measurements: by tensor, by the key of a reduction its largest Σ|x|, and by the output of a norm its variance."""
+    """All measurements: by tensor, by the key of a long softmax its largest Σ exp, and by the output of a norm its variance."""
 
     tensors: Mapping[str, TensorRange] = field(default_factory=dict)
     sums: Mapping[str, float] = field(default_factory=dict)
@@ -109,8 +109,8 @@ def ranges_of_each(
     with tempfile.TemporaryDirectory(prefix="trtnorm-ranges-") as work:
         file = Path(work) / "model.onnx"
         save_model(instrumented.model, file, folder)
-        runs = [[runner.begin(file, feed, hold=True).results()[0] for feed in feeds] for feeds in lists]
-    return [instrumented.ranges(one) if one else Ranges() for one in runs]
+        runs = iter(runner.run_many(file, itertools.chain(*lists)))  # its session holds the weights once more, and is closed
+    return [instrumented.ranges(list(itertools.islice(runs, len(feeds)))) if feeds else Ranges() for feeds in lists]
 
 
 class InstrumentedModel:
@@ -128,8 +128,8 @@ class InstrumentedModel:
         self._sources = _sources(self._graph)
         instruments = Instruments(self._graph, low, free_prefix(model, "trtnorm.range"), sizes or {})
         self._tensors = {name: instruments.measure(name, self._is_delicate(name)) for name in self._measured()}
-        summing = [node for node in model.graph.node if self._is_sum(node)]
-        self._sums = {key_of(node): instruments.partial_sums(node) for node in summing}
+        summing = {key_of(node): node for node in model.graph.node if self._sums_much(node)}
+        self._sums = {key: instruments.softmax_sum(node, self._softmax_axes(node)) for key, node in summing.items()}
         self._units = {unit.output: unit for unit in units if self._has_variance(unit)}
         self._variances = {
             unit.output: instruments.variance(unit, unit.axes or (), unit.groups) for unit in self._units.values()
@@ -157,8 +157,23 @@ class InstrumentedModel:
         readers = self._graph.consumers.get(name, ())
         return any(is_op(node, op) and node.input[at] == name for node in readers for op, at in _DELICATE)
 
-    def _is_sum(self, node: onnx.NodeProto) -> bool:
-        return is_op(node, *_SUMS) and self._graph.is_float(node.input[0]) and not self._graph.is_constant(node.input[0])
+    def _sums_much(self, node: onnx.NodeProto) -> bool:
+        """True for a softmax whose rows may be longer than the largest number of the type: each element adds up to 1."""
+        if not is_op(node, "Softmax", "LogSoftmax") or not self._graph.is_float(node.output[0]):
+            return False
+        kind = self._graph.types.get(node.output[0])
+        if kind is None or kind.shape is None:
+            return False
+        sizes = [kind.shape[axis] for axis in self._softmax_axes(node)]
+        numbers = [size for size in sizes if isinstance(size, int)]
+        return (len(numbers) < len(sizes) and self._low.largest < _LONGEST_ROW) or math.prod(numbers) > self._low.largest
+
+    def _softmax_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
+        """One axis, or below opset 13 all from one on."""
+        rank = self._graph.rank(node.output[0]) or 1
+        by_axis = self._graph.opset >= _SOFTMAX_TAKES_ONE_AXIS
+        axis = next((a.i for a in node.attribute if a.name == "axis"), -1 if by_axis else 1) % rank
+        return (axis,) if by_axis else tuple(range(axis, rank))
 
     def _has_variance(self, unit: Unit) -> bool:
         has_rows = unit.axes is not None or unit.groups is not None
@@ -171,10 +186,7 @@ class InstrumentedModel:
             for name, result in self._tensors.items()
         }
         tensors = {name: found[source] for name, source in self._sources.items() if source in found}
-        sums = {
-            key: max((_partial_sum(run[result], is_op(self._graph.producers[key], *_MEANS)) for run in runs), default=0.0)
-            for key, result in self._sums.items()
-        }
+        sums = {key: max(_softmax_sum(run[result]) for run in runs) for key, result in self._sums.items()}
         variances = {
             output: _variance_range([run[result] for run in runs], self._units[output].epsilon or 0.0)
             for output, result in self._variances.items()
@@ -227,9 +239,9 @@ def _tensor_range(runs: Sequence[np.ndarray], low: LowType, delicate: bool) -> T
     return TensorRange(magnitude, float(np.min(sample, initial=np.inf, where=sample > 0)), rounding, element)
 
 
-def _partial_sum(run: np.ndarray, is_mean: bool) -> float:
-    largest, before, after = map(float, run)
-    return largest * before / max(after, 1.0) if is_mean else largest
+def _softmax_sum(run: np.ndarray) -> float:
+    largest = float(run[0])
+    return 1.0 / largest if largest > 0 else 0.0
 
 
 def _variance_range(runs: Sequence[np.ndarray], epsilon: float) -> VarianceRange:
