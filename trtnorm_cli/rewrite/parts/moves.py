@@ -54,4 +54,6 @@ def moved(tensor: gs.Tensor) -> Moved:
 
 def _moves(node: gs.Node) -> bool:
     only = [tensor for tensor in node.outputs if tensor.name]
-    return node.op in MOVES and node.domain in DEFAULT_DOMAINS and len(only) == 1 and node.outputs[0] is only[0]
+    if node.domain not in DEFAULT_DOMAINS or len(only) != 1 or node.outputs[0] is not only[0]:
+        return False
+    return node.op in MOVES or (node.op == "Resize" and node.attrs.get("mode", "nearest") == "nearest")

@@ -7,6 +7,7 @@ from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import (
+    asymmetric_quantization,
     batchnorm_batch_statistics,
     batchnorm_parameters_to_vectors,
     batchnorm_per_element,
@@ -58,6 +59,7 @@ from trtnorm_cli.rewrite.rules import (
 
 # These resolve what is ambiguous in a model and run before all others: they make it valid, then read it as the user asks.
 REPAIRS: tuple[Rule, ...] = (
+    asymmetric_quantization.RULE,
     dequantize_weights.RULE,
     cast_moved_weights.RULE,
     fold_batchnorm_constant.RULE,
