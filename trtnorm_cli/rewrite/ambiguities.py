@@ -17,6 +17,7 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.light_copy import light_copy
+from trtnorm_cli.onnx_model.quantised_nodes import quantised_nodes
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
@@ -81,7 +82,7 @@ class Resolver:
     def resolve(self, cleaning: Cleaning, repairs: tuple[Rule, ...], on_request: tuple[Rule, ...]) -> ResolvedModel:
         """Apply ``repairs``, then those rules ``on_request`` that the profile asks for, and measure what these change."""
         resolved = ResolvedModel(cleaning)
-        self._apply(resolved, repairs)
+        self._apply(resolved, repairs, thoroughly=bool(quantised_nodes(cleaning.model)))
         if self.settings.training_mode == "eval":
             self._apply_and_measure(resolved, "training_mode: eval", _both(INFERENCE, on_request))
         if self.settings.dynamic_quantization == "float":

@@ -19,7 +19,7 @@ from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.expression import Expr, Size, apply, choice, either, negation, symbol
 from trtnorm_cli.shapes.inference import infer_with_onnx
 from trtnorm_cli.shapes.node import Node
-from trtnorm_cli.shapes.operators import OPERATORS
+from trtnorm_cli.shapes.operators import OPERATORS, contributed
 from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.shapes.tensor import MOST_ELEMENTS, UNKNOWN, SymbolicTensor, constant, objects, tensor_of
 
@@ -109,6 +109,8 @@ class _Walk:
             if node.op_type in OPERATORS:
                 made = OPERATORS[node.op_type](Node(node, inputs, self._opset, self._report))
                 return _with_largest(node, inputs, made)
+        if node.domain == contributed.DOMAIN and node.op_type in contributed.CONTRIBUTED:
+            return contributed.CONTRIBUTED[node.op_type](Node(node, inputs, self._opset, self._report))
         return infer_with_onnx(node, inputs, self._model)
 
     def _report(self, constraint: Constraint) -> None:

@@ -227,6 +227,11 @@ def _pixels(site: Site, position: int) -> Demand:
     return NOTHING if position else Demand(roles=frozenset({"pixels"}))
 
 
+def _quantised(*positions: int) -> Ask:
+    """Integers that stand for floats, at these positions."""
+    return lambda site, position: Demand(roles=frozenset({"pixels"})) if position in positions else NOTHING
+
+
 def _factor(site: Site, position: int) -> Demand:
     """An integer made floating that multiplies features is a mask. A large factor makes a mask of it that is added."""
     reached = site.reads[position]
@@ -312,7 +317,9 @@ _ASKS: Mapping[str, Ask] = {
     "DequantizeLinear": _pixels,
     "Conv": _pixels,
     "ConvInteger": _pixels,
+    "MatMulInteger": _quantised(0, 1),
     "QLinearConv": _pixels,
+    "QLinearMatMul": _quantised(0, 3),
     "Mul": _factor,
     "Sin": _wave,
     "Cos": _wave,
@@ -323,6 +330,12 @@ _MICROSOFT: Mapping[str, Ask] = {
     "EmbedLayerNormalization": _embedding_norm,
     "RotaryEmbedding": _only(1, partial(_table_rows, table=2)),
     "GatherBlockQuantized": _only(1, _indices),
+    "DequantizeLinear": _pixels,
+    "MatMulIntegerToFloat": _quantised(0, 1),
+    **dict.fromkeys(("QGemm", "QLinearAdd", "QLinearMul"), _quantised(0, 3)),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearAveragePool", "QLinearGlobalAveragePool"), _pixels),
+    "QLinearConcat": lambda site, position: _quantised(position)(site, position) if position % 3 == 2 else NOTHING,
+    "QLinearWhere": lambda site, position: _quantised(1, 4)(site, position) if position else _truth(site, position),
     "Attention": _nothing_hidden(3),
     "MultiHeadAttention": _nothing_hidden(4),
     "SkipLayerNormalization": lambda site, position: NOTHING,

@@ -41,10 +41,12 @@ from trtnorm_cli.rewrite.rules import (
     merge_parallel_convolutions,
     merge_scale_shift,
     microsoft_groupnorm,
+    microsoft_qlinear_operators,
     normalization_in_rows,
     normalization_of_one_element,
     normalization_parameter_types,
     normalization_parameters_to_vectors,
+    qlinear_operators,
     recompose_group_norm,
     recompose_instance_norm,
     repair_batchnorm_channels,
@@ -59,6 +61,8 @@ from trtnorm_cli.rewrite.rules import (
 
 # These resolve what is ambiguous in a model and run before all others: they make it valid, then read it as the user asks.
 REPAIRS: tuple[Rule, ...] = (
+    qlinear_operators.RULE,
+    microsoft_qlinear_operators.RULE,
     asymmetric_quantization.RULE,
     dequantize_weights.RULE,
     cast_moved_weights.RULE,
@@ -129,12 +133,13 @@ RULES: tuple[Rule, ...] = (
 
 
 # Of operators on integers that stand for floats, none of which TensorRT has.
-QUANTISED: tuple[Rule, ...] = FLOATS
+QUANTISED: tuple[Rule, ...] = (qlinear_operators.RULE, microsoft_qlinear_operators.RULE, *FLOATS)
 
 
 def rewritten_operators(settings: RewriteSettings) -> frozenset[str]:
     """The operators on integers that rules take under ``settings``, as far as the operator alone tells."""
-    return frozenset(DYNAMIC) if settings.dynamic_quantization == "float" else frozenset()
+    taken = {kind for rule in QUANTISED if rule not in FLOATS and rule.name not in settings.skip for kind in rule.pattern.types}
+    return frozenset(taken | set(DYNAMIC if settings.dynamic_quantization == "float" else ()))
 
 
 def rule_named(name: str) -> Rule:

@@ -13,6 +13,7 @@ from trtnorm_cli.evaluate.float64.kernels import (
     movement,
     normalization,
     pooling,
+    qlinear,
     quantization,
     recurrent,
     reductions,
@@ -46,5 +47,5 @@ IMPLEMENTATIONS: dict[ModuleType, str] = {
 KERNELS: dict[str, Kernel] = {op: kernel for module in IMPLEMENTATIONS for op, kernel in module.KERNELS.items()}
 DESCRIPTIONS: dict[str, str] = {op: text for module, text in IMPLEMENTATIONS.items() for op in module.KERNELS}
 CONTRIBUTED: dict[tuple[str, str], Kernel] = {
-    (microsoft.DOMAIN, op): kernel for op, kernel in (*microsoft.CONTRIBUTED.items(), *quantization.CONTRIBUTED.items())
+    (microsoft.DOMAIN, op): kernel for module in (microsoft, quantization, qlinear) for op, kernel in module.CONTRIBUTED.items()
 }
