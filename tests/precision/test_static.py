@@ -167,6 +167,14 @@ def test_a_channel_that_is_flushed_matters_in_front_of_its_own_normalization() -
     assert _kept(graph.replace("InstanceNormalization(a, s, s)", "Relu(a)"), weights) == {}
 
 
+def test_small_weights_matter_where_a_normalization_brings_their_result_to_full_size() -> None:
+    graph = "g (float[2, 8] x) => (float[2, 8] y) { a = MatMul(x, w) b = Tanh(a) y = LayerNormalization(b, s) }"
+    weights = {"w": random(8, 8) * 1e-8, "s": random(8)}
+    assert _kept(graph, weights)["a"].cause == "constant"
+    residual = "g (float[2, 8] x) => (float[2, 8] y) { a = MatMul(x, w) b = Add(a, x) y = LayerNormalization(b, s) }"
+    assert _kept(residual, weights) == {}
+
+
 _ATTENTION = """
 g (float[1, 4, 8] q, float[1, 8, 6] k, float[1, 6, 8] v, float[1, 1, 6] m) => (float[1, 4, 8] y) {
     s = MatMul(q, k)

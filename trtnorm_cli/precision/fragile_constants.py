@@ -13,6 +13,7 @@ import onnx
 from trtnorm_cli.precision.connections import Connections, is_operator
 from trtnorm_cli.precision.low_constants import Constants, in_type
 from trtnorm_cli.precision.low_types import LowType
+from trtnorm_cli.precision.operator_kinds import ELEMENTWISE, HEAVY, MOVES
 from trtnorm_cli.precision.plan import kept
 from trtnorm_cli.precision.ports import TypedNode
 from trtnorm_cli.precision.units import Unit
@@ -40,6 +41,8 @@ class FragileConstants:
 
     def __init__(self, model: onnx.ModelProto, constants: Constants, units: Iterable[Unit], low: LowType) -> None:
         self.graph, self.constants, self.low = Connections(model), constants, low
+        units = [unit for unit in units if unit.is_norm]
+        self._normalized = {unit.data for unit in units}
         self._normalized_per_channel = {unit.data for unit in units if unit.kind in _PER_CHANNEL}
 
     def kept(self, nodes: Iterable[TypedNode]) -> Iterator[Kept]:
@@ -85,6 +88,13 @@ class FragileConstants:
         return kept(node, "constant", reason, name, top, float(self.low.exact_integers))
 
     def _tensor(self, node: onnx.NodeProto, name: str, value: np.ndarray) -> Kept | None:
+        """The fault of a tensor as a whole.
+
+        Small weights of a product make a small result, which matters where a normalization brings it to full size. Elsewhere
+        the error budget tells: beside a residual stream of ordinary size it is rounded away whatever its weights are.
+        """
+        if is_operator(node, *HEAVY) and not self._is_normalized(node):
+            return None
         limit = _TENSOR_ERROR * self.low.half_ulp
         error = _relative(value, in_type(value, self.low))
         if error > limit:
@@ -93,6 +103,19 @@ class FragileConstants:
         if node.op_type in _WEIGHTED and node.output[0] in self._normalized_per_channel:
             return self._channels(node, name, value)
         return None
+
+    def _is_normalized(self, node: onnx.NodeProto) -> bool:
+        """True where nothing but constants meets the results of ``node`` on their way to a normalization."""
+        waiting = list(node.output)
+        while waiting:
+            name = waiting.pop()
+            if name in self._normalized:
+                return True
+            for reader in self.graph.consumers.get(name, ()):
+                others = [other for other in reader.input if other and other != name and other not in self.constants]
+                if not others and is_operator(reader, *ELEMENTWISE, *MOVES):
+                    waiting.extend(reader.output)
+        return False
 
     def _channels(self, node: onnx.NodeProto, name: str, value: np.ndarray) -> Kept | None:
         """The fault of single output channels, which a normalization of each channel blows up to full size again."""

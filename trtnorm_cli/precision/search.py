@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
-from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.precision.budget import settle
 from trtnorm_cli.precision.convert import Typed, convert
 from trtnorm_cli.precision.demands import confirmed, range_demands
@@ -18,8 +17,7 @@ from trtnorm_cli.precision.plan import TypePlan, kept, key_of
 from trtnorm_cli.precision.raising import has_low_types, raised
 from trtnorm_cli.precision.ranges import measured_ranges
 from trtnorm_cli.precision.static import static_kept
-from trtnorm_cli.precision.tensor_types import complete_types
-from trtnorm_cli.precision.units import units
+from trtnorm_cli.precision.units import units_of
 from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.records.precision import Kept
 from trtnorm_cli.rewrite.rewriting import Rewriting
@@ -61,8 +59,8 @@ class Search:
             self._model = wide.model
         self._feeds, self._is_users_data, self._runner = feeds, is_users_data, runner
         self._low = low_type(settings.type)
-        self._types = complete_types(self._model, declared_types(self._model))
-        self._units = units(self._model, self._types, rewriting.composites)
+        # What rules have put in the place of a normalization may be in pieces too, so they are looked for in the result.
+        self._units, self._types = units_of(self._model, self._folder)
         static = static_kept(self._model, self._folder, self._types, self._units, self._low, settings.keep_fp32)
         self._emulator = Emulator(self._model, self._folder, self._types, self._low, feeds, runner, settings.io)
         self._kept = {**self._demanded(), **({} if wide is None else wide.guards), **static}
