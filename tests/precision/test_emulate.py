@@ -73,6 +73,17 @@ def test_the_error_is_that_of_the_outputs_and_a_run_is_made_once(runner: OrtRunn
         assert one.evaluations == 1
 
 
+def test_a_product_alone_in_float32_is_low_as_tensorrt_makes_it(runner: OrtRunner) -> None:
+    model = parse(
+        "g (float[N,8] x) => (float[N,8] y) { a = Neg (x)  h = MatMul (a, w)  t = Tanh (h)  y = Neg (t) }", {"w": random(8, 8)}
+    )
+    with emulator(runner, model, {"x": random(4, 8, seed=1)}) as one:
+        everything = one.errors(one.keys)
+
+        assert one.errors(one.keys - {"h"}) == everything
+        assert one.errors(one.keys - {"h", "t"}).largest < everything.largest
+
+
 def test_overflow_is_infinite(runner: OrtRunner) -> None:
     model = parse("g (float[N] x) => (float[N] y) { s = Mul (x, x)  y = Neg (s) }")
     with emulator(runner, model, {"x": np.full(4, 300, np.float32)}) as one:

@@ -4,6 +4,7 @@ A node that is switched to low has its inputs, constants and outputs rounded to 
 between it computes in float32, as tensor cores, TensorRT's normalization layers, softmax and reductions do: products are
 added in float32 and the result is rounded once. A normalization in pieces is rounded behind each piece. TensorRT fuses
 further and may keep more between two nodes of one kernel: this is a model of its arithmetic, not a run.
+A float32 MatMul or Conv alone between low nodes counts as low, for TensorRT makes it a low kernel with low weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.stored import tensor_array, tensor_bytes
-from trtnorm_cli.precision.float_graph import EXACT, FloatGraph
+from trtnorm_cli.precision.float_graph import EXACT, FloatGraph, LoneProducts
 from trtnorm_cli.precision.low_types import LowType
 from trtnorm_cli.precision.names import free_prefix
 from trtnorm_cli.precision.output_errors import Arrays, OutputErrors, output_errors, worst
@@ -58,6 +59,7 @@ class Emulator:
         switched = SwitchedModel(model, folder, types, low)
         self.order, self.keys, self._switches = tuple(switched.keys), frozenset(switched.keys), switched.switches
         self._feeds = [dict(feed) for feed in feeds]
+        self._lone = LoneProducts(FloatGraph(model, types))
         self._work = Path(tempfile.mkdtemp(prefix="trtnorm-emulated-"))
         self._file = self._work / "model.onnx"
         self._references: dict[int, Arrays] = {}
@@ -89,6 +91,7 @@ class Emulator:
         return sum(value.size for value in self._feeds[feed].values())
 
     def _errors_of(self, low: frozenset[str], index: int) -> OutputErrors:
+        low |= self._lone.undone(low)
         if (low, index) not in self._known:
             reference = self.reference(index)
             self.evaluations += 1

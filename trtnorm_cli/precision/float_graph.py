@@ -83,6 +83,28 @@ class FloatGraph:
         return None if kind is None or kind.shape is None else len(kind.shape)
 
 
+class LoneProducts:
+    """The MatMul and Conv nodes of ``graph`` that TensorRT computes in the low type although they are float32.
+
+    Casts on all sides of one become part of it, and its weights become low. What stands beside another float32 node stays.
+    """
+
+    def __init__(self, graph: FloatGraph) -> None:
+        self._around: dict[str, frozenset[str]] = {}
+        for node in graph.model.graph.node:
+            if not is_op(node, "MatMul", "Conv") or graph.outputs.intersection(node.output):
+                continue
+            data = [name for name in graph.float_inputs(node) if not graph.is_constant(name)]
+            readers = graph.consumers.get(node.output[0], [])
+            if data and readers and all(name in graph.producers for name in data):
+                beside = [*(graph.producers[name] for name in data), *readers]
+                self._around[node.output[0]] = frozenset(next(filter(None, one.output), "") for one in beside)
+
+    def undone(self, low: frozenset[str]) -> frozenset[str]:
+        """Those that are float32 with nothing but ``low`` nodes around them."""
+        return frozenset(key for key, around in self._around.items() if key not in low and around <= low)
+
+
 def is_op(node: onnx.NodeProto, *operators: str) -> bool:
     """True for one of ONNX's own ``operators``."""
     return node.op_type in operators and node.domain in DEFAULT_DOMAINS
