@@ -293,3 +293,33 @@ def test_biases_of_quantisers_become_floats_and_quantized_weights_stay():
     bias = initializers(result.model)[result.model.graph.node[1].input[2]]
     np.testing.assert_array_equal(bias, np.array([25, -3.5, 3e-3], np.float32))
     assert_same(model, result.model, {"x": random(4, 2)})
+
+
+def test_parameters_of_normalizations_and_biases_that_are_quantized_are_floats_again():
+    """ONNX Runtime's quantiser writes the scale of a BatchNormalization as integers of 8 bits, too."""
+    model = parse(
+        """g (float[N, 2, 4, 4] x) => (float[] y) {
+        w = DequantizeLinear(q, s) b = DequantizeLinear(i, s) c = Conv(x, w, b)
+        g = DequantizeLinear<axis = 0>(k, t) y = BatchNormalization(c, g, b, m, v) }""",
+        {
+            "q": np.arange(4, dtype=np.int8).reshape(2, 2, 1, 1),
+            "s": np.float32(0.5),
+            "i": np.array([3, -4], np.int8),
+            "k": np.array([100, 50], np.int8),
+            "t": np.array([0.25, 0.5], np.float32),
+            "m": np.zeros(2, np.float32),
+            "v": np.ones(2, np.float32),
+        },
+    )
+    result = clean(model)
+    assert operators(result.model) == ["DequantizeLinear", "Conv", "BatchNormalization"]
+    assert initializers(result.model)["g"].tolist() == [25, 25]
+    assert initializers(result.model)["b"].tolist() == [1.5, -2]
+
+
+def test_an_integer_bias_that_somebody_else_reads_stays():
+    model = parse(
+        "g (float[N, 2, 4, 4] x) => (float[] y, float[2] r) { b = DequantizeLinear(i, s) y = Conv(x, w, b) r = Relu(b) }",
+        {"i": np.array([3, -4], np.int8), "s": np.float32(0.5), "w": np.ones((2, 2, 1, 1), np.float32)},
+    )
+    assert "DequantizeLinear" in operators(clean(model).model)

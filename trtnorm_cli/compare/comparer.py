@@ -24,7 +24,7 @@ from trtnorm_cli.compare.participants import (
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
-from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Watch
+from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties, Watch, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
@@ -67,7 +67,7 @@ class Comparer:
         """Work on the reference alone, while candidates are still being made."""
         run = self._begin(trial)
         if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
-            run.exact = self._evaluated(self.reference, trial.feeds, run.inner.keep, run.known)
+            run.exact = self._reference_in_float64(run)
 
     def add(self, candidates: Sequence[Candidate]) -> None:
         """The candidates; raises ``UsageProblem`` where inputs or outputs do not correspond."""
@@ -96,7 +96,7 @@ class Comparer:
         self._ask_candidates(run)
         wants_float64 = self._wants_float64()
         if wants_float64 and run.exact is None and isinstance(self.reference, OnnxParticipant):
-            run.exact = self._evaluated(self.reference, trial.feeds, run.inner.keep, run.known)
+            run.exact = self._reference_in_float64(run)
         native = self._reference_outputs(run, left)
         if native is None:
             return
@@ -111,7 +111,7 @@ class Comparer:
 
     def _begin(self, trial: Trial) -> TrialRun:
         if trial.label not in self._begun:
-            run = self._begun[trial.label] = TrialRun(trial, self._known.for_other_inputs())
+            run = self._begun[trial.label] = TrialRun(trial, self._known.for_other_inputs(), Ties(self._nearness()))
             if isinstance(self.reference, OnnxParticipant):
                 run.asked = self._natives.ask(self.reference, trial.feeds)
         return self._begun[trial.label]
@@ -238,7 +238,7 @@ class Comparer:
         if isinstance(self.reference, ModuleParticipant):
             run.truth = self.reference.recorded[run.trial.label].exact
         else:
-            run.exact = run.exact or self._evaluated(self.reference, run.trial.feeds, run.inner.keep, run.known)
+            run.exact = run.exact or self._reference_in_float64(run)
             found = self._noted(self.reference, run.trial.label, run.exact)
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
@@ -252,14 +252,24 @@ class Comparer:
         if known is None or error.largest > known.largest:
             self._reference_errors[name] = error
 
+    def _reference_in_float64(self, run: TrialRun) -> Reference | ReferenceUnavailable | None:
+        """The reference in float64, of which the tensors inside and the ties are remembered."""
+        assert isinstance(self.reference, OnnxParticipant)
+        return self._evaluated(self.reference, run.trial.feeds, run.inner.keep, run.known, run.ties)
+
     def _evaluated(
-        self, participant: OnnxParticipant, feeds: Feeds, watch: Watch | None = None, known: Known | None = None
+        self,
+        participant: OnnxParticipant,
+        feeds: Feeds,
+        watch: Watch | None = None,
+        known: Known | None = None,
+        ties: Ties | None = None,
     ) -> Reference | ReferenceUnavailable | None:
         """The participant in float64, or why that is not possible or takes too long; None where it was refused before."""
         if self._float64_refused:
             return None
         try:
-            return self._exact.evaluate(participant, feeds, watch, known)
+            return self._exact.evaluate(participant, feeds, watch, known, ties=ties)
         except ReferenceUnavailable as error:
             return error
 
@@ -349,11 +359,11 @@ class Comparer:
             return
         ulp, seen = self._ulp(candidate), None
         if candidate.shares_tensors and not self.options.tolerances:
-            seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp)
+            seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp, run.ties)
         found = self._noted(
             candidate,
             run.trial.label,
-            self._evaluated(candidate, attempt.feeds, None if seen is None else seen.watch, run.known),
+            self._evaluated(candidate, attempt.feeds, run.ties.follow if seen is None else seen.watch, run.known),
         )
         if seen is not None:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
@@ -403,6 +413,9 @@ class Comparer:
         if verdict.bound is not None and run.truth is not None:
             self._native_bounds[name] = verdict.bound.native
         return verdict
+
+    def _nearness(self) -> float:
+        return 0.0 if isinstance(self.reference, ModuleParticipant) else nearness(self._ulp(self.reference))
 
     def _ulp(self, candidate: Candidate, *arrays: np.ndarray | None) -> float:
         """The coarsest floating type in which the two compute."""

@@ -13,6 +13,7 @@ from trtnorm_cli.evaluate.float64 import (
     Perturbation,
     Reference,
     ReferenceUnavailable,
+    Ties,
     Watch,
     evaluate_float64,
 )
@@ -33,6 +34,7 @@ class Float64Runs:
         watch: Watch | None = None,
         known: Known | None = None,
         perturbation: Perturbation | None = None,
+        ties: Ties | None = None,
     ) -> Reference:
         """The participant in float64; raises ``ReferenceUnavailable`` where that is not possible or takes too long."""
         elements = max(sum(array.size for array in feeds.values()), 1)
@@ -40,7 +42,7 @@ class Float64Runs:
         if predicted > self.budget_s:
             raise ReferenceUnavailable(f"it would take about {predicted:.0f} s, the budget is {self.budget_s:g} s")
         model = self.model(participant)
-        found = evaluate_float64(model, feeds, None, self.budget_s, perturbation, watch, known)
+        found = evaluate_float64(model, feeds, None, self.budget_s, perturbation, watch, known, ties)
         if perturbation is None:
             self._rates[participant.label] = found.seconds / elements
         return found

@@ -66,7 +66,10 @@ class NoiseMeter:
             def kept(value: np.ndarray) -> bool:
                 return run.known.identity(value) in held
 
-            return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind], kept, run.inner, names)
+            def following(perturbation: Perturbation, watch: Watch) -> Reference:
+                return evaluate(perturbation, lambda name, value: watch(name, run.ties.follow(name, value)))
+
+            return NoiseRuns(following, run.truth, ulp, _MOVES[kind], kept, run.inner, names)
         return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind])
 
     def _of_candidate(self, attempt: Attempt, kind: str, ulp: float) -> NoiseRuns | Noise:

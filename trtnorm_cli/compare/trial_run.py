@@ -16,7 +16,7 @@ from trtnorm_cli.compare.participants import (
     require_same_types,
 )
 from trtnorm_cli.compare.result import CandidateReport, Feeds, Outputs, Trial
-from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable
+from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties
 from trtnorm_cli.evaluate.ort_runner import AskedRuns
 
 
@@ -52,11 +52,12 @@ class TrialRun:
 
     ``seconds`` is what its own run took, ``float64_s`` what that in float64 took. ``known`` holds what was computed in
     float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those inside candidates, each by name. ``asked``
-    is the reference's run and ``exact`` what came of its evaluation in float64, each where it was begun.
+    is the reference's run and ``exact`` what came of its evaluation in float64, each where it was begun. ``ties`` are its own.
     """
 
     trial: Trial
     known: Known
+    ties: Ties
     asked: AskedRuns | None = None
     exact: Reference | ReferenceUnavailable | None = None
     attempts: list[Attempt] = field(default_factory=list)

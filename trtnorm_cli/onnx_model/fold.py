@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.fold_facts import state_facts
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
 from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, holds_graphs
@@ -36,6 +37,7 @@ _RANDOM = frozenset(
 _QUANTIZATION = frozenset(("DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"))
 # Quantisers write biases as integers of 32 bits, of which TensorRT's DequantizeLinear knows nothing; no weights are among them.
 _BIAS_TYPE = ir.DataType.INT32
+_BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 # The reference implementation differs from ONNX Runtime: it ignores that these flattened to 2-D before opset 13, …
 _FLATTENED_BEFORE_13 = frozenset(("Hardmax", "LogSoftmax", "Softmax"))
 # … gives int64 for int32 sums of squares, and other pixels for fractional scales.
@@ -103,8 +105,20 @@ def _census(model: ir.Model) -> set[ir.Node]:
 
 
 def _is_quantization(node: ir.Node) -> bool:
-    is_bias = node.op_type == "DequantizeLinear" and node.inputs[0] is not None and node.inputs[0].dtype == _BIAS_TYPE
-    return node.op_type in _QUANTIZATION and not is_bias
+    return node.op_type in _QUANTIZATION and not (node.op_type == "DequantizeLinear" and _makes_no_weights(node))
+
+
+def _makes_no_weights(node: ir.Node) -> bool:
+    """True of biases and of the parameters of normalizations: everybody computes with these in floating point."""
+    data, made = node.inputs[0], node.outputs[0]
+    if data is not None and data.dtype == _BIAS_TYPE:
+        return True
+    return bool(made.uses()) and not made.is_graph_output() and all(_is_no_weight(*use) for use in made.uses())
+
+
+def _is_no_weight(reader: ir.Node, index: int) -> bool:
+    first = 1 if reader.op_type in _NORMALIZATIONS else _BIAS_INPUT.get(reader.op_type, index + 1)
+    return reader.domain in DEFAULT_DOMAINS and index >= first
 
 
 class _Policy:

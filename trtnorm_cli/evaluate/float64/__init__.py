@@ -51,6 +51,7 @@ from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavail
 from trtnorm_cli.evaluate.float64.evaluator import Float64Model, Reference, Watch, evaluate_float64
 from trtnorm_cli.evaluate.float64.known import Known
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
+from trtnorm_cli.evaluate.float64.ties import Ties, nearness
 
 __all__ = [
     "BudgetExceeded",
@@ -59,7 +60,9 @@ __all__ = [
     "Perturbation",
     "Reference",
     "ReferenceUnavailable",
+    "Ties",
     "UnsupportedOperator",
     "Watch",
     "evaluate_float64",
+    "nearness",
 ]

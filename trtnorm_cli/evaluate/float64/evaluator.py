@@ -26,6 +26,7 @@ from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, node_name, plan
 from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_array
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
+from trtnorm_cli.evaluate.float64.ties import Ties
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.onnx_model.repair import mend
@@ -107,19 +108,21 @@ def evaluate_float64(
     perturbation: Perturbation | None = None,
     watch: Watch | None = None,
     known: Known | None = None,
+    ties: Ties | None = None,
 ) -> Reference:
     """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
 
     The model is raised with :func:`raise_structure`. Weights are raised one by one when they are needed, and every tensor is
     freed after its last use. A ``perturbation`` moves constants and results. ``watch`` is shown every result of the main
     graph by name. ``known`` holds what earlier evaluations found, and learns what this one finds unless it is perturbed.
+    ``ties`` learns where a rounding to steps could have come out otherwise.
     Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
     :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
     stands in the way: a missing input, shapes that do not fit, no memory.
     """
     start = time.perf_counter()
     prepared = model if isinstance(model, Float64Model) else Float64Model(model)
-    run = _Run(prepared, start, start + budget_s, perturbation, known)
+    run = _Run(prepared, start, start + budget_s, perturbation, known, ties)
     with np.errstate(all="ignore"):
         values = run.evaluate(feeds, outputs, watch)
     seconds = time.perf_counter() - start
@@ -175,10 +178,16 @@ class _Scope:
 
 class _Run:
     def __init__(
-        self, model: Float64Model, start: float, deadline: float, perturbation: Perturbation | None, known: Known | None
+        self,
+        model: Float64Model,
+        start: float,
+        deadline: float,
+        perturbation: Perturbation | None,
+        known: Known | None,
+        ties: Ties | None,
     ) -> None:
         self._model, self._start, self._deadline = model, start, deadline
-        self._perturbation, self._known = perturbation, known
+        self._perturbation, self._known, self._ties = perturbation, known, ties
         # Tensors whose elements depend on the elements of an input, not only on its shape.
         self._varying: set[str] = set()
         self.evaluated_with: dict[str, str] = {}
@@ -250,6 +259,8 @@ class _Run:
                 if name:
                     array = value if value is None or isinstance(value, list) else np.asarray(value)
                     array = self._computed(step, inputs, name, array)
+                    if self._ties is not None:
+                        self._ties.learn(step.node, step.attributes, inputs, name, array)
                     scope.values[name] = array if watch is None else watch(name, array)
             if step.node.op_type not in _SIZES and not self._varying.isdisjoint(step.reads):
                 self._varying.update(step.node.output)

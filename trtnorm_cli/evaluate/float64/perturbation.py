@@ -9,7 +9,8 @@ adding them one after the other costs. With partial sums s₁ … sₙ and error
 in standard deviations (a random walk of roundings; Higham, Accuracy and Stability of Numerical Algorithms, §2.8 and §4.2).
 Functions between fixed values, such as Sigmoid, are computed with an absolute error: near 0 nothing of it may be right.
 Constants of an operator's definition, such as HardSwish's 1/6, are stored where it is written out, so they move as well.
-Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor returns.
+Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor returns. What is rounded to steps
+falls to either side of a tie that is near.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from onnx import NodeProto
+
+from trtnorm_cli.evaluate.float64.ties import Tie, nearness, next_to_ties
 
 _SUM = 0.2
 # These pass elements on, or choose among them: nothing is rounded.
@@ -120,6 +123,8 @@ class Perturbation:
     def __init__(self, half_ulp: float, seed: int, moves: Moves, kept: Callable[[np.ndarray], bool] | None = None) -> None:
         self.half_ulp, self.moves, self._kept = half_ulp, moves, kept
         self._rng = np.random.default_rng(seed)
+        # The first draw decides every tie otherwise, so that even a single one of them is noticed; the others toss a coin.
+        self._decides_all = seed == 0
 
     def input(self, value: Any) -> Any:
         """An input of the model, which came from somewhere, rounded."""
@@ -132,6 +137,10 @@ class Perturbation:
 
     def result(self, node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any], value: Any, fixed: bool) -> Any:
         """``value`` as finite precision might give it; ``fixed`` means that it depends on no input's elements."""
+        if self.moves is Moves.ARITHMETIC and not fixed and isinstance(value, np.ndarray):
+            tie = next_to_ties(node, attributes, inputs, value, nearness(2 * self.half_ulp))
+            if tie is not None:
+                return self._decided(value, tie)
         if not _is_floating(value) or value.size == 0:
             return value
         if node.op_type == "Constant":
@@ -151,6 +160,12 @@ class Perturbation:
                 math.sqrt(terms) if node.op_type in _REDUCTIONS else 1.0
             )
         return self._moved(value, size * max(1.0, 2 * _SUM * math.sqrt(terms)))
+
+    def _decided(self, value: np.ndarray, tie: Tie) -> np.ndarray:
+        chosen = np.ones(tie.indices.size, bool) if self._decides_all else self._rng.integers(0, 2, tie.indices.size) == 0
+        result = np.array(value)
+        result.reshape(-1)[tie.indices[chosen]] = tie.other[chosen]
+        return result
 
     def _moved(self, value: np.ndarray, size: np.ndarray) -> np.ndarray:
         """``value`` with half a unit of ``size`` added or subtracted; whole numbers stay."""

@@ -5,6 +5,7 @@ A product of 8-bit integers is exact in float64, so that integer convolutions an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -43,18 +44,41 @@ def saturated(values: np.ndarray, dtype: Any) -> np.ndarray:
 
 def quantize(call: Call) -> np.ndarray:
     x, scale, zero = call.x, call.inputs[1], call.input(2)
-    number = call["output_dtype"]
-    dtype = zero.dtype if zero is not None else tensor_dtype_to_np_dtype(number) if number else np.dtype(np.uint8)
-    axis, block = call["axis"] if call["axis"] is not None else 1, call["block_size"] or 0
-    if dtype.name.startswith(("float8", "float4")):
+    dtype, axis, block = _quantized_type(call), *_layout(call)
+    if _is_narrow_float(dtype):
         return converted(x / _spread(scale, x, axis, block), dtype, call["saturate"] != 0)
     offset = 0.0 if zero is None else _spread(zero.astype(np.float64), x, axis, block)
     return saturated(np.rint(x / _spread(scale, x, axis, block)) + offset, dtype)
 
 
+def rounding_of(call: Call) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """The data of a QuantizeLinear in steps of the quantized type, and how it is rounded to that type."""
+    x, zero, dtype = call.x, call.input(2), _quantized_type(call)
+    axis, block = _layout(call)
+    steps = np.asarray(x / _spread(call.inputs[1], x, axis, block), np.float64)
+    if _is_narrow_float(dtype):
+        return steps, lambda values: converted(values, dtype, call["saturate"] != 0)
+    offset = 0.0 if zero is None else _spread(zero.astype(np.float64), x, axis, block)
+    return steps + offset, lambda values: saturated(values, dtype)
+
+
+def _quantized_type(call: Call) -> np.dtype:
+    zero, number = call.input(2), call["output_dtype"]
+    return zero.dtype if zero is not None else np.dtype(tensor_dtype_to_np_dtype(number) if number else np.uint8)
+
+
+def _layout(call: Call) -> tuple[int, int]:
+    """The axis of the scales, and the size of a block, 0 where there are none."""
+    return call["axis"] if call["axis"] is not None else 1, call["block_size"] or 0
+
+
+def _is_narrow_float(dtype: np.dtype) -> bool:
+    return dtype.name.startswith(("float8", "float4"))
+
+
 def dequantize(call: Call) -> np.ndarray:
     x, scale, zero = call.x, call.inputs[1], call.input(2)
-    axis, block = call["axis"] if call["axis"] is not None else 1, call["block_size"] or 0
+    axis, block = _layout(call)
     values = x.astype(np.float64)
     if zero is not None:
         values = values - _spread(zero.astype(np.float64), x, axis, block)
