@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import numpy as np
+import onnx
 
 from trtnorm_cli.compare.calibration import Noise, NoiseRuns, RunNoise
 from trtnorm_cli.compare.float64_runs import Float64Runs
@@ -14,10 +15,14 @@ from trtnorm_cli.compare.verdict import ARITHMETIC, CONSTANTS, FUNCTIONS, NoiseO
 from trtnorm_cli.evaluate.float64 import Perturbation, Reference, ReferenceUnavailable, Watch
 from trtnorm_cli.evaluate.float64.perturbation import Moves
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.onnx_model.walk import all_graphs
 
 _MOVES = {CONSTANTS: Moves.CONSTANTS, ARITHMETIC: Moves.ARITHMETIC, FUNCTIONS: Moves.FUNCTIONS}
 # What decides between right and wrong may take longer than one float64 run, in such budgets.
 _PATIENCE = 3.0
+_ROUND_TO_STEPS = frozenset(("DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "Round"))
+# A run on inputs that move by half of this changes the step of a few values in a hundred.
+_STEPS_ULP = 2.0**-11
 
 
 class NoiseMeter:
@@ -25,6 +30,7 @@ class NoiseMeter:
 
     def __init__(self, reference: RunnableReference, exact: Float64Runs, runner: OrtRunner) -> None:
         self._reference, self._exact, self._runner = reference, exact, runner
+        self._has_steps = not isinstance(reference, ModuleParticipant) and _rounds_to_steps(reference.model)
         self._measured: dict[tuple[str, str, float], NoiseRuns | RunNoise | Noise] = {}
 
     def of_output(self, attempt: Attempt, name: str, ulp: float) -> NoiseOf:
@@ -39,7 +45,7 @@ class NoiseMeter:
         """
         run = attempt.run
         if run.truth is not None and run.float64_s * runs > _PATIENCE * self._exact.budget_s:
-            return Noise()
+            return self._of_steps(run, ulp, runs) if kind == ARITHMETIC and self._has_steps else Noise()
         of_candidate = kind == FUNCTIONS or isinstance(self._reference, ModuleParticipant)
         subject = f"{kind} of {attempt.candidate.label}" if of_candidate else kind
         key = (f"{run.trial.label}{'' if run.truth is None else ', float64'}", subject, ulp)
@@ -55,7 +61,7 @@ class NoiseMeter:
         reference = self._reference
         assert not isinstance(reference, ModuleParticipant)
         if run.truth is None:
-            return RunNoise(self._runner, reference.path, run.trial.feeds, run.native, ulp)
+            return self._runs(run, ulp)
 
         def evaluate(perturbation: Perturbation, watch: Watch) -> Reference:
             return self._exact.evaluate(reference, run.trial.feeds, watch, run.known, perturbation)
@@ -72,6 +78,22 @@ class NoiseMeter:
             return NoiseRuns(following, run.truth, ulp, _MOVES[kind], kept, run.inner, names)
         return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind])
 
+    def _of_steps(self, run: TrialRun, ulp: float, runs: int) -> Noise:
+        """The noise by runs, where float64 takes too long to decide ties otherwise."""
+        key = (f"{run.trial.label}, runs", ARITHMETIC, ulp)
+        found = self._measured.setdefault(key, self._runs(run, ulp))
+        assert isinstance(found, RunNoise)
+        return found.noise(runs)
+
+    def _runs(self, run: TrialRun, ulp: float) -> RunNoise:
+        """Runs of the reference on other inputs: of one that rounds to steps, so far away that some values change theirs.
+
+        Few lie next to a tie, and no run need fall on the other side of one where the candidate does.
+        """
+        assert not isinstance(self._reference, ModuleParticipant)
+        moved = max(ulp, _STEPS_ULP) if self._has_steps else ulp
+        return RunNoise(self._runner, self._reference.path, run.trial.feeds, run.native, moved)
+
     def _of_candidate(self, attempt: Attempt, kind: str, ulp: float) -> NoiseRuns | Noise:
         candidate, run = attempt.candidate, attempt.run
         if not isinstance(candidate, OnnxParticipant):
@@ -85,6 +107,10 @@ class NoiseMeter:
         except ReferenceUnavailable:
             return Noise()
         return NoiseRuns(evaluate, truth, ulp, _MOVES[kind])
+
+
+def _rounds_to_steps(model: onnx.ModelProto) -> bool:
+    return any(node.op_type in _ROUND_TO_STEPS for graph in all_graphs(model.graph) for node in graph.node)
 
 
 def _held_by_all(run: TrialRun) -> frozenset[Hashable]:
