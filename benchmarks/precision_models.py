@@ -19,7 +19,6 @@ def planted(model: onnx.ModelProto, most: int = 4) -> onnx.ModelProto | None:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     found = _in_front_of_nodes(copy, most) or _in_front_of_pieces(copy, most) or _in_batchnorms(copy, most)
-    copy.graph.ClearField("value_info")
     return copy if found else None
 
 

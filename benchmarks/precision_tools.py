@@ -187,6 +187,7 @@ def convert(path: Path, kind: str, out: Path, profile: Path | None) -> None:
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.lowering.lower import Means, lowered, settings_of
     from trtnorm_cli.onnx_model.save import save_model
+    from trtnorm_cli.precision.session import typed_session
     from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.target import parse_model
 
@@ -197,7 +198,10 @@ def convert(path: Path, kind: str, out: Path, profile: Path | None) -> None:
         prepared = prepare(opened)
         scratch = Path(folder)
         means = Means(scratch, 0, None, lambda loaded: loaded_network(loaded, Path(tempfile.mkdtemp(dir=folder)), None))
-        made = lowered(prepared, prepared.rewrite(), settings_of(prepared), means)
+        settings, rewriting = settings_of(prepared), typed_session(prepared).rewrite()
+        assert settings is not None
+        rewriting.require_all_checks_passed()
+        made = lowered(prepared, rewriting, settings, means)
         save_model(made.rewriting.model, out, made.rewriting.folder)
 
 
