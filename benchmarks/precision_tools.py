@@ -6,8 +6,8 @@
 ``--exports`` is a folder that export_library_models.py filled; ``--peers`` an environment with onnxconverter-common and
 nvidia-modelopt[onnx]. Each tool converts the same file; its result is parsed by TensorRT, whose network is evaluated on the CPU
 with each layer's output rounded to its type, and compared with the float32 model in ONNX Runtime. Nothing runs on a GPU. Inputs
-are random ones at the opt shape of the profile, and three more that nobody calibrated on: images of 0 to 255 (float inputs
-times 255), a constant row (the first sample's values all alike) and a fully masked row (integer masks of the first sample 0).
+are random ones at the opt shape of the profile, and three more that nobody calibrated on: images of 0 to 255 (where the
+profile says nothing else), a constant row (the first sample's values all alike) and a fully masked row (integer masks of the first sample 0).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,17 +88,21 @@ def cases(exports: Path, folder: Path, only: str) -> Iterator[Case]:
 
 def _case(name: str, path: Path, profile: Path | None) -> Case:
     described = loaded_participant(load_model(path))
-    drawn = trials_of(described, None if profile is None else load_profile(profile), Settings(in_between=0))
+    read = None if profile is None else load_profile(profile)
+    drawn = trials_of(described, read, Settings(in_between=0))
     opt = next((trial for trial in drawn.trials if "opt" in trial.label), drawn.trials[0])
-    return Case(name, path, profile, dict(_variations(opt.feeds)))
+    return Case(name, path, profile, dict(_variations(opt.feeds, set() if read is None else read.data.keys())))
 
 
-def _variations(feeds: Mapping[str, np.ndarray]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+def _variations(feeds: Mapping[str, np.ndarray], told: Collection[str]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """The inputs, and others. Where the profile has ``told`` what an input holds, it holds no pixels of 0 to 255."""
     yield "random", dict(feeds)
     floats = [name for name, value in feeds.items() if value.dtype == np.float32]
-    if floats:
+    images = [name for name in floats if feeds[name].ndim > 3 and name not in told]
+    if images:
         rng = np.random.default_rng(7)
-        yield "0 to 255", {**feeds, **{n: (255 * rng.random(feeds[n].shape)).astype(np.float32) for n in floats}}
+        yield "0 to 255", {**feeds, **{n: (255 * rng.random(feeds[n].shape)).astype(np.float32) for n in images}}
+    if floats:
         yield "constant row", {**feeds, **{n: np.concatenate([np.full_like(feeds[n][:1], 0.5), feeds[n][1:]]) for n in floats}}
     masks = [name for name, value in feeds.items() if "mask" in name and value.ndim]
     if masks:

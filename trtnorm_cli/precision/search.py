@@ -9,17 +9,15 @@ import numpy as np
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.precision.budget import settle
+from trtnorm_cli.precision.calibration import kept_by_values
 from trtnorm_cli.precision.convert import Typed, convert
-from trtnorm_cli.precision.demands import confirmed, range_demands
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.low_types import low_type
 from trtnorm_cli.precision.plan import TypePlan, kept, key_of
 from trtnorm_cli.precision.raising import has_low_types, raised
-from trtnorm_cli.precision.ranges import measured_ranges
 from trtnorm_cli.precision.static import static_kept
 from trtnorm_cli.precision.units import units_of
 from trtnorm_cli.profile.precision import PrecisionSettings
-from trtnorm_cli.records.precision import Kept
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 
@@ -57,25 +55,23 @@ class Search:
         self._shelves = () if wide is None else wide.shelves
         if wide is not None:
             self._model = wide.model
-        self._feeds, self._is_users_data, self._runner = feeds, is_users_data, runner
         self._low = low_type(settings.type)
         # What rules have put in the place of a normalization may be in pieces too, so they are looked for in the result.
         self._units, self._types = units_of(self._model, self._folder)
         static = static_kept(self._model, self._folder, self._types, self._units, self._low, settings.keep_fp32)
         self._emulator = Emulator(self._model, self._folder, self._types, self._low, feeds, runner, settings.io)
-        self._kept = {**self._demanded(), **({} if wide is None else wide.guards), **static}
+        known = {**({} if wide is None else wide.guards), **static}
+        found = kept_by_values(
+            self._model, self._folder, self._types, self._units, feeds, is_users_data, self._emulator, settings.limit,
+            known.keys(), runner,
+        )  # fmt: skip
+        self._kept = {**found, **known}
 
     def __enter__(self) -> Search:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._emulator.close()
-
-    def _demanded(self) -> dict[str, Kept]:
-        """The nodes whose values do not fit the type."""
-        ranges = measured_ranges(self._model, self._folder, self._types, self._units, self._low, self._feeds, self._runner)
-        demands = range_demands(ranges, self._model, self._units, self._low, self._is_users_data)
-        return confirmed(demands, self._emulator, self._settings.limit)
 
     def refuse(self, names: Sequence[str], why: str) -> bool:
         """Keep the nodes ``names`` in float32, because TensorRT refuses them. False where none of them could be low."""
