@@ -19,12 +19,12 @@ import onnx
 
 from trtnorm_cli.compare.participants import NetworkParticipant
 from trtnorm_cli.errors import NotCompared, RewriteError, TensorRTRefusal, TrtnormError
-from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.lowering.calibration import Calibration, calibrated
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.precision.convert import Typed
+from trtnorm_cli.precision.output_errors import output_errors
 from trtnorm_cli.precision.raising import raised
 from trtnorm_cli.precision.search import Found, Search
 from trtnorm_cli.profile.precision import PrecisionSettings
@@ -36,6 +36,8 @@ from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
 # Relative L2 by output and label of the inputs.
 Errors = Mapping[tuple[str, str], float]
+# The outputs that errors are measured against, by the number of the inputs.
+Exact = Callable[[int], Mapping[str, np.ndarray]]
 
 # TensorRT's network may round at other places than the model: how often the budget is made tighter for it, and by how much.
 _ROUNDS, _TIGHTER = 3, 0.7
@@ -131,7 +133,7 @@ class _Lowering:
         """A conversion that TensorRT's parser takes: nodes that it refuses in the low type stay float32."""
         while True:
             try:
-                return self._made(search.found(limit))
+                return self._made(search.found(limit), search.exact)
             except TensorRTRefusal as error:
                 if not search.refuse(error.nodes, error.summary):
                     raise
@@ -140,37 +142,36 @@ class _Lowering:
     def to_float32(self) -> Lowered:
         """The rewriting in float32 wherever it was half or bfloat16."""
         wide = raised(self.rewriting.model, self.rewriting.folder, self.settings.io)
-        made = self._made(Found(Typed(wide.model, wide.shelves), {}, 0, 0))
+        made = self._made(Found(Typed(wide.model, wide.shelves), {}, 0, 0), self.calibration.exact.__getitem__)
         worst = made.record.worst
         if worst is not None and worst.error > self.settings.limit:
             raise _over_budget(self.settings, worst)
         return made
 
-    def _made(self, found: Found) -> Lowered:
-        """A conversion with TensorRT's network of it, where that is wanted, and the errors of both."""
+    def _made(self, found: Found, exact: Exact) -> Lowered:
+        """A conversion with TensorRT's network of it, where that is wanted, and the errors of both against ``exact``."""
         shelves = (*self.rewriting.shelves, *found.typed.shelves)
         typed = replace(self.rewriting, model=found.typed.model, shelves=shelves)
         if self.means.parsed is None:
             return Lowered(typed, self._record(found, {}), self.wide)
         try:
             network = self.means.parsed(written(typed, self.means.scratch / "typed.onnx"))
-            return Lowered(typed, self._record(found, self._network_errors(network)), self.wide, network)
+            return Lowered(typed, self._record(found, self._network_errors(network, exact)), self.wide, network)
         except UntranslatableNetwork as error:
             return Lowered(typed, self._record(found, {}, f"{error.summary} ({error.where})"), self.wide, why_not=error)
         except RunFailed as error:
             why_not = NotCompared(f"TensorRT's network does not run in ONNX Runtime: {error}")
             return Lowered(typed, self._record(found, {}, why_not.summary), self.wide, why_not=why_not)
 
-    def _network_errors(self, network: NetworkParticipant) -> Errors:
+    def _network_errors(self, network: NetworkParticipant, exact: Exact) -> Errors:
         """The error of each floating output of TensorRT's network. What is finite on one side alone is infinitely wrong."""
         found = {}
         kinds = network.inputs()
-        for trial, exact in zip(self.calibration.trials, self.calibration.exact, strict=True):
+        for number, trial in enumerate(self.calibration.trials):
             feeds = {name: _as(value, kinds[name].dtype) for name, value in trial.feeds.items() if name in kinds}
             outputs = self.runner.begin(network.path, feeds, hold=True).results()[0]
-            for name, wanted in exact.items():
-                if wanted.size and onnx.helper.np_dtype_to_tensor_dtype(wanted.dtype) in _FLOATS:
-                    found[name, trial.label] = distance(wanted, outputs[name]).relative_l2
+            for name, error in output_errors(exact(number), outputs).judged.items():
+                found[name, trial.label] = error
         return found
 
     def _record(self, found: Found, network: Errors, *notes: str) -> PrecisionRecord:
@@ -195,9 +196,6 @@ class _Lowering:
             seed=self.means.seed,
             notes=(*self.calibration.notes, *notes),
         )
-
-
-_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 def written(rewriting: Rewriting, path: Path) -> LoadedModel:

@@ -61,10 +61,14 @@ class Search:
         static = static_kept(self._model, self._folder, self._types, self._units, self._low, settings.keep_fp32)
         self._emulator = Emulator(self._model, self._folder, self._types, self._low, feeds, runner, settings.io)
         known = {**({} if wide is None else wide.guards), **static}
-        found = kept_by_values(
-            self._model, self._folder, self._types, self._units, feeds, is_users_data, self._emulator, settings.limit,
-            known.keys(), runner,
-        )  # fmt: skip
+        try:
+            found = kept_by_values(
+                self._model, self._folder, self._types, self._units, feeds, is_users_data, self._emulator, settings.limit,
+                known.keys(), runner,
+            )  # fmt: skip
+        except BaseException:
+            self._emulator.close()
+            raise
         self._kept = {**found, **known}
 
     def __enter__(self) -> Search:
@@ -72,6 +76,10 @@ class Search:
 
     def __exit__(self, *exception: object) -> None:
         self._emulator.close()
+
+    def exact(self, number: int) -> Mapping[str, np.ndarray]:
+        """The outputs in float32 for one of the inputs, whatever the types of the file."""
+        return self._emulator.reference(number)
 
     def refuse(self, names: Sequence[str], why: str) -> bool:
         """Keep the nodes ``names`` in float32, because TensorRT refuses them. False where none of them could be low."""
