@@ -72,3 +72,15 @@ def test_what_is_known_stays():
     model = parse("g (float[N, 4] a, float[M, 4] b) => (float[N, 4] y) { y = Add(a, b) }")
     known = parse_profile("dims: {N: {min: 3, opt: 5, max: 9}}").dims
     assert start_for(model, inputs_of(model), known).ranges["M"].corners() in ((3, 5, 9), (1, 5, 9))
+
+
+def test_types_that_may_be_treated_otherwise_are_comments():
+    model = parse("g (int64[N, 4] ids, double[N, 4] x) => (double[N, 4] y) { d = Cast <to = 11> (ids) y = Add(x, d) }")
+    text, _ = started(model)
+    assert text.splitlines()[-2:] == [
+        "# int64: keep        # ids; narrow computes in int32 inside where all values fit",
+        "# io_double: float   # x will be float32 in the engine; keep makes that an error",
+    ]
+    uncommented = text.replace("# int64: keep", "int64: narrow").replace("# io_double: float", "io_double: keep")
+    assert (parse_profile(uncommented).int64, parse_profile(uncommented).io_double) == ("narrow", "keep")
+    assert "int64" not in started(parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"))[0]

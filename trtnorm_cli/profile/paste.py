@@ -16,6 +16,7 @@ _BATCH = DimRange(min=1, opt=8, max=32)
 _IMAGE = DimRange(min=224, opt=224, max=448)
 _VOLUME = DimRange(min=32, opt=64, max=128)
 _CHANNELS = DimRange(min=3, opt=3, max=3)
+_MOST_NAMED = 3
 _SEQUENCE = DimRange(min=1, opt=128, max=512)
 
 _BATCH_NAME = re.compile(r"n|b|bs|.*batch.*")
@@ -89,7 +90,25 @@ def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | No
         *(["#", *comments] if comments else []),
         "",
     ]
-    return "\n".join(lines) + "\n" + paste_block(inputs, start)
+    return "\n".join([*lines, paste_block(inputs, start), *type_lines(inputs)])
+
+
+def type_lines(inputs: Sequence[ModelInput]) -> list[str]:
+    """Keys about types that inputs have and may be treated otherwise, as comments with what is the default."""
+    named = {kind: [one.name for one in inputs if one.dtype == kind] for kind in ("int64", "float64")}
+    lines = []
+    if named["int64"]:
+        lines.append(f"# int64: keep        # {_listed(named['int64'])}; narrow computes in int32 inside where all values fit")
+    if named["float64"]:
+        doubles = _listed(named["float64"])
+        lines.append(f"# io_double: float   # {doubles} will be float32 in the engine; keep makes that an error")
+    return [*lines, ""] if lines else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Up to three names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def is_batch_name(name: str) -> bool:
