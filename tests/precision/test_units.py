@@ -8,6 +8,7 @@ import onnx
 from tests.models import parse, random
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
+from trtnorm_cli.precision.tensor_types import complete_types
 from trtnorm_cli.precision.units import Unit, units
 from trtnorm_cli.rewrite.norms.record import composite_norms
 
@@ -84,3 +85,10 @@ def test_records_of_normalizations_that_are_gone_are_passed_over() -> None:
     (unit,) = units(after, declared_types(after), norms)
     assert (unit.kind, unit.native, unit.keys) == ("RMSNorm", True, {"z"})
     assert units(parse("g (float[2] a) => (float[2] b) { b = Relu(a) }"), {}, norms) == []
+
+
+def test_completing_types_leaves_the_model_alone() -> None:
+    model = parse("g (float[2, 8] x) => (float[2, 8] y) { z = Relu(x) y = Abs(z) }", opset=18)
+    before = model.SerializeToString(deterministic=True)
+    assert complete_types(model, {})["z"].shape == (2, 8)
+    assert model.SerializeToString(deterministic=True) == before

@@ -60,10 +60,11 @@ class FragileConstants:
 
     def _fault(self, node: onnx.NodeProto, place: int, name: str) -> Kept | None:
         value = self.constants.value(name)
-        finite = value[np.isfinite(value)]
+        is_finite = np.isfinite(value)
+        finite = value if is_finite.all() else value[is_finite]
         if not finite.size:
             return None
-        top = float(np.abs(finite).max())
+        top = float(max(finite.max(), -finite.min()))
         if top > self.low.largest and not _is_bound(node, place):
             return kept(node, "constant", f"its constant {top:.4g} is beyond {self.low.largest:.4g}, the largest number of "
                         f"{self.low.name}", name, top, self.low.largest)  # fmt: skip

@@ -37,9 +37,11 @@ class Writer:
         for name in self.constants:
             tensor = self.constants.tensor(name)
             self.types[name] = TensorType(tensor.data_type, tuple(tensor.dims))
+        self._floats = {name for name in constants if constants.is_float32(name)}
+        self._captured = _captured(source)
         self.nodes = typed_nodes(source, self.types, self.constants, self.low)
         self.borders = self._borders()
-        self.is_low = labels(self.nodes, plan.kept, units, self._floats(), self.types, self.borders)
+        self.is_low = labels(self.nodes, plan.kept, units, self._floats, self.types, self.borders)
         self._taken = _names(source)
         self._read = self._demands()
         self._names: dict[tuple[str, bool], str] = {}
@@ -48,10 +50,7 @@ class Writer:
         self._bounded = self._to_bound()
         self._written: list[onnx.NodeProto] = []
         self._bounds: list[onnx.TensorProto] = []
-        self._fixed_names = {value.name for value in source.graph.output} | self._captured()
-
-    def _floats(self) -> set[str]:
-        return {name for name in self.constants if self.types[name].dtype == FLOAT}
+        self._fixed_names = {value.name for value in source.graph.output} | self._captured
 
     def _borders(self) -> Borders:
         low = self.plan.io == "low"
@@ -60,10 +59,6 @@ class Writer:
         outputs = [value.name for value in self.source.graph.output]
         is_float = {name for name, kind in self.types.items() if kind.dtype == FLOAT}
         return Borders({n: low for n in inputs if n in is_float}, {n: low for n in outputs if n in is_float})
-
-    def _captured(self) -> set[str]:
-        """The names that subgraphs read or hand on, whatever their types."""
-        return {name for node in self.source.graph.node for graph in subgraphs(node) for name in _reads_within(graph)}
 
     def _demands(self) -> set[tuple[str, bool]]:
         """The versions of float32 tensors that are read: a name, and True for the low one."""
@@ -147,7 +142,7 @@ class Writer:
             return
         if node.role is Role.NARROWS and self._vanishes(node):
             return
-        if node.node.output and node.node.output[0] in self.constants.nodes and node.node.output[0] in self._floats():
+        if node.node.output and node.node.output[0] in self.constants.nodes and node.node.output[0] in self._floats:
             return
         result = onnx.NodeProto()
         result.CopyFrom(node.node)
@@ -219,7 +214,7 @@ class Writer:
         ]
         if versions:
             return versions[0]
-        return self._version(name, False) if name in self._floats() else name
+        return self._version(name, False) if name in self._floats else name
 
     # What stands around the nodes.
 
@@ -236,7 +231,7 @@ class Writer:
                 yield value
 
     def _write_constants(self, graph: onnx.GraphProto) -> None:
-        floats = self._floats()
+        floats = self._floats
         for tensor in self.source.graph.initializer:
             is_as_it_was = tensor.name not in floats or self._is_read_as_stored(tensor.name)
             if is_as_it_was and not self.constants.is_replaced(tensor.name):
@@ -260,7 +255,7 @@ class Writer:
         """True of an initializer that is read in float32 under its own name, also in a subgraph."""
         if self._names.get((name, False)) == name:
             return True
-        return name in self._captured() and (name, True) not in self._names
+        return name in self._captured and (name, True) not in self._names
 
     def _write_types(self, graph: onnx.GraphProto) -> None:
         """State the types of the tensors that are written now."""
@@ -291,6 +286,11 @@ def _names(model: onnx.ModelProto) -> set[str]:
         taken.update(tensor.name for tensor in graph.initializer)
         taken.update(name for node in graph.node for name in (*node.input, *node.output))
     return taken
+
+
+def _captured(model: onnx.ModelProto) -> set[str]:
+    """The names that subgraphs read or hand on, whatever their types."""
+    return {name for node in model.graph.node for graph in subgraphs(node) for name in _reads_within(graph)}
 
 
 def _reads_within(graph: onnx.GraphProto) -> set[str]:
