@@ -23,7 +23,7 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shelf import Shelf, ShelvedValues
 from trtnorm_cli.onnx_model.stored import tensor_array
-from trtnorm_cli.onnx_model.walk import subgraphs
+from trtnorm_cli.onnx_model.walk import operator_may_hold_graphs, subgraphs
 
 _CACHE_BYTES = 64 << 20
 
@@ -58,7 +58,9 @@ class Surgery:
     def graphs(self) -> Iterator[gs.Graph]:
         """The main graph and every subgraph, outermost first."""
         yield self.graph
-        yield from self.graph.subgraphs(recursive=True)
+        for node in self.graph.nodes:
+            if operator_may_hold_graphs(node.op) or node.domain not in DEFAULT_DOMAINS:
+                yield from node.subgraphs(recursive=True)
 
     def constant(self, tensor: gs.Tensor) -> np.ndarray | None:
         """The value of an initializer or of a ``Constant`` node's output, or None for a tensor of run time."""
