@@ -231,8 +231,8 @@ class Rule:
     some of which others read, too. ``positive`` names tensors that no valid run makes
     negative, such as a variance.
 
-    ``saturates`` is set where ONNX Runtime may saturate what the original computes: on processors without VNNI, products of
-    unsigned with signed bytes do. Float64 alone decides then.
+    ``float64_decides`` is set where ONNX Runtime's result of the original is no measure: on processors without VNNI, products
+    of unsigned with signed bytes saturate there, and some operators round data for speed.
 
     ``optional`` is true of a match that TensorRT takes and computes rightly: the change only makes it better, and the user may
     do without.
@@ -256,7 +256,7 @@ class Rule:
     reference: Callable[[Match], Replacement] | None = None
     changes_meaning: Callable[[Match], bool] | None = None
     restates: bool = False
-    saturates: bool = False
+    float64_decides: bool = False
     positive: tuple[str, ...] = ()
     optional: Callable[[Match], bool] | None = None
     last_resort: bool = False

@@ -103,8 +103,8 @@ class Prover:
             return self._failed(match, f"the replacement cannot be evaluated in float64: {error}")
         raised.forget(pair.after.weights.values())
         run = _judged(runs.results(), wanted, has_reference=match.rule.reference is not None)
-        if match.rule.saturates and run.difference is not None and run.difference < float("inf"):
-            run = _Judged(None, "float64 only; ONNX Runtime's products of bytes may saturate")
+        if match.rule.float64_decides and run.difference is not None and run.difference < float("inf"):
+            run = _Judged(None, "float64 only; ONNX Runtime may saturate products of bytes, or round data")
         difference, own = _relative(wanted, exact), 0.0
         if difference > _ARITHMETIC and self._storage(match, draws[0]) == np.float64:
             own = _own_rounding(pair.before, draws, wanted, raised)

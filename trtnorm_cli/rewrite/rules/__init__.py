@@ -37,6 +37,7 @@ from trtnorm_cli.rewrite.rules import (
     layernorm_further_outputs,
     local_response_normalization,
     lp_normalization,
+    matmul_block_weights,
     mean_variance_normalization,
     merge_parallel_convolutions,
     merge_scale_shift,
@@ -63,6 +64,7 @@ from trtnorm_cli.rewrite.rules import (
 REPAIRS: tuple[Rule, ...] = (
     qlinear_operators.RULE,
     microsoft_qlinear_operators.RULE,
+    matmul_block_weights.RULE,
     asymmetric_quantization.RULE,
     dequantize_weights.RULE,
     cast_moved_weights.RULE,
@@ -133,7 +135,12 @@ RULES: tuple[Rule, ...] = (
 
 
 # Of operators on integers that stand for floats, none of which TensorRT has.
-QUANTISED: tuple[Rule, ...] = (qlinear_operators.RULE, microsoft_qlinear_operators.RULE, *FLOATS)
+QUANTISED: tuple[Rule, ...] = (
+    qlinear_operators.RULE,
+    microsoft_qlinear_operators.RULE,
+    matmul_block_weights.RULE,
+    *FLOATS,
+)
 
 
 def rewritten_operators(settings: RewriteSettings) -> frozenset[str]:

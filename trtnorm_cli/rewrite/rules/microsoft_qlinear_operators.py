@@ -32,6 +32,6 @@ RULE = Rule(
     preconditions=(qlinear.parameters_are_constants, qlinear.weights_are_as_they_should_be),
     replacement=between_two_quantisations,
     because="an operator on integers, which TensorRT does not know, is one on floats between two quantisations",
-    saturates=True,
+    float64_decides=True,
     since_opset=10,
 )

@@ -48,10 +48,16 @@ def _gemm(node: Node) -> list[SymbolicTensor]:
     return [like(tensor, dtype=kind) for tensor in matrix.RULES["Gemm"](_only(node, (0, 3)))]
 
 
+def _block_product(node: Node) -> list[SymbolicTensor]:
+    x = node.input(0)
+    return [] if x.shape is None else [like(x, (*x.shape[:-1], int(node.attributes["N"])))]
+
+
 CONTRIBUTED: dict[str, Rule] = {
     "DequantizeLinear": elementwise.RULES["DequantizeLinear"],
     "DynamicQuantizeMatMul": _product,
     "MatMulIntegerToFloat": _product,
+    "MatMulNBits": _block_product,
     "QGemm": _gemm,
     "QLinearAdd": _as(elementwise.RULES["Add"], 0, 3),
     "QLinearConcat": _concat,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from trtnorm_cli.evaluate.float64.kernels import (
+    block_quantization,
     casting,
     convolution,
     elementwise,
@@ -46,6 +47,7 @@ IMPLEMENTATIONS: dict[ModuleType, str] = {
 
 KERNELS: dict[str, Kernel] = {op: kernel for module in IMPLEMENTATIONS for op, kernel in module.KERNELS.items()}
 DESCRIPTIONS: dict[str, str] = {op: text for module, text in IMPLEMENTATIONS.items() for op in module.KERNELS}
+_CONTRIBUTING = (microsoft, quantization, qlinear, block_quantization)
 CONTRIBUTED: dict[tuple[str, str], Kernel] = {
-    (microsoft.DOMAIN, op): kernel for module in (microsoft, quantization, qlinear) for op, kernel in module.CONTRIBUTED.items()
+    (microsoft.DOMAIN, op): kernel for module in _CONTRIBUTING for op, kernel in module.CONTRIBUTED.items()
 }
