@@ -68,7 +68,7 @@ def test_eval_says_by_how_much_the_results_change(tmp_path):
     )
     assert effect.startswith("training_mode: eval changes the results: x1 by ")
     assert float(effect.split(" by ")[1].split()[0]) > 0.1
-    assert effect.endswith(" in L2); 4 draws of random inputs")
+    assert effect.endswith(" in L2); 4 draws of random inputs, in ONNX Runtime")
     (measured,) = rewriting.effects
     assert measured.outputs["x1"].relative_max > 0.1
 

@@ -136,6 +136,7 @@ def test_a_build_with_floats(tmp_path, monkeypatch, capsys):
     manifest = Manifest.load(tmp_path / "m.engine.json")
     (effect,) = manifest.effects
     assert effect.asked == "dynamic_quantization: float"
+    assert effect.way == "in float64"
     assert 0 < effect.outputs["y"].relative_max < 0.02
     assert manifest.comparison is not None
     assert [candidate.state for candidate in manifest.comparison.candidates] == ["passed", "passed"]

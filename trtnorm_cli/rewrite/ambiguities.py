@@ -98,7 +98,9 @@ class Resolver:
         if after is not as_written:
             from trtnorm_cli.rewrite.proof.effect import effect_on_results
 
-            resolved.effects.append(effect_on_results(asked, as_written, after, self.folder, self.proof_shapes, self.runner))
+            of_integers = not set(rules).isdisjoint(FLOATS)
+            shapes, runner = self.proof_shapes, self.runner
+            resolved.effects.append(effect_on_results(asked, as_written, after, self.folder, shapes, runner, of_integers))
 
     def _apply(self, resolved: ResolvedModel, rules: tuple[Rule, ...], thoroughly: bool = False) -> bool:
         """Apply ``rules`` and clean again; returns whether anything changed.

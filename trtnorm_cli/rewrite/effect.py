@@ -27,13 +27,14 @@ class OutputEffect:
 class Effect:
     """By how much the outputs change because of ``asked``, a line of the build profile, on random inputs of some ``draws``.
 
-    ``reason`` says why that was not measured, where it was not.
+    ``reason`` says why that was not measured, where it was not, and ``way`` where both models ran.
     """
 
     asked: str
     draws: int = 0
     outputs: dict[str, OutputEffect] = field(default_factory=dict)
     reason: str = ""
+    way: str = ""
 
     @property
     def measured(self) -> str:
@@ -41,7 +42,7 @@ class Effect:
         if self.reason:
             return f"not measured: {self.reason}"
         changes = ", ".join(f"{name} {effect}" for name, effect in self.outputs.items())
-        return f"{changes}; {self.draws} draws of random inputs"
+        return f"{changes}; {self.draws} draws of random inputs, {self.way}"
 
     def __str__(self) -> str:
         return f"{self.asked} changes the results: {self.measured}"
