@@ -44,6 +44,10 @@ FINE = {
         "g (double[N, 4] x) => (double[N, 4] y) { n = ReduceL2 <axes = [1], keepdims = 1> (x) g = Max(n, tiny) y = Div(x, g) }",
         {"tiny": np.array(np.finfo(np.float64).tiny)},
     ),
+    "a kernel far from its points": parse(
+        "g (double[N, 4] x) => (double[N, 2] y) { s = Mul(x, x) d = Add(s, far) m = Neg(d) e = Exp(m) y = MatMul(e, w) }",
+        {"far": np.array(200.0), "w": random(4, 2, dtype=np.float64)},
+    ),
     "an offset that cancels": parse(
         "g (double[N, 4] x) => (double[N, 4] y) { a = Add(x, c) y = Sub(a, c) }", {"c": np.array(1e9)}
     ),
@@ -119,6 +123,13 @@ def test_a_model_that_is_no_better_as_written_is_not_put_down_to_the_narrowing(t
     found = checked(model, tmp_path, SIZES)
     assert found.warnings == ()
     assert found.record.worst > 0.1
+
+
+def test_a_corner_of_doubles_is_tried_at_the_smallest_shapes_alone(tmp_path):
+    layers = " ".join(f"r{n} = Relu(r{n - 1})" for n in range(1, 30))
+    tail = "d = Cast <to = 11> (r29) e = Mul(d, k) y = Cast <to = 1> (e)"
+    model = parse(f"g (float[N, 4] x) => (float[N, 4] y) {{ r0 = Relu(x) {layers} {tail} }}", {"k": np.array(0.1)})
+    assert checked(model, tmp_path, SIZES).record.tried == ("default min",)
 
 
 def test_doubles_that_must_be_kept_are_refused_with_the_line(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
-from trtnorm_cli.precision.wide.rounding import as_float32
+from trtnorm_cli.precision.wide.rounding import SMALLEST, as_float32
 from trtnorm_cli.profile.model import Tolerance
 
 Feeds = Mapping[str, np.ndarray]
@@ -140,8 +140,9 @@ def narrow_feeds(feeds: Feeds) -> dict[str, np.ndarray]:
 def off(truth: np.ndarray, got: np.ndarray) -> float:
     """How far ``got`` is from ``truth``, relative to the largest element; infinite where shapes differ.
 
-    Where ``truth`` is not finite nothing can be said. Of integers it is the share of elements that differ, where that is less:
-    labels have no distance.
+    Where ``truth`` is not finite nothing can be said. What is too small for float32 counts as zero on both sides: exp(−200) of
+    random data far from where a model has its own says nothing against it. Of integers it is the share of elements that differ,
+    where that is less: labels have no distance.
     """
     if truth.shape != got.shape:
         return math.inf
@@ -150,11 +151,16 @@ def off(truth: np.ndarray, got: np.ndarray) -> float:
     known = np.isfinite(truth.astype(np.float64))
     if not known.any():
         return 0.0
-    apart = distance(truth[known], got[known]).relative_max
+    apart = distance(_seen(truth[known]), _seen(got[known])).relative_max
     if got.dtype.kind not in "iub":
         return apart
     differing = int(np.sum(truth[known] != got[known]))
     return 0.0 if differing < _FEWEST_FLIPS else min(apart, differing / int(np.sum(known)))
+
+
+def _seen(values: np.ndarray) -> np.ndarray:
+    """``values`` with zero for what is below float32's normal numbers."""
+    return np.where(np.abs(values) < SMALLEST, 0.0, values) if values.dtype.kind == "f" else values
 
 
 def _within(truth: np.ndarray, got: np.ndarray, given: Tolerance) -> bool:
