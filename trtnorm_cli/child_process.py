@@ -229,14 +229,14 @@ class Child:
         """
         start = time.monotonic()
         with _end_of(self.pid) as sleep:
-            while not self._has_ended():
+            while not self.has_ended():
                 _require_wanted()
                 if (excess := exceeded(limits, self.pid, time.monotonic() - start)) is not None:
                     return excess
                 sleep(_PAUSE_S)
         return None
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True when it has. It is not collected, so that its number stays taken and killing its group cannot hit another."""
         if self._process.returncode is not None:
             return True

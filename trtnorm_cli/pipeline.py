@@ -14,6 +14,7 @@ from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import build_settings, compare_lowered, compare_rewriting
 from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageProblem
+from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free, scratch_beside, sha256_of
 from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
@@ -142,7 +143,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     """
     require_possible(prepared, engine, options)
     subject = Subject(prepared.loaded.path, prepared.profile_path)
-    with scratch_beside(engine) as beside, work_folder(subject) as work, SideWork(has_room(prepared)) as side:
+    with scratch_beside(engine) as beside, work_folder(subject) as work, SideWork(has_room(prepared)) as side, one_child():
         job = started(prepared, engine, options, work, beside, on_event, side)
         first = first_variant(job)
         narrowing = narrowing_checked(job, first.rewriting)

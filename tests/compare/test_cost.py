@@ -23,7 +23,9 @@ from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
 from trtnorm_cli.evaluate.data.drawing import DrawnFeeds
+from trtnorm_cli.evaluate.float64 import Float64Model, Known, Perturbation, evaluate_float64
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
+from trtnorm_cli.evaluate.float64.perturbation import Moves
 from trtnorm_cli.evaluate.metrics import Distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.evaluate.tolerance import allowed, share
@@ -171,6 +173,23 @@ def test_inputs_that_are_not_run_are_not_drawn(tmp_path):
     found = compare(reference, [reference], trials, Options(total_budget_s=lambda: 1e-9))
     assert found.state == PASSED
     assert found.trials == ["small"]
+
+
+def test_weights_that_two_models_have_in_one_place_are_read_once(tmp_path, monkeypatch):
+    """As TensorRT's network has those of the rewriting."""
+    model = parse("g (float[2, 96] x) => (float[2, 96] y) { y = MatMul(x, w) }", {"w": random(96, 96)})
+    path = saved(model, tmp_path / "m.onnx")
+    one, other = (Float64Model(path) for _ in range(2))
+    read: list[str] = []
+    real = Float64Model.weight
+    monkeypatch.setattr(Float64Model, "weight", lambda self, name: read.append(name) or real(self, name))
+    known, feeds = Known(), {"x": random(2, 96)}
+    first, second = (evaluate_float64(model, feeds, known=known) for model in (one, other))
+    assert read == ["w"]
+    assert np.array_equal(first.outputs["y"], second.outputs["y"])
+    assert first.constants == second.constants
+    perturbed = evaluate_float64(other, feeds, perturbation=Perturbation(1e-3, 0, Moves.CONSTANTS), known=known)
+    assert not np.array_equal(first.outputs["y"], perturbed.outputs["y"])
 
 
 def small_and_large(folder: Path, monkeypatch, seconds: float) -> Comparison:

@@ -53,7 +53,7 @@ class NativeRuns:
 def _is_small(participant: OnnxParticipant) -> bool:
     """True when the file, with those of its external data, is small."""
     folder = participant.path.parent
-    files = {participant.path.resolve()}
-    for tensor in participant.model.graph.initializer:
-        files |= {(folder / entry.value).resolve() for entry in tensor.external_data if entry.key == "location"}
+    external = (entry for tensor in participant.model.graph.initializer for entry in tensor.external_data)
+    names = {participant.path.name, *(entry.value for entry in external if entry.key == "location")}
+    files = {(folder / name).resolve() for name in names}
     return sum(file.stat().st_size for file in files if file.is_file()) <= _MOST_HELD_BYTES

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import selectors
 import subprocess
 import sys
@@ -48,8 +49,9 @@ class OrtChild:
     def __init__(self, folder: Path, threads: int | None, memory_bytes: int | None) -> None:
         self._log = folder / LOG
         self._buffer = b""
-        self._open_requests = 0
+        self._open_requests = self._unread = 0
         self._is_ready = self.is_lost = False
+        self._is_limited = bool(memory_bytes)
         self._reply_fd, child_fd = os.pipe()
         self.feeds, self.results = SharedTensors(shared_file(str(folder))), SharedTensors(shared_file(str(folder)))
         passed = (child_fd, self.feeds.descriptor, self.results.descriptor)
@@ -89,11 +91,31 @@ class OrtChild:
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The reply to the oldest request that is still open."""
         self.wait_until_ready()
+        while self._unread:
+            self._line(limit_s)
+            self._unread -= 1
+            self._open_requests -= 1
         reply = json.loads(self._line(limit_s))
         self._open_requests -= 1
         if "error" in reply:
             raise RunFailed(cleaned(reply["error"]))
         return reply
+
+    @property
+    def can_be_renewed(self) -> bool:
+        """True while it is idle, and has no limit on its memory that could not be raised."""
+        return not (self.is_lost or self._open_requests or self._is_limited) and hasattr(resource, "prlimit")
+
+    def renew(self, threads: int | None, memory_bytes: int | None) -> None:
+        """Let it be as one that was just started with these; :class:`RunFailed` where it has died meanwhile."""
+        if self._process.has_ended():
+            raise self._death()
+        self.send({"do": "renew", "threads": threads})
+        self._unread += 1
+        if memory_bytes:
+            self._is_limited = True
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
 
     def wait_until_ready(self) -> None:
         """Wait for its greeting, which comes before any reply."""

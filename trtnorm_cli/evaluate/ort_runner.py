@@ -11,7 +11,9 @@ from __future__ import annotations
 import collections
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +23,59 @@ from google.protobuf.message import DecodeError
 from trtnorm_cli.evaluate.model_file import model_file
 from trtnorm_cli.evaluate.ort_child import LOG, OrtChild, RunFailed, cleaned
 
-__all__ = ["AskedRuns", "OrtRunner", "RunFailed", "cleaned"]
+__all__ = ["AskedRuns", "OrtRunner", "RunFailed", "cleaned", "one_child"]
 
 # Sessions of small models that are kept: none of them holds large weights.
 _MOST_KEPT, _MOST_KEPT_BYTES = 32, 1 << 20
+
+
+class _Parking:
+    """The idle child of a runner that was closed, with its folder, for the next runner."""
+
+    def __init__(self) -> None:
+        self._parked: tuple[OrtChild, tempfile.TemporaryDirectory[str]] | None = None
+
+    def park(self, child: OrtChild, folder: tempfile.TemporaryDirectory[str]) -> bool:
+        """True where there was room, and the child is fit for it."""
+        if self._parked is not None or not child.can_be_renewed:
+            return False
+        self._parked = child, folder
+        return True
+
+    def take(self, threads: int | None, memory_bytes: int | None) -> tuple[OrtChild, tempfile.TemporaryDirectory[str]] | None:
+        """The child that is parked, as one that was just started."""
+        parked, self._parked = self._parked, None
+        if parked is None:
+            return None
+        try:
+            parked[0].renew(threads, memory_bytes)
+        except RunFailed:
+            parked[0].kill()
+            parked[1].cleanup()
+            return None
+        return parked
+
+    def close(self) -> None:
+        if self._parked is not None:
+            child, folder = self._parked
+            self._parked = None
+            child.stop()
+            folder.cleanup()
+
+
+_PARKING: ContextVar[_Parking | None] = ContextVar("parking", default=None)
+
+
+@contextmanager
+def one_child() -> Iterator[None]:
+    """A block in which a runner takes the process of one that was closed before, so that few are started."""
+    parking = _Parking()
+    token = _PARKING.set(parking)
+    try:
+        yield
+    finally:
+        _PARKING.reset(token)
+        parking.close()
 
 
 class OrtRunner:
@@ -54,10 +105,15 @@ class OrtRunner:
 
     def close(self) -> None:
         """End the child and remove its files; may be called twice."""
+        if self._closed:  # its folder may be another's by now
+            return
         self._closed = True
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
+        child, self._child = self._child, None
+        parking = _PARKING.get()
+        if child is not None and parking is not None and parking.park(child, self._folder):
+            return
+        if child is not None:
+            child.stop()
         self._folder.cleanup()
 
     def start(self, wait: bool = True) -> None:
@@ -212,7 +268,13 @@ class OrtRunner:
 
     def _started(self) -> OrtChild:
         if self._child is None:
-            self._child = OrtChild(Path(self._folder.name), self.threads, self.memory_bytes)
+            parking = _PARKING.get()
+            taken = None if parking is None else parking.take(self.threads, self.memory_bytes)
+            if taken is None:
+                self._child = OrtChild(Path(self._folder.name), self.threads, self.memory_bytes)
+            else:
+                self._folder.cleanup()
+                self._child, self._folder = taken
         return self._child
 
     def _recover(self, error: BaseException) -> None:

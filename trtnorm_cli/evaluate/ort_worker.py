@@ -137,6 +137,11 @@ class Worker:
         assert self.session is not None
         return {"outputs": self._run(self.session, request["feeds"], request["outputs"])}
 
+    def do_renew(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Forget every model, for another runner."""
+        self.session, self.kept, self.held, self.threads = None, {}, {}, request["threads"]
+        return {}
+
     def do_unload(self, request: dict[str, Any]) -> dict[str, Any]:
         self.session = None
         return {}

@@ -30,7 +30,7 @@ from trtnorm_cli.evaluate.float64.ties import Ties
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.onnx_model.repair import mend
-from trtnorm_cli.onnx_model.stored import tensor_array
+from trtnorm_cli.onnx_model.stored import file_part, is_external, tensor_array
 
 OLDEST_OPSET = 7
 """Before, operators broadcast by an attribute."""
@@ -46,8 +46,8 @@ class Reference:
     """The outputs of a model in float64, and how they were found.
 
     ``outputs`` are arrays by name, floating-point ones in float64 (a list for a sequence); ``evaluated_with`` names the
-    implementation of each operator that was used; ``seconds`` is wall time; ``notes`` say what the reader should know;
-    ``constants`` are the floating ones that were read, as :class:`Known` tells them apart.
+    implementation of each operator that was used; ``seconds`` are those of a :class:`Clock`; ``notes`` say what the reader
+    should know; ``constants`` are the floating ones that were read, as :class:`Known` tells them apart.
     """
 
     outputs: dict[str, np.ndarray]
@@ -55,6 +55,20 @@ class Reference:
     seconds: float
     notes: tuple[str, ...]
     constants: frozenset[Hashable] = frozenset()
+
+
+class Clock:
+    """The seconds since it was made, or those that the processor worked for this program where these are fewer.
+
+    So on a busy machine no more is left undone than on an idle one.
+    """
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter(), time.process_time()
+
+    def seconds(self) -> float:
+        wall, processor = self._start
+        return min(time.perf_counter() - wall, time.process_time() - processor)
 
 
 Watch = Callable[[str, Any], Any]
@@ -92,6 +106,17 @@ class Float64Model:
         """True for dense weights, which stand for an input that is not given."""
         return name in self._weights
 
+    def place(self, name: str) -> Hashable | None:
+        """The place of a weight's bytes and the type that they have, where they are in a file and are raised."""
+        tensor = self._weights.get(name)
+        if tensor is None or not is_external(tensor) or name in self._sparse or name.endswith(KEPT):
+            return None
+        return file_part(tensor, self.folder), tensor.data_type
+
+    def dims(self, name: str) -> tuple[int, ...]:
+        """The shape of a dense weight."""
+        return tuple(self._weights[name].dims)
+
     def weight(self, name: str) -> tuple[Any, bool]:
         """A weight raised to float64, and whether it is stored in the model's own type; KeyError where there is none."""
         if name in self._sparse:
@@ -120,13 +145,12 @@ def evaluate_float64(
     :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
     stands in the way: a missing input, shapes that do not fit, no memory.
     """
-    start = time.perf_counter()
+    clock = Clock()
     prepared = model if isinstance(model, Float64Model) else Float64Model(model)
-    run = _Run(prepared, start, start + budget_s, perturbation, known, ties)
+    run = _Run(prepared, clock, budget_s, perturbation, known, ties)
     with np.errstate(all="ignore"):
         values = run.evaluate(feeds, outputs, watch)
-    seconds = time.perf_counter() - start
-    return Reference(values, run.evaluated_with, seconds, run.notes(), frozenset(run.constants))
+    return Reference(values, run.evaluated_with, clock.seconds(), run.notes(), frozenset(run.constants))
 
 
 def _loaded(model: onnx.ModelProto | Path, folder: Path | None) -> tuple[onnx.ModelProto, Path | None]:
@@ -180,13 +204,13 @@ class _Run:
     def __init__(
         self,
         model: Float64Model,
-        start: float,
-        deadline: float,
+        clock: Clock,
+        budget_s: float,
         perturbation: Perturbation | None,
         known: Known | None,
         ties: Ties | None,
     ) -> None:
-        self._model, self._start, self._deadline = model, start, deadline
+        self._model, self._clock, self._budget_s = model, clock, budget_s
         self._perturbation, self._known, self._ties = perturbation, known, ties
         # Tensors whose elements depend on the elements of an input, not only on its shape.
         self._varying: set[str] = set()
@@ -226,15 +250,26 @@ class _Run:
             raise ReferenceUnavailable(f"the graph has no tensor '{lost[0]}'")
 
     def _weight(self, name: str) -> Any:
+        known, place = self._known, self._model.place(name)
+        shared = None if known is None or place is None else known.read(place)
+        if shared is not None:
+            return self._shared(shared.reshape(self._model.dims(name)))
         value, is_stored = self._model.weight(name)
-        return self._stored(value) if is_stored else value
+        if not is_stored:
+            return value
+        shared = value if known is None else known.constant(value)
+        if known is not None and place is not None:
+            known.remember(place, shared)
+        return self._shared(shared)
 
     def _fed(self, value: Any) -> Any:
         moved = value if self._perturbation is None else self._perturbation.input(value)
         return moved if self._known is None or moved is not value else self._known.constant(value)
 
     def _stored(self, value: Any) -> Any:
-        shared = value if self._known is None else self._known.constant(value)
+        return self._shared(value if self._known is None else self._known.constant(value))
+
+    def _shared(self, shared: Any) -> Any:
         if self._known is not None and self._perturbation is None and isinstance(shared, np.ndarray):
             self.constants.add(self._known.identity(shared))
         return shared if self._perturbation is None else self._perturbation.constant(shared)
@@ -359,12 +394,11 @@ class _Run:
         return evaluate
 
     def _check_time(self, step: Step, next_seconds: float) -> None:
-        now = time.perf_counter()
-        if now + next_seconds > self._deadline:
-            budget = self._deadline - self._start
+        passed = self._clock.seconds()
+        if passed + next_seconds > self._budget_s:
             raise BudgetExceeded(
-                f"the float64 reference would take longer than {budget:.3g} s: "
-                f"{now - self._start:.3g} s have passed and the next node needs about {next_seconds:.3g} s",
+                f"the float64 reference would take longer than {self._budget_s:.3g} s: "
+                f"{passed:.3g} s have passed and the next node needs about {next_seconds:.3g} s",
                 where=node_name(step.node),
                 hint="use smaller shapes, or allow more time",
             )

@@ -33,6 +33,7 @@ class Known:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._constants, self._results = _Arrays(most_bytes), _Arrays(most_bytes)
         self._equal: dict[Hashable, list[np.ndarray]] = {}
+        self._read: dict[Hashable, np.ndarray] = {}
         self._found: dict[Hashable, tuple[Any, ...]] = {}
         # Attributes by identity, with what they are compared by; and the key of the node that was asked for last.
         self._attributes: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
@@ -42,7 +43,17 @@ class Known:
         """The same constants, and no results."""
         other = Known(self._results.most_bytes)
         other._constants, other._equal, other._attributes = self._constants, self._equal, self._attributes
+        other._read = self._read
         return other
+
+    def read(self, place: Hashable) -> np.ndarray | None:
+        """The constant that was read at ``place`` before."""
+        return self._read.get(place)
+
+    def remember(self, place: Hashable, value: np.ndarray) -> None:
+        """Remember that ``value`` is at ``place``, where it is kept alive anyway."""
+        if value.size > _SMALL and value in self._constants:
+            self._read[place] = value
 
     def constant(self, value: Any) -> Any:
         """``value``, or the equal array of an earlier model."""
