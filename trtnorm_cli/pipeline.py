@@ -336,7 +336,8 @@ def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkPart
 
 def compare_meanwhile(job: Job, made: Making) -> None:
     """Compare while TensorRT builds the engine. A rewriting in whose place another may come waits until that is known."""
-    if job.options.compare and job.side.is_beside and not may_be_replaced(job, made.variant):
+    waits = may_be_replaced(job, made.variant) and may_be_quick(made.variant.rewriting.model, TO_DECIDE)
+    if job.options.compare and job.side.is_beside and not waits:
         made.comparison.error()
 
 

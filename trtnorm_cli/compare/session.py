@@ -23,6 +23,7 @@ from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import further_trials, trials_of
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.evaluate.blas_threads import one_thread
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
@@ -107,7 +108,9 @@ def compare_rewriting(
         found.add_rewriting(fixed, "rewriting", bool(rewriting.changes), network)
 
     session = Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
-    return judge_session(session, prepared.profile, build_settings(memory_bytes, seed, budget_s))
+    # TensorRT has the other cores, and threads that multiply matrices wait for the next ones by spinning.
+    with one_thread():
+        return judge_session(session, prepared.profile, build_settings(memory_bytes, seed, budget_s))
 
 
 def compare_lowered(
