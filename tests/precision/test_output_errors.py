@@ -21,8 +21,11 @@ def test_an_infinity_that_float32_does_not_have_is_an_infinite_error() -> None:
     assert error([3.0, 4.0], [3.0, math.nan]) == math.inf
 
 
-def test_an_infinity_that_float32_has_as_well_is_none() -> None:
+def test_what_is_not_finite_in_float32_is_not_judged() -> None:
+    """As rows that are masked throughout: NaN in float32, and uniform with a mask that is finite."""
     assert error([3.0, -math.inf], [3.0, -math.inf]) == 0.0
+    assert error([3.0, math.nan], [3.0, 0.25]) == 0.0
+    assert error([math.nan], [1.0]) == 0.0
 
 
 def test_zeros_are_held_against_one() -> None:

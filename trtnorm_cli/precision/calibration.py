@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.precision.demands import confirmed, range_demands
+from trtnorm_cli.precision.demands import Demand, all_kept, confirmed, overflow_demands, range_demands
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.output_errors import Arrays
 from trtnorm_cli.precision.ranges import ranges_of_each
 from trtnorm_cli.precision.units import Unit
 from trtnorm_cli.precision.wider_inputs import wider_inputs
 from trtnorm_cli.records.precision import Kept
+
+_IMAGES = "images of 0 to 255"
+# A network that is made for such images has usual values behind its first layers. One that overflows in more of its nodes is
+# made for others.
+_MOST = 0.25
+
+
+@dataclass(frozen=True)
+class KeptByValues:
+    """The nodes whose values do not fit a type, and what the user should know of it."""
+
+    kept: Mapping[str, Kept]
+    notes: tuple[str, ...] = ()
 
 
 def kept_by_values(
@@ -29,7 +43,7 @@ def kept_by_values(
     max_error: float,
     float32: Collection[str],
     runner: OrtRunner,
-) -> dict[str, Kept]:
+) -> KeptByValues:
     """The nodes of ``model`` whose values do not fit the type of ``emulator``, beyond those that are ``float32`` already.
 
     Random ``feeds`` are looked at a second time with images of 0 to 255. Raises ``RunFailed`` as ``runner`` does.
@@ -37,5 +51,17 @@ def kept_by_values(
     low = emulator.low
     lists = [feeds, [] if is_users_data else wider_inputs(feeds)]
     usual, wider = ranges_of_each(model, folder, types, units, low, lists, runner)
-    demands = range_demands(usual, model, units, low, is_users_data, wider)
-    return confirmed(demands, emulator, max_error, float32)
+    kept = confirmed(range_demands(usual, model, units, low, is_users_data), emulator, max_error, float32)
+    further = overflow_demands(wider, model, units, low, _IMAGES)
+    more = {key: one for key, one in all_kept(further).items() if key not in kept and key not in float32}
+    if len(more) > _MOST * len(emulator.keys):
+        return KeptByValues(kept, (_not_for_images(further, len(more), len(emulator.keys), low.name),))
+    return KeptByValues({**more, **kept})
+
+
+def _not_for_images(demands: Sequence[Demand], count: int, of: int, low: str) -> str:
+    first = next(iter(demands[0].kept.values()))
+    return (
+        f"{count} of {of} nodes would overflow in {low} with {_IMAGES} as inputs, {first.tensor} first; the network is taken "
+        "for one that is fed smaller numbers. Give your own inputs with precision: {data: …} if it is not"
+    )

@@ -50,37 +50,34 @@ class Demand:
 
 
 def range_kept(
-    ranges: Ranges,
-    model: onnx.ModelProto,
-    units: Iterable[Unit],
-    low: LowType,
-    is_users_data: bool,
-    wider: Ranges | None = None,
+    ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, is_users_data: bool
 ) -> dict[str, Kept]:
     """Everything that the ranges ask for, by node; see :func:`range_demands`."""
+    return all_kept(range_demands(ranges, model, units, low, is_users_data))
+
+
+def all_kept(demands: Iterable[Demand]) -> dict[str, Kept]:
+    """The nodes of ``demands``, each with the first reason."""
     found: dict[str, Kept] = {}
-    for demand in range_demands(ranges, model, units, low, is_users_data, wider):
-        for key, kept in demand.kept.items():
-            found.setdefault(key, kept)
+    for demand in demands:
+        found = {**demand.kept, **found}
     return found
 
 
 def range_demands(
-    ranges: Ranges,
-    model: onnx.ModelProto,
-    units: Iterable[Unit],
-    low: LowType,
-    is_users_data: bool,
-    wider: Ranges | None = None,
+    ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, is_users_data: bool
 ) -> list[Demand]:
-    """The demands of the ranges, the certain ones first. A unit stays float32 as a whole.
-
-    ``wider`` are the ranges over inputs that are possible but less likely (``wider_inputs``): what overflows there counts.
-    """
+    """The demands of the ranges, the certain ones first. A unit stays float32 as a whole."""
     margin = USERS_MARGIN if is_users_data else RANDOM_MARGIN
-    looking = _Looking(ranges, wider or Ranges(), model, tuple(units), low, margin)
-    certain = [*looking.too_large(), *looking.large_sums()]
+    looking = _Looking(ranges, model, tuple(units), low, margin)
+    certain = [*looking.too_large(), *looking.large_sums(), *looking.running_sums()]
     return [*certain, *looking.lost_variance(), *looking.vanishing(), *looking.lost_digits()]
+
+
+def overflow_demands(ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, inputs: str) -> list[Demand]:
+    """The demands of what overflows, without a margin, with ``inputs`` that are possible but less likely."""
+    looking = _Looking(ranges, model, tuple(units), low, 1.0, f" with {inputs}")
+    return [*looking.too_large(), *looking.large_sums()]
 
 
 def confirmed(
@@ -125,13 +122,13 @@ class _Looking:
     def __init__(
         self,
         ranges: Ranges,
-        wider: Ranges,
         model: onnx.ModelProto,
         units: tuple[Unit, ...],
         low: LowType,
         margin: float,
+        condition: str = "",
     ) -> None:
-        self._ranges, self._wider, self._units, self._low, self._margin = ranges, wider, units, low, margin
+        self._ranges, self._units, self._low, self._margin, self._condition = ranges, units, low, margin, condition
         self._masks = mask_tensors(model, units)
         self._nodes = {key_of(node): node for node in model.graph.node}
         self._producers = {name: node for node in model.graph.node for name in node.output if name}
@@ -144,33 +141,25 @@ class _Looking:
     def too_large(self) -> Iterator[Demand]:
         """Tensors beyond the range, or so near to it that other data may be."""
         for name, found in self._tensors():
-            wider = self._wider.tensors.get(name)
-            reason = self._too_large(name, found.largest)
-            value = found.largest
-            if reason is None and wider is not None and self._low.largest < wider.largest < _STANDS_FOR_INFINITY:
-                value = wider.largest
-                reason = f"{name} reaches {value:.3g} with images of 0 to 255, and {self._limit}"
-            if reason is not None:
-                yield self._demand(self._around(name), reason, name, value, True)
+            if found.largest * self._margin > self._low.largest:
+                yield self._demand(self._around(name), self._too_large(name, found.largest), name, found.largest, True)
 
-    @property
-    def _limit(self) -> str:
-        return f"{self._low.name} ends at {self._low.largest:g}"
-
-    def _too_large(self, name: str, value: float) -> str | None:
+    def _too_large(self, name: str, value: float) -> str:
+        limit = f"{self._low.name} ends at {self._low.largest:g}"
         if value > self._low.largest:
-            return f"{name} reaches {value:.3g}, and {self._limit}"
-        if value * self._margin > self._low.largest:
-            return f"{name} reaches {value:.3g}: {self._limit}, and other data may be {self._margin:g} times as large"
-        return None
+            return f"{name} reaches {value:.3g}{self._condition}, and {limit}"
+        return f"{name} reaches {value:.3g}: {limit}, and other data may be {self._margin:g} times as large"
 
     def large_sums(self) -> Iterator[Demand]:
-        """Softmaxes whose sum the type cannot hold, and running sums, which TensorRT adds up in the type."""
-        for key, usual in self._ranges.sums.items():
-            value = max(usual, self._wider.sums.get(key, 0.0))
+        """Softmaxes whose sum the type cannot hold."""
+        for key, value in self._ranges.sums.items():
             if value > self._low.largest:
-                reason = f"{self._nodes[key].op_type} adds up to {value:.3g} in a row, and {self._limit}"
+                limit = f"{self._low.name} ends at {self._low.largest:g}"
+                reason = f"{self._nodes[key].op_type} adds up to {value:.3g} in a row{self._condition}, and {limit}"
                 yield self._demand([self._nodes[key]], reason, key, value, True)
+
+    def running_sums(self) -> Iterator[Demand]:
+        """CumSums, which TensorRT adds up in the type."""
         for key, node in self._nodes.items():
             if is_op(node, "CumSum") and key in self._ranges.tensors and key not in self._masks:
                 reason = f"TensorRT adds up a CumSum in {self._low.name}, so that each of its sums is rounded"

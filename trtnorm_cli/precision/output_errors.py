@@ -20,7 +20,8 @@ Arrays = Mapping[str, np.ndarray]
 class OutputErrors(Record):
     """The error of each output, the largest of all runs.
 
-    ``relative`` holds ‖low − float32‖₂ / ‖float32‖₂ of floating outputs, and is infinite where only one of the two is finite.
+    ``relative`` holds ‖low − float32‖₂ / ‖float32‖₂ of floating outputs, over what is finite in float32; it is infinite where
+    the low type is not finite there.
     ``differing`` holds the share of elements that differ: of integers and truth values, and of outputs whose shape differs.
     """
 
@@ -64,13 +65,13 @@ def worst(errors: Iterable[OutputErrors]) -> OutputErrors:
 
 
 def _relative(wanted: np.ndarray, found: np.ndarray) -> float:
-    """Relative L2. An output of zeros is held against 1, for it says nothing of its scale."""
-    finite = wanted[np.isfinite(wanted)].astype(np.float64)
-    scale = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
-    if scale >= SMALLEST_SCALE:
-        return distance(wanted, found).relative_l2
-    if not np.array_equal(np.isfinite(wanted), np.isfinite(found)):
+    """Relative L2 of what is finite in float32. An output of zeros is held against 1: it does not say its scale."""
+    judged = np.isfinite(wanted)
+    r, c = wanted[judged], found[judged]
+    if not np.isfinite(c).all():
         return math.inf
-    kept = np.isfinite(wanted)
-    moved = found[kept].astype(np.float64) - wanted[kept].astype(np.float64)
-    return float(np.sqrt(np.mean(np.square(moved)))) / (SMALLEST_SCALE if scale > 0 else 1.0) if moved.size else 0.0
+    scale = float(np.sqrt(np.mean(np.square(r, dtype=np.float64)))) if r.size else 0.0
+    if scale >= SMALLEST_SCALE:
+        return distance(r, c).relative_l2
+    moved = float(np.sqrt(np.mean(np.square(c.astype(np.float64) - r.astype(np.float64))))) if r.size else 0.0
+    return moved / (SMALLEST_SCALE if scale > 0 else 1.0)
