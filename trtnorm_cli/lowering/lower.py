@@ -194,7 +194,7 @@ class _Lowering:
             data=dict(self.calibration.data),
             evaluations=found.evaluations,
             seed=self.means.seed,
-            notes=(*self.calibration.notes, *notes),
+            notes=(*self.calibration.notes, *found.notes, *notes),
         )
 
 

@@ -26,13 +26,14 @@ class Found:
     """A conversion and its errors.
 
     ``errors`` are relative L2 by output and number of the inputs, with each result rounded to its type. ``low`` counts nodes in
-    the low type, ``evaluations`` the runs that it took to find the others.
+    the low type, ``evaluations`` the runs that it took to find the others. ``notes`` are for the user.
     """
 
     typed: Typed
     errors: Mapping[tuple[str, int], float]
     low: int
     evaluations: int
+    notes: tuple[str, ...] = ()
 
 
 class Search:
@@ -69,7 +70,7 @@ class Search:
         except BaseException:
             self._emulator.close()
             raise
-        self._kept = {**found, **known}
+        self._kept, self._notes = {**found.kept, **known}, found.notes
 
     def __enter__(self) -> Search:
         return self
@@ -98,7 +99,7 @@ class Search:
         typed = convert(self._model, self._folder, plan, self._units, self._types)
         typed = replace(typed, shelves=(*self._shelves, *typed.shelves))
         low = self._emulator.keys - {one.key for one in typed.kept}
-        return Found(typed, dict(self._errors(low)), len(low), self._emulator.evaluations)
+        return Found(typed, dict(self._errors(low)), len(low), self._emulator.evaluations, self._notes)
 
     def _errors(self, low: frozenset[str]) -> Iterator[tuple[tuple[str, int], float]]:
         for number, errors in enumerate(self._emulator.errors_by_feed(low)):
