@@ -175,6 +175,13 @@ def test_small_weights_matter_where_a_normalization_brings_their_result_to_full_
     assert _kept(residual, weights) == {}
 
 
+def test_small_numbers_that_are_added_do_not_keep_a_node() -> None:
+    weights = {"c": random(2, 8) * 1e-7, "one": np.float32(1e-12)}
+    assert _kept("g (float[2, 8] x) => (float[2, 8] y) { y = Add(x, c) }", weights) == {}
+    assert set(_kept("g (float[2, 8] x) => (float[2, 8] y) { y = Add(x, one) }", weights)) == {"y"}
+    assert set(_kept("g (float[2, 8] x) => (float[2, 8] y) { y = Mul(x, c) }", weights)) == {"y"}
+
+
 _ATTENTION = """
 g (float[1, 4, 8] q, float[1, 8, 6] k, float[1, 6, 8] v, float[1, 1, 6] m) => (float[1, 4, 8] y) {
     s = MatMul(q, k)

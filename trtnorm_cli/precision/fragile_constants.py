@@ -26,6 +26,7 @@ _NUMBER_ERROR = 5e-2
 # Beyond these bounds nothing is anyway: as the largest number of the type they bound as little.
 _BOUNDS = {"Clip": (1, 2), "Max": None, "Min": None}
 _GUARDED = frozenset({"Add", "Clip", "Max", "Sub", "Sum"})
+_ADDED = frozenset({"Add", "Clip", "Max", "Mean", "Min", "Sub", "Sum"})
 # A guard serves what divides by it, and guards what is summed up before it.
 _TO_THE_DIVISION = frozenset({"Expand", "Pow", "Reshape", "Sqrt", "Unsqueeze"})
 _DIVISIONS = frozenset({"Div", "Log", "Pow", "Reciprocal", "Sqrt"})
@@ -91,10 +92,11 @@ class FragileConstants:
     def _tensor(self, node: onnx.NodeProto, name: str, value: np.ndarray) -> Kept | None:
         """The fault of a tensor as a whole.
 
-        Small weights of a product make a small result, which matters where a normalization brings it to full size. Elsewhere
-        the error budget tells: beside a residual stream of ordinary size it is rounded away whatever its weights are.
+        What is added is rounded by less than the sum is. Small weights of a product make a small result, which matters where a
+        normalization brings it to full size. Elsewhere the error budget tells: beside a residual stream of ordinary size it is
+        rounded away whatever its weights are.
         """
-        if is_operator(node, *HEAVY) and not self._is_normalized(node):
+        if is_operator(node, *_ADDED) or (is_operator(node, *HEAVY) and not self._is_normalized(node)):
             return None
         limit = _TENSOR_ERROR * self.low.half_ulp
         error = _relative(value, in_type(value, self.low))
