@@ -35,7 +35,7 @@ class NoiseRuns:
 
     ``evaluate`` makes one, ``truth`` are the outputs without perturbation, ``ulp`` is the unit of the roundings. The tensors
     ``names`` of ``inner`` are looked at as well. Constants of which ``kept``
-    is true stay.
+    is true stay. ``decides`` is that of the perturbations.
     """
 
     evaluate: Callable[[Perturbation, Watch], Reference]
@@ -45,6 +45,7 @@ class NoiseRuns:
     kept: Callable[[np.ndarray], bool] | None = None
     inner: InnerTensors = field(default_factory=InnerTensors)
     names: frozenset[str] = frozenset()
+    decides: bool = False
     _outputs: dict[str, list[Distance]] = field(default_factory=dict)
     _slices: list[Mapping[str, Mapping[int, np.ndarray]]] = field(default_factory=list)
     _impossible: bool = False
@@ -58,7 +59,7 @@ class NoiseRuns:
     def _run(self, seed: int) -> None:
         moved = SliceDistances(self.inner, 0.0, self.names)
         try:
-            found = self.evaluate(Perturbation(self.ulp / 2, seed, self.moves, self.kept), moved.watch)
+            found = self.evaluate(Perturbation(self.ulp / 2, seed, self.moves, self.kept, self.decides), moved.watch)
         except ReferenceUnavailable:
             self._impossible = True
             return

@@ -24,7 +24,7 @@ from trtnorm_cli.compare.participants import (
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
-from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties, Watch, nearness
+from trtnorm_cli.evaluate.float64 import Follower, Known, Reference, ReferenceUnavailable, Ties, Watch, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
@@ -357,18 +357,19 @@ class Comparer:
             return
         if not isinstance(self.reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant):
             return
-        ulp, seen = self._ulp(candidate), None
+        ulp, seen, follower = self._ulp(candidate), None, Follower(run.ties)
         if candidate.shares_tensors and not self.options.tolerances:
-            seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp, run.ties)
+            seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp, follower)
         found = self._noted(
             candidate,
             run.trial.label,
-            self._evaluated(candidate, attempt.feeds, run.ties.follow if seen is None else seen.watch, run.known),
+            self._evaluated(candidate, attempt.feeds, follower.follow if seen is None else seen.watch, run.known),
         )
         if seen is not None:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
             run.near.append(seen.own)
         attempt.exact = attempt.pairing.back(found.outputs) if found else {}
+        attempt.follows = follower.has_all
         attempt.constants = found.constants if found else None
 
     def _verdicts(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trtnorm_cli.evaluate.float64 import Ties
+from trtnorm_cli.evaluate.float64 import Follower
 from trtnorm_cli.evaluate.tolerance import allowed_each
 
 FLOOR_ULPS = 16.0
@@ -103,17 +103,17 @@ class Recognition:
     """A candidate's tensors while it is evaluated: one that is another's but for float64's rounding becomes that one.
 
     What follows from it is then known already. ``slices`` are held to the reference, ``others`` are tensors of earlier
-    candidates, ``ulp`` is that of the model's own type, ``ties`` are the reference's.
+    candidates, ``ulp`` is that of the model's own type, ``follower`` follows the reference's ties.
     """
 
     slices: SliceDistances
     others: Sequence[InnerTensors]
     ulp: float
-    ties: Ties
+    follower: Follower
     own: InnerTensors = field(default_factory=InnerTensors)
 
     def watch(self, name: str, value: Any) -> Any:
-        value = self.ties.follow(name, value)
+        value = self.follower.follow(name, value)
         same = self._same(self.slices.reference, name, value)
         if same is not None:
             return same

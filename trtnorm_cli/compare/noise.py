@@ -47,17 +47,23 @@ class NoiseMeter:
         if run.truth is not None and run.float64_s * runs > _PATIENCE * self._exact.budget_s:
             return self._of_steps(run, ulp, runs) if kind == ARITHMETIC and self._has_steps else Noise()
         of_candidate = kind == FUNCTIONS or isinstance(self._reference, ModuleParticipant)
-        subject = f"{kind} of {attempt.candidate.label}" if of_candidate else kind
+        subject = f"{kind} of {attempt.candidate.label}" if of_candidate else kind if attempt.follows else f"{kind}, any side"
         key = (f"{run.trial.label}{'' if run.truth is None else ', float64'}", subject, ulp)
         found = self._measured.get(key)
         if found is None or (isinstance(found, NoiseRuns) and not names <= found.names):
-            found = self._of_candidate(attempt, kind, ulp) if of_candidate else self._of_reference(run, kind, ulp, names)
+            found = (
+                self._of_candidate(attempt, kind, ulp)
+                if of_candidate
+                else self._of_reference(run, kind, ulp, names, attempt.follows)
+            )
             self._measured[key] = found
         if isinstance(found, Noise):
             return found
         return _renamed(found.noise(runs), attempt.pairing) if of_candidate else found.noise(runs)
 
-    def _of_reference(self, run: TrialRun, kind: str, ulp: float, names: frozenset[str]) -> NoiseRuns | RunNoise | Noise:
+    def _of_reference(
+        self, run: TrialRun, kind: str, ulp: float, names: frozenset[str], follows: bool
+    ) -> NoiseRuns | RunNoise | Noise:
         reference = self._reference
         assert not isinstance(reference, ModuleParticipant)
         if run.truth is None:
@@ -75,7 +81,9 @@ class NoiseMeter:
             def following(perturbation: Perturbation, watch: Watch) -> Reference:
                 return evaluate(perturbation, lambda name, value: watch(name, run.ties.follow(name, value)))
 
-            return NoiseRuns(following, run.truth, ulp, _MOVES[kind], kept, run.inner, names)
+            return NoiseRuns(
+                following if follows else evaluate, run.truth, ulp, _MOVES[kind], kept, run.inner, names, not follows
+            )
         return NoiseRuns(evaluate, run.truth, ulp, _MOVES[kind])
 
     def _of_steps(self, run: TrialRun, ulp: float, runs: int) -> Noise:

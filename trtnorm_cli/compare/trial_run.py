@@ -75,7 +75,7 @@ class Attempt:
 
     ``exact`` are its outputs in float64 under the reference's names once they were asked for, ``slices`` how far tensors
     inside it are off; those that are ``suspicious`` are further off than a few units. ``constants`` are
-    those that it read.
+    those that it read. ``follows`` is false where it cannot be told on which side of ties it falls.
     """
 
     run: TrialRun
@@ -87,6 +87,7 @@ class Attempt:
     slices: SliceDistances | None = None
     suspicious: Sequence[str] = ()
     constants: frozenset[Hashable] | None = None
+    follows: bool = True
 
     @property
     def candidate(self) -> Candidate:

@@ -51,11 +51,12 @@ from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavail
 from trtnorm_cli.evaluate.float64.evaluator import Float64Model, Reference, Watch, evaluate_float64
 from trtnorm_cli.evaluate.float64.known import Known
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
-from trtnorm_cli.evaluate.float64.ties import Ties, nearness
+from trtnorm_cli.evaluate.float64.ties import Follower, Ties, nearness
 
 __all__ = [
     "BudgetExceeded",
     "Float64Model",
+    "Follower",
     "Known",
     "Perturbation",
     "Reference",

@@ -117,14 +117,17 @@ class Moves(enum.Enum):
 class Perturbation:
     """One draw of roundings with relative half-unit ``half_ulp``; the same seed gives the same draw.
 
-    Constants of which ``kept`` is true stay as they are.
+    Constants of which ``kept`` is true stay as they are. ``decides`` says to decide ties otherwise where only constants move.
     """
 
-    def __init__(self, half_ulp: float, seed: int, moves: Moves, kept: Callable[[np.ndarray], bool] | None = None) -> None:
+    def __init__(
+        self, half_ulp: float, seed: int, moves: Moves, kept: Callable[[np.ndarray], bool] | None = None, decides: bool = False
+    ) -> None:
         self.half_ulp, self.moves, self._kept = half_ulp, moves, kept
         self._rng = np.random.default_rng(seed)
         # The first draw decides every tie otherwise, so that even a single one of them is noticed; the others toss a coin.
         self._decides_all = seed == 0
+        self._decides = decides or moves is Moves.ARITHMETIC
 
     def input(self, value: Any) -> Any:
         """An input of the model, which came from somewhere, rounded."""
@@ -137,7 +140,7 @@ class Perturbation:
 
     def result(self, node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any], value: Any, fixed: bool) -> Any:
         """``value`` as finite precision might give it; ``fixed`` means that it depends on no input's elements."""
-        if self.moves is Moves.ARITHMETIC and not fixed and isinstance(value, np.ndarray):
+        if self._decides and not fixed and isinstance(value, np.ndarray):
             tie = next_to_ties(node, attributes, inputs, value, nearness(2 * self.half_ulp))
             if tie is not None:
                 return self._decided(value, tie)

@@ -8,7 +8,7 @@ candidate. So where a candidate chose the other side of a tie, it goes on with t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,15 @@ def nearness(ulp: float) -> float:
 
 @dataclass(frozen=True)
 class Tie:
-    """Elements of a tensor next to a tie, by flat index: what they were rounded to, and the other side."""
+    """Elements of a tensor next to a tie, by flat index: what they were rounded to, and the other side.
+
+    ``source`` is the tensor that the rounding made, which may have been dequantised since.
+    """
 
     indices: np.ndarray
     own: np.ndarray
     other: np.ndarray
+    source: str = ""
 
 
 def next_to_ties(
@@ -84,19 +88,38 @@ class Ties:
             changed.reshape(-1)[before.indices] = before.other
             other = dequantize(Call(_DEQUANTIZE, 0, (changed, *inputs[1:]), attributes))
             own, far = (np.asarray(array).reshape(-1)[before.indices] for array in (value, other))
-            self.found[name] = Tie(before.indices, own, far)
+            self.found[name] = Tie(before.indices, own, far, before.source)
             return
         tie = next_to_ties(node, attributes, inputs, value, self.relative)
         if tie is not None:
-            self.found[name] = tie
+            self.found[name] = replace(tie, source=name)
 
     def follow(self, name: str, value: Any) -> Any:
         """``value`` of the tensor ``name`` of another run, with the sides of ties that this run chose."""
-        tie = self.found.get(name)
+        return Follower(self).follow(name, value)
+
+
+@dataclass
+class Follower:
+    """Another run that follows ``ties``. ``reached`` are the roundings whose results it has, by the same steps."""
+
+    ties: Ties
+    reached: set[str] = field(default_factory=set)
+
+    @property
+    def has_all(self) -> bool:
+        """False where the other run has some roundings under no name, or its steps mean something else."""
+        return {tie.source for tie in self.ties.found.values()} <= self.reached
+
+    def follow(self, name: str, value: Any) -> Any:
+        tie = self.ties.found.get(name)
         if tie is None or not isinstance(value, np.ndarray) or value.size <= tie.indices[-1]:
             return value
         there = value.reshape(-1)[tie.indices].astype(np.float64)
         own, other = tie.own.astype(np.float64), tie.other.astype(np.float64)
+        steps = (there - own) / (other - own)
+        if value.dtype != np.float64 or bool(np.all(np.abs(steps - np.rint(steps)) <= _SAME_STEP)):
+            self.reached.add(tie.source)
         is_other = np.abs(there - other) <= _SAME_STEP * np.abs(other - own)
         if not is_other.any():
             return value
