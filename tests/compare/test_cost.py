@@ -18,7 +18,7 @@ from tests.compare.test_verdict import X, deep
 from tests.models import parse, random, saved
 from trtnorm_cli.compare import comparer, comparison, float64_runs
 from trtnorm_cli.compare.comparison import compare
-from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances, first_difference, slice_distances
+from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, first_difference, slice_distances
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
@@ -115,6 +115,20 @@ def test_what_the_first_run_lets_pass_inside_all_of_them_do(seed):
     assert one is not None
     assert every is not None
     assert every.share <= 2 * one.share
+
+
+@pytest.mark.parametrize(("ulps", "is_explained"), [(18, True), (40, False)])
+def test_a_few_units_are_allowed_to_the_unluckiest_of_many_slices(ulps, is_explained):
+    """Of 82 channels inside an export of RAFT one was just over 16 units off with one of two seeds."""
+    reference, unit = InnerTensors({"t": random(40, 82, seed=1).astype(np.float64)}), 2.0**-23
+    moved = reference.values["t"].copy()
+    moved[:, 72] *= 1 + ulps * unit
+    found = SliceDistances(reference, FLOOR_ULPS * unit)
+    found.watch("t", moved)
+    worst = first_difference(found, ["t"], [{}])
+    assert worst is not None
+    assert (worst.axis, worst.index) == (1, 72)
+    assert (worst.share <= 1) == is_explained
 
 
 @pytest.fixture

@@ -200,8 +200,8 @@ def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, M
         sizes = _slice_sizes(distances.reference.values[name], axis)
         together = np.sqrt(np.mean(np.square(samples * sizes))) / sizes
         caution = 1 + np.log10(measured.size) / _DECADES_TO_DOUBLE
-        limits = caution * np.maximum(allowed_each(list(samples), _OWN_NOISE), _COMMON_NOISE * together)
-        limits = np.maximum(limits, distances.floor)
+        explained = np.maximum(allowed_each(list(samples), _OWN_NOISE), _COMMON_NOISE * together)
+        limits = caution * np.maximum(explained, distances.floor)
         index = int(np.argmax(measured / limits))
         found.append(Difference(name, axis, index, float(measured[index]), float(limits[index])))
     return max(found, key=lambda difference: difference.share)
