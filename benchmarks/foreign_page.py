@@ -29,7 +29,7 @@ COLUMNS = """
 "Kernels" are those of the engine that TensorRT builds from the file as it is, and those of trtnorm's. A profile is written by
 hand from what the model is for, or by `trtnorm init`; a static model needs none. The verdict names the shapes that were
 compared, the largest part of the allowed distance that any output took, as a function (in float64) or as run, and the largest
-distance as run. Seconds are those of the stages of `trtnorm build`, on two cores that other programs used as well.
+distance as run. Seconds are those of the stages of `trtnorm build`, on one or two cores, beside other programs.
 """
 
 
@@ -58,7 +58,10 @@ def _versions(known: Mapping[str, Any]) -> str:
 
 def _commits(records: Sequence[Record]) -> str:
     found = Counter(record["commit"] for record in records).most_common()
-    return "trtnorm is that of commit " + ", and ".join(f"{name} for {number} models" for name, number in found) + ".\n"
+    seeds = Counter(", ".join(str(run["seed"]) for run in record["trtnorm"]) for record in records).most_common()
+    commits = ", and ".join(f"{name} for {number} models" for name, number in found)
+    drawn = ", and ".join(f"{name} for {number} models" for name, number in seeds)
+    return f"trtnorm is that of commit {commits}. Random inputs are those of seed {drawn}.\n"
 
 
 def raw_builds(record: Record) -> bool:
