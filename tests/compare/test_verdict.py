@@ -135,6 +135,14 @@ def test_the_bound_follows_the_noise(got, exact, noise, passed):
     assert (found.reason == "") == (passed is True)
 
 
+@pytest.mark.parametrize(("truth", "passed"), [(2.3e-79, True), (2.3e-30, False)])
+def test_what_is_too_small_for_the_coarser_type_is_zero(truth, passed):
+    """A Gaussian of doubles far from its centre is nothing in float32."""
+    values = np.full(8, truth)
+    m = replace(measured(0.0, 1.0), wanted=values, truth=values, exact=values)
+    assert judged(m, None, lambda kind, runs: [Distance(1e-7, 1e-7)] * 4).passed is passed
+
+
 def test_a_candidate_of_a_coarser_type_that_cannot_compute_the_model_fails():
     m = replace(measured(1.01, 1.0), wanted=np.ones(8))
     found = judged(m, None, lambda kind, runs: [Distance(0.5, 0.5)] * 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import ml_dtypes
 import numpy as np
 
 from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
@@ -70,7 +71,8 @@ def judged(m: Measured, given: Tolerance | None, noise: NoiseOf) -> OutputVerdic
     if m.got is None or m.got.shape != m.wanted.shape:
         return _without_shape(m)
     base = m.wanted if m.truth is None else m.truth
-    native = distance(base, m.got)
+    is_coarser = epsilon(m.got.dtype) > epsilon(m.wanted.dtype)
+    native = _distance_in(m.got.dtype, base, m.got) if is_coarser else distance(base, m.got)
     exact = None if m.truth is None or m.exact is None else distance(m.truth, m.exact)
     verdict = OutputVerdict(
         trial=m.trial,
@@ -93,6 +95,12 @@ def judged(m: Measured, given: Tolerance | None, noise: NoiseOf) -> OutputVerdic
         return replace(verdict, passed=None, reason=f"{what}, so there is nothing to compare")
     found = _by_noise(m, native, exact, noise)
     return replace(verdict, bound=found.bound, share=found.share, passed=found.passed, reason=found.reason)
+
+
+def _distance_in(coarser: np.dtype, base: np.ndarray, got: np.ndarray) -> Distance:
+    """The distance of numbers of a coarser type: what is below its normal numbers counts as zero, as it does in a run."""
+    smallest = float(ml_dtypes.finfo(coarser).smallest_normal)
+    return distance(*(np.where(np.abs(values.astype(np.float64)) < smallest, 0.0, values) for values in (base, got)))
 
 
 def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: NoiseOf) -> _Judgement:
