@@ -19,7 +19,7 @@ SMALL = BuildResult(True, "done", "tensorrt-rtx", kernels=(Kernel("k", "kgen", "
         (SMALL, TO_DECIDE, True),
         (SMALL, TO_TELL, False),
         (replace(SMALL, kernels=SMALL.kernels[:8], engine_bytes=1 << 20), TO_TELL, True),
-        (replace(SMALL, kernels=SMALL.kernels * 3), TO_DECIDE, False),
+        (replace(SMALL, kernels=SMALL.kernels * 8), TO_DECIDE, False),
         (replace(SMALL, engine_bytes=2 << 30), TO_DECIDE, False),
         (replace(SMALL, backend="tensorrt"), TO_DECIDE, False),
     ],

@@ -27,8 +27,8 @@ class Bounds:
     engine_bytes: int
 
 
-# Up to two seconds of a core where the answer decides which changes stay, and half of one where it is only told.
-TO_DECIDE, TO_TELL = Bounds(100, 64 << 20), Bounds(24, 4 << 20)
+# An engine should not keep what costs launches for want of some seconds; what is only told may cost half of one.
+TO_DECIDE, TO_TELL = Bounds(600, 256 << 20), Bounds(24, 4 << 20)
 # The nodes of a model that go into one launch, seldom more.
 _NODES_IN_A_LAUNCH = 8
 
