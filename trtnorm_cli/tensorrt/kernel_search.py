@@ -28,7 +28,7 @@ class Bounds:
 
 
 # An engine should not keep what costs launches for want of some seconds; what is only told may cost half of one.
-TO_DECIDE, TO_TELL = Bounds(600, 256 << 20), Bounds(24, 4 << 20)
+TO_DECIDE, TO_TELL = Bounds(600, 1 << 30), Bounds(24, 4 << 20)
 # The nodes of a model that go into one launch, seldom more.
 _NODES_IN_A_LAUNCH = 8
 
