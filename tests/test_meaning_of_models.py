@@ -113,7 +113,7 @@ def test_a_build_in_training_mode(work, capsys):
 def test_a_build_in_eval_mode(work, capsys):
     assert run(["build", "training.onnx", "--profile", "eval.yaml"]) == 0
     text = capsys.readouterr().out
-    assert "WARNING: the results change: y by " in text
+    assert "WARNING: training_mode: eval changes the results: y by " in text
     found = manifest(work, "training")
     assert found["network"]["layers_by_type"] == {"CONVOLUTION": 1}
     assert [change["changes_meaning"] for change in found["changes"]] == [True, False]

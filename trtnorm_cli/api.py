@@ -185,7 +185,10 @@ def compare_targets(
                 from trtnorm_cli.lowering.session import run_precision_session
 
                 return run_precision_session(opened, wanted, settings)
-    elif precision is not None:
+            from trtnorm_cli.compare.session import run_session
+
+            return run_session(reference, candidates, profile, settings, opened)
+    elif precision not in (None, "as-written"):
         from trtnorm_cli.errors import UsageProblem
 
         raise UsageProblem(

@@ -7,7 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -129,13 +129,16 @@ def test_the_same_winner():
         assert measure(other, other).top1_agreement is None
 
 
-FINITE = hnp.arrays(np.float64, st.integers(1, 20), elements=st.floats(-1e100, 1e100, allow_subnormal=False))
+# Neither numbers nor their ratios leave the range of float64.
+NUMBERS = st.floats(-1e100, 1e100, allow_subnormal=False).map(lambda x: x if abs(x) > 1e-100 else 0.0)
+FINITE = hnp.arrays(np.float64, st.integers(1, 20), elements=NUMBERS)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_distances_are_like_distances(data):
     r = data.draw(FINITE)
-    c = data.draw(hnp.arrays(np.float64, r.shape, elements=st.floats(-1e100, 1e100, allow_subnormal=False)))
+    c = data.draw(hnp.arrays(np.float64, r.shape, elements=NUMBERS))
     found, near = measure(r, c), distance(r, c)
     assert (near.relative_l2, near.relative_max) == (found.relative_l2, found.relative_max)
     assert found.max_abs == np.max(np.abs(c - r))

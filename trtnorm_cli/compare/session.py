@@ -39,8 +39,16 @@ _BUILD_RUNS_S = 8.0
 _MEMORY_SHARE = 0.7
 
 
-def run_session(reference: Target, candidates: Sequence[Target], profile_path: Path | None, settings: Settings) -> Comparison:
+def run_session(
+    reference: Target,
+    candidates: Sequence[Target],
+    profile_path: Path | None,
+    settings: Settings,
+    opened: OpenedModel | None = None,
+) -> Comparison:
     """Compare what the user named. With a model alone, its rewriting and the TensorRT network of that are compared.
+
+    ``opened`` is the reference with its profile where they were opened before.
 
     Raises the errors of reading, fitting and pairing; a candidate that TensorRT refuses is reported, not raised.
     """
@@ -49,7 +57,7 @@ def run_session(reference: Target, candidates: Sequence[Target], profile_path: P
     if candidates and settings.weights is not None:
         hint = "leave out either the candidates or --weights, which are for the rewriting that stands in their place"
         raise UsageProblem("--weights are given, and nothing is rewritten", hint=hint)
-    opened = OpenedModel.of_file(reference.path, profile_path, settings.weights)
+    opened = opened or OpenedModel.of_file(reference.path, profile_path, settings.weights)
     with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
         found = Candidates(Path(name), settings.backend, settings.options.memory_bytes)
         if not candidates:

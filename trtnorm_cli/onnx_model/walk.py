@@ -15,7 +15,7 @@ _HOLDS_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 @cache
 def operator_may_hold_graphs(operator: str) -> bool:
     """False for an operator of ONNX none of whose attributes is a graph."""
-    if not onnx.defs.has(operator):
+    if not isinstance(operator, str) or not onnx.defs.has(operator):  # a damaged file may hold bytes that are no text
         return True
     kinds = (attribute.type for attribute in onnx.defs.get_schema(operator).attributes.values())
     return any(kind in (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS) for kind in kinds)
