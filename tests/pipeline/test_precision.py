@@ -11,6 +11,7 @@ import pytest
 from tests.models import parse, random, saved
 from tests.pipeline.runs import build, left_in_temp, manifest_of
 from trtnorm_cli.cli import run
+from trtnorm_cli.lowering import lower
 
 pytestmark = pytest.mark.rtx
 
@@ -166,3 +167,15 @@ def test_a_half_file_becomes_float32(work: Path) -> None:
     manifest = manifest_of(work / "m.engine")
     assert {layer["outputs"][0]["dtype"] for layer in manifest["network"]["layers"] if layer["name"] in ("v", "w")} == {"FLOAT"}
     assert [binding["dtype"] for binding in manifest["engine"]["bindings"]] == ["HALF", "HALF"]
+
+
+def test_a_network_that_never_keeps_the_budget_is_named(
+    half: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is made tighter for TensorRT's network until nothing can hold it; the error is about the user's budget."""
+    monkeypatch.setattr(lower._Lowering, "_network_errors", lambda self, network, exact: {("y", "default min"): 1e6})
+    assert build("m.onnx", "--precision", "fp16", "-o", "m.engine") == 4
+    error = capsys.readouterr().err
+    assert "TensorRT's network in fp16 is off by 1.0e+06, and max_error is 0.01" in error
+    assert not (half / "m.engine").exists()
+    assert left_in_temp(half) == []

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.compare.participants import NetworkParticipant
-from trtnorm_cli.errors import NotCompared, RewriteError, TensorRTRefusal, TrtnormError
+from trtnorm_cli.errors import NotCompared, ProfileError, RewriteError, TensorRTRefusal, TrtnormError
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.lowering.calibration import Calibration, calibrated
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
@@ -119,9 +119,15 @@ class _Lowering:
             where = "\n".join([str(self.wide.path.name), *self.calibration.notes])
             raise RewriteError("the model ran on none of the calibration inputs, so no precision can be settled", where)
         feeds, limit = [trial.feeds for trial in self.calibration.trials], self.settings.limit
+        worst = None
         with Search(self.rewriting, self.settings, feeds, self.calibration.is_users, self.runner) as search:
             for _ in range(_ROUNDS):
-                made = self._accepted(search, limit)
+                try:
+                    made = self._accepted(search, limit)
+                except ProfileError:
+                    if worst is None:
+                        raise
+                    break  # tighter than what can be held, and TensorRT's network is off by too much without
                 worst = made.record.worst
                 if worst is None or worst.error <= self.settings.limit:
                     return made
