@@ -15,8 +15,8 @@ HEAD = """# Half precision and bfloat16, by trtnorm and by other tools
 What TensorRT's network of each result computes, evaluated on the CPU with each layer's output rounded to its type, beside the
 float32 model in ONNX Runtime: the largest relative L2 error of an output. The first number is for random inputs, which
 trtnorm and "autocast with data" were calibrated on. The second is the worst of inputs that nobody was calibrated on: images
-of 0 to 255, a constant row, a fully masked row. "inf" means that a result is infinite or NaN where the model's is not. Nothing
-ran on a GPU.
+of 0 to 255, a constant row, a fully masked row. "inf" means that a result is infinite or NaN where the model's is not, "no
+result" that the tool ended with an error, "-" that it was not measured. Nothing ran on a GPU.
 
 "planted" models have ranges 300 times as wide in front of some norms, which changes nothing in float32. "blind" casts
 everything; "autocast" is NVIDIA ModelOpt's AutoCast as it is, and with the random inputs as calibration data. Made by
