@@ -11,6 +11,7 @@ import pytest
 from tests.models import parse, random, saved
 from tests.pipeline.runs import build, left_in_temp, manifest_of
 from trtnorm_cli.cli import run
+from trtnorm_cli.evaluate.ort_runner import RunFailed
 from trtnorm_cli.lowering import lower
 
 pytestmark = pytest.mark.rtx
@@ -178,4 +179,27 @@ def test_a_network_that_never_keeps_the_budget_is_named(
     error = capsys.readouterr().err
     assert "TensorRT's network in fp16 is off by 1.0e+06, and max_error is 0.01" in error
     assert not (half / "m.engine").exists()
+    assert left_in_temp(half) == []
+
+
+def test_a_model_of_an_old_opset(work: Path) -> None:
+    """Before opset 11 the branches of an If make results of one shape."""
+    weights = {"v": random(16, 16), "w": random(16, 16, seed=1)}
+    text = "g (float[2, 16] x) => (float[2, 16] y) { p = MatMul(x, v) a = Relu(p) y = MatMul(a, w) }"
+    saved(parse(text, weights, opset=9, ir=4), work / "m.onnx")
+    assert run(["rewrite", "m.onnx", "--precision", "fp16", "-o", "low.onnx"]) == 0
+    assert {tensor.data_type for tensor in onnx.load(work / "low.onnx").graph.initializer} == {onnx.TensorProto.FLOAT16}
+
+
+def test_a_model_that_cannot_be_run_rounded_is_told_in_one_error(
+    half: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise RunFailed("no kernel")
+
+    monkeypatch.setattr("trtnorm_cli.precision.search.kept_by_values", fails)
+    assert build("m.onnx", "--precision", "fp16", "-o", "m.engine") == 4
+    assert (
+        "cannot be run with its results rounded to fp16, so no precision can be settled: no kernel" in capsys.readouterr().err
+    )
     assert left_in_temp(half) == []

@@ -92,7 +92,13 @@ def lowered(prepared: Prepared, rewriting: Rewriting, settings: PrecisionSetting
     with OrtRunner(memory_bytes=means.memory_bytes) as runner:
         calibration = calibrated(prepared, wide, means.seed, runner)
         lowering = _Lowering(rewriting, settings, means, wide, calibration, runner)
-        return lowering.to_float32() if settings.type == "fp32" else lowering.to_low()
+        try:
+            return lowering.to_float32() if settings.type == "fp32" else lowering.to_low()
+        except RunFailed as error:
+            why = (
+                f"the model cannot be run with its results rounded to {settings.type}, so no precision can be settled: {error}"
+            )
+            raise RewriteError(why, str(prepared.loaded.path), "build it as it is, and report this model") from error
 
 
 def lowered_alone(

@@ -22,6 +22,7 @@ from trtnorm_cli.precision.units import Unit
 
 # Axes of reductions are an input from this opset on, and so are the bounds of Slice.
 _AXES_ARE_AN_INPUT, _SLICE_TAKES_INPUTS = 18, 10
+_BRANCHES_MAY_DIFFER = 11
 _SAMPLE = 1 << 12
 _NEVER_ZERO = 1e-30
 
@@ -124,9 +125,12 @@ class Instruments:
     def _result(self, vectors: Sequence[str]) -> str:
         inner = self._op("Concat", *vectors, axis=0)
         measuring = make_graph(self._nodes, "measuring", [], [onnx.ValueInfoProto(name=inner)])
-        self._nodes = []
-        nothing = self._op("Identity", self._zeros())
-        idle = make_graph(self._nodes, "idle", [], [onnx.ValueInfoProto(name=nothing)])
+        if self._graph.opset < _BRANCHES_MAY_DIFFER:  # in shape
+            idle = make_graph(self._nodes, "never", [], [onnx.ValueInfoProto(name=inner)])
+        else:
+            self._nodes = []
+            nothing = self._op("Identity", self._zeros())
+            idle = make_graph(self._nodes, "idle", [], [onnx.ValueInfoProto(name=nothing)])
         self._nodes = []
         result = self._name()
         always = self._constant(np.asarray(True))

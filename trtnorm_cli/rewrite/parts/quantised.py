@@ -79,6 +79,15 @@ def unusable_scales(m: Match, node: Node) -> str | None:
     return None
 
 
+def scales_without_axis(m: Match, node: Node) -> str | None:
+    """None where there is one scale, or one for each index along an axis of data of known rank; else what there is."""
+    if block_size(node):
+        return f"{titled(node)} has a scale for each block"
+    if m.value("scale").size > 1 and m.rank("x") is None:
+        return f"the rank of {m.given('x').name} is not known"
+    return None
+
+
 def misfit(node: Node, values: np.ndarray, shape: tuple[int, ...]) -> str | None:
     """None where there is one value, one for each index along the axis, or one for each block; else the shapes."""
     block, rank = block_size(node), len(shape)

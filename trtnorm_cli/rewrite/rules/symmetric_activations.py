@@ -61,12 +61,7 @@ def scales_are_positive(m: Match) -> str | None:
 
 def scales_lie_along_an_axis(m: Match) -> str | None:
     """there is one scale, or one for each index along an axis of data of known rank."""
-    node = m.node("quantize")
-    if quantised.block_size(node):
-        return f"{titled(node)} has a scale for each block"
-    if m.value("scale").size > 1 and m.rank("x") is None:
-        return f"the rank of {m.given('x').name} is not known"
-    return None
+    return quantised.scales_without_axis(m, m.node("quantize"))
 
 
 def extent(m: Match) -> Extent | str:
