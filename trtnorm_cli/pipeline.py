@@ -20,6 +20,7 @@ from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.placing import put_in_place
 from trtnorm_cli.precision.notes import type_notes, with_check
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.precision.wide.require import NarrowingResult, check_narrowing
@@ -164,7 +165,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         optimize = optimized(job, made, None if unchanged is None else unchanged.kernels)
         manifest = described(job, made, optimize, comparison, narrowing)
         manifest = replace(manifest, float32=in_float32.result())
-        put_in_place(manifest, job)
+        placed(manifest, job)
     return manifest
 
 
@@ -503,15 +504,13 @@ def described(
     )
 
 
-def put_in_place(manifest: Manifest, job: Job) -> None:
+def placed(manifest: Manifest, job: Job) -> None:
     """Give engine and manifest their names, after both are on the disk."""
     job.prepared.loaded.require_unchanged()
-    text = json.dumps(manifest.to_json(), indent=2) + "\n"
     written = job.beside / "manifest"
     try:
-        written.write_text(text, encoding="utf-8")
-        job.built.replace(job.engine)
-        written.replace(manifest_of(job.engine))
+        written.write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        what, engine = f"the engine cannot be written: {error.strerror}", str(job.engine)
-        raise UsageProblem(what, engine, "make room, or use -o") from error
+        what = f"the manifest cannot be written: {error.strerror}"
+        raise UsageProblem(what, str(job.engine), "make room, or use -o") from error
+    put_in_place({job.built: job.engine, written: manifest_of(job.engine)})
