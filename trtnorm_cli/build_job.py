@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from trtnorm_cli.child_process import Limits, available_memory
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.rewriting import Optimize
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting

@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.light_dataclass import dataclass
 
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"
@@ -54,6 +54,9 @@ class Limits:
 
     timeout_s: float | None = None
     memory_bytes: int | None = None
+
+
+_NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def run_child(
     command: Sequence[str],
     folder: Path,
     *,
-    limits: Limits = Limits(),
+    limits: Limits = _NO_LIMITS,
     listen: Listener | None = None,
     log: str = LOG_FILE,
     environment: Mapping[str, str] | None = None,

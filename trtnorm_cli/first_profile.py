@@ -6,7 +6,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from trtnorm_cli.evaluate.data.drawing import feeds_at
 from trtnorm_cli.evaluate.data.input_ranges import InputRanges
 from trtnorm_cli.evaluate.data.shape_points import ShapePoint
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_fixed, with_ranks
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.placeholders import without_placeholders

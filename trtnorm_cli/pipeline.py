@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trtnorm_cli.build_job import BuildOptions, Duration, Job, Stopwatch, comparison_budget_s, has_room
@@ -16,6 +16,7 @@ from trtnorm_cli.compare.session import build_settings, compare_lowered, compare
 from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageProblem
 from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free, scratch_beside, sha256_of
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from trtnorm_cli.errors import ModelError, UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.suggest import did_you_mean, listing
 
 FORMS = "path/to/file.py:callable, package.module:callable, or a saved program.pt2"

@@ -7,7 +7,6 @@ TensorRT's parser names a layer's output after the ONNX tensor, so that most ten
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import EXACT_ULPS, epsilon
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.walk import subgraphs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
+from trtnorm_cli.light_dataclass import dataclass
 
 RUNS = 4
 # The first run decides where it allows twice what was measured, as more runs never allow less than half of it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from trtnorm_cli.compare.participants import (
@@ -18,6 +18,7 @@ from trtnorm_cli.compare.participants import (
 )
 from trtnorm_cli.compare.result import CandidateReport
 from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.profile.prove import Proof
 from trtnorm_cli.side_work import Awaited, Later

@@ -12,13 +12,14 @@ name, as when a scale moved across them: what goes wrong there is large, and sho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.evaluate.float64 import Follower
 from trtnorm_cli.evaluate.tolerance import allowed_each
+from trtnorm_cli.light_dataclass import dataclass
 
 FLOOR_ULPS = 16.0
 _OTHER_MEANING = 1e-2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
 from trtnorm_cli.onnx_model.save import save_model

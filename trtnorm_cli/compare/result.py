@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from trtnorm_cli.compare.inner_tensors import Difference
 from trtnorm_cli.evaluate.data.drawing import DrawnFeeds
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import Tolerance
 from trtnorm_cli.records.comparison import BlameRecord, OutputVerdict
 from trtnorm_cli.records.precision import PrecisionRecord

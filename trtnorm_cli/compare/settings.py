@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from trtnorm_cli.compare.result import Options
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import Tolerance
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 
@@ -18,6 +18,7 @@ from trtnorm_cli.compare.participants import (
 from trtnorm_cli.compare.result import CandidateReport, Feeds, Outputs, Trial
 from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties
 from trtnorm_cli.evaluate.ort_runner import AskedRuns
+from trtnorm_cli.light_dataclass import dataclass
 
 
 class Pairing:

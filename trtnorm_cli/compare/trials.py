@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.evaluate.data.drawing import fitting_feeds
 from trtnorm_cli.evaluate.data.input_ranges import InputRanges
 from trtnorm_cli.evaluate.data.shape_points import shape_points
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.profile.facts import as_profiled
 from trtnorm_cli.profile.fit import fit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +22,7 @@ from trtnorm_cli.evaluate.tolerance import (
     share,
     without_calibration,
 )
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import Tolerance
 from trtnorm_cli.records.comparison import OutputVerdict
 

@@ -6,9 +6,9 @@ The figures are the makers', each with its source. A profile describes any other
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.suggest import did_you_mean, listing
 
 TYPES = ("float32", "float16", "bfloat16", "int8", "fp8", "fp4")

@@ -8,10 +8,10 @@ so many bytes under way while it waits for memory. So a few blocks do not draw t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from trtnorm_cli.cost.device import Device
+from trtnorm_cli.light_dataclass import dataclass
 
 Bound = Literal["memory", "arithmetic", "rows", "launch"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+
+from trtnorm_cli.light_dataclass import dataclass
 
 _INTEGER_OF_SIZE = {2: np.int16, 4: np.int32, 8: np.int64}
 _FEWEST_CLASSES = 2

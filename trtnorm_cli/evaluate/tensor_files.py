@@ -7,12 +7,12 @@ bytes with the type's name in the record, and strings as JSON.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
 
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
 from trtnorm_cli.evaluate.metrics import Distance
+from trtnorm_cli.light_dataclass import dataclass
 
 # Sound rewritings of a network that works in turns, RAFT, were seen at 3.5 times the largest of four runs.
 FACTOR = 8.0

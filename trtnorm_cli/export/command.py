@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trtnorm_cli.errors import UsageProblem
@@ -12,6 +12,7 @@ from trtnorm_cli.export.opening import in_precision
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import Edit, suggestion, update_file
 from trtnorm_cli.files import require_free, scratch_beside
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import data_file_of
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.records.export import ExportRecord

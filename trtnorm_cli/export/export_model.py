@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trtnorm_cli import __version__
@@ -19,6 +19,7 @@ from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import learnt_profile
 from trtnorm_cli.export.request import MODEL_FILE, ExportRequest, ExportResult, ProfileText
 from trtnorm_cli.export.verify import verified
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from trtnorm_cli.export.export_model import work_folder
 from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.request import InspectRequest
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
 from trtnorm_cli.records.export import AccidentRecord, LoadedWeights, NormModule
 from trtnorm_cli.target import Target, require_torch

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from trtnorm_cli.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

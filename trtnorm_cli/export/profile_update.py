@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.files import write_in_one_step
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.load import load_profile, parse_profile
 from trtnorm_cli.profile.model import BuildProfile

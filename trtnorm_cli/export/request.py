@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import yaml
@@ -12,6 +12,7 @@ from trtnorm_cli.child_process import REQUEST_FILE, RESULT_FILE
 from trtnorm_cli.evaluate.tensor_files import TensorFile
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.record import Record

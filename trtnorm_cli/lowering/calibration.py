@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from trtnorm_cli.compare.result import Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import trials_of
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.rewrite.prepare import Prepared

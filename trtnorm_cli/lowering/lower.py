@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ import onnx
 from trtnorm_cli.compare.participants import NetworkParticipant
 from trtnorm_cli.errors import NotCompared, ProfileError, RewriteError, TensorRTRefusal, TrtnormError
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.lowering.calibration import Calibration, calibrated
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model

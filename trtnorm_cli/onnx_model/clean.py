@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.infer import add_inferred_shapes, checker_objection
 from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.onnx_model.plugin_functions import is_own

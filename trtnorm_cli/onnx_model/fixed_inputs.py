@@ -6,11 +6,12 @@ A branch on ``Shape(x)`` or on a sampling rate is a question to which a build pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.walk import all_graphs, all_tensors
 
 

@@ -7,12 +7,13 @@ the ONNX reference implementation and also simplifies nodes that are not constan
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.fold_facts import state_facts
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node
 from trtnorm_cli.onnx_model.stored import (
     external_entries,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 import onnx_ir as ir
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.ir_walk import holds_graphs, may_hold_graphs
 from trtnorm_cli.onnx_model.light_copy import SHAPE_ELEMENTS, empty_inner_tensors, is_heavy
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.infer import checker_objection
 from trtnorm_cli.onnx_model.light_copy import light_copy, with_stand_ins

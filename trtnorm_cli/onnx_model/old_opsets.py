@@ -7,12 +7,13 @@ A BatchNormalization in training mode keeps it in the form of opset 7: as one wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, numpy_helper
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.names import free_name

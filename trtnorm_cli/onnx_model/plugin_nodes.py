@@ -8,11 +8,11 @@ plugin, and before TensorRT 10.7 even where it has one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import onnx
 import onnx.inliner
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 from trtnorm_cli.record import Record
 

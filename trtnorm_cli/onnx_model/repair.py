@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model import file_repairs
 from trtnorm_cli.onnx_model.batchnorm_outputs import settle_batchnorm_outputs
 from trtnorm_cli.onnx_model.function_opsets import (

@@ -8,12 +8,13 @@ states that iteration t - 1 left; scanned outputs are stacked (Scan-9 and -11 in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx
 from onnx import NodeProto, helper, numpy_helper
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.walk import nodes_within, subgraphs

@@ -7,12 +7,13 @@ parts of size s is x[i·s : (i+1)·s], whatever the size of x; the last part end
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.ir_walk import every_node
 
 _END = np.iinfo(np.int64).max

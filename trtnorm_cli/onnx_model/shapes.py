@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.onnx_model.walk import all_graphs

@@ -8,7 +8,7 @@ connections, and on closing every node that was not replaced is taken from the o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shelf import Shelf, ShelvedValues

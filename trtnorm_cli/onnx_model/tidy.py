@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, graphs_of
 
 # From opset 7 to 11 Dropout had no training input: it always was the identity.

@@ -7,9 +7,10 @@ inner messages, after their length.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from trtnorm_cli.light_dataclass import dataclass
 
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
 _VARINT_BYTES = 10

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
 
 from trtnorm_cli.errors import ProfileError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.output_errors import OutputErrors
 from trtnorm_cli.precision.plan import key_of, name_of

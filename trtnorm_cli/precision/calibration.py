@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.precision.demands import Demand, all_kept, confirmed, overflow_demands, range_demands
 from trtnorm_cli.precision.emulate import Emulator

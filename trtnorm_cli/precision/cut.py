@@ -9,7 +9,8 @@ read, one auxiliary node takes p's side only if all c are on it, and a second on
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+
+from trtnorm_cli.light_dataclass import dataclass
 
 _LOW, _FLOAT = "low side", "float32 side"
 _NEVER = 1 << 40

@@ -11,10 +11,11 @@ and matrix products in float32 and rounds the result, as the source of its kerne
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.walk import tensors_read
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.float_graph import SAME_VALUES, is_op

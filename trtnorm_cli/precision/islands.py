@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.precision.operator_kinds import MOVES
 from trtnorm_cli.precision.plan import name_of
 from trtnorm_cli.precision.ports import Role, TypedNode

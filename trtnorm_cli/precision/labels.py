@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.precision.cut import Choice, Flow
 from trtnorm_cli.precision.operator_kinds import HEAVY, MOVES

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

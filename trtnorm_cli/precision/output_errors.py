@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from trtnorm_cli.evaluate.metrics import distance
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
 
 # Outputs whose root mean square is below this, the smallest number of half precision, are held against it instead.

@@ -6,12 +6,12 @@ Read from ONNX's operator schemas, with what they do not say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.walk import subgraphs, tensors_read

@@ -6,13 +6,14 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, pinned_types
 from trtnorm_cli.precision.float_graph import SAME_VALUES, FloatGraph, is_op

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.precision.budget import settle
 from trtnorm_cli.precision.calibration import kept_by_values
 from trtnorm_cli.precision.convert import Typed, convert

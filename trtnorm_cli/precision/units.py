@@ -7,11 +7,11 @@ out by the softmax behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON, PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.edits import Corners, EntryEdit
 from trtnorm_cli.profile.fit import FittedProfile

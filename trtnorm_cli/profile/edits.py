@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import MinOptMax, entry_text
 from trtnorm_cli.profile.model import BuildProfile, DimRange, OptimizationProfile, ShapeRange, ValueRange
 from trtnorm_cli.profile.model_input import ModelInput

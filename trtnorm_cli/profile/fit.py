@@ -7,8 +7,9 @@ only opt, and drops a bad second profile without a word. So everything is checke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import CORNERS, MinOptMax, Shape, entry_text
 from trtnorm_cli.profile.messages import indexed
 from trtnorm_cli.profile.mismatches import data_problems, rank_fault, static_faults, unknown_dims, unknown_input, value_fault

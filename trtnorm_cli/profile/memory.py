@@ -7,10 +7,10 @@ the memory of what they reshape. An engine fuses operators and needs less. Its s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.onnx_model.walk import all_tensors, tensors_read
 from trtnorm_cli.profile.edits import Corners

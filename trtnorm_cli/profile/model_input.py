@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.placeholders import names_nothing, placeholders_of_inputs
 from trtnorm_cli.onnx_model.shapes import format_shape, model_inputs
 from trtnorm_cli.shapes.symbols import axis_symbol

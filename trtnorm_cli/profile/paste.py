@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import entry_text
 from trtnorm_cli.profile.model import DimRange, ValueRange
 from trtnorm_cli.profile.model_input import ModelInput, symbols_of

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from trtnorm_cli.light_dataclass import dataclass
 
 KeyPath = tuple[str | int, ...]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
 from trtnorm_cli.errors import ProfileError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.positions import KeyPath, Positions
 
 CUSTOM = "trtnorm"

@@ -6,11 +6,12 @@ Without a GPU TensorRT checks a profile's opt alone, and a size that fits nowher
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.fixed_inputs import unread_inputs
 from trtnorm_cli.profile.conflicts import Conflict, conflict_problems, notes_between, sizes_at
 from trtnorm_cli.profile.edits import Corners, EntryEdit, edited, edits_for

@@ -6,8 +6,10 @@ They name rules to leave out, and the meaning of a model that can be read in two
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, get_args
+
+from trtnorm_cli.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from trtnorm_cli.checkpoint import Checkpoint

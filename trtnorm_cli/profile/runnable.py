@@ -8,9 +8,10 @@ let go, alone where the model runs, else together with others. A dimension with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import combinations
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.edits import Corners
 from trtnorm_cli.profile.model import DimRange
 from trtnorm_cli.profile.model_input import ModelInput

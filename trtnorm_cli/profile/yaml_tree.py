@@ -8,11 +8,11 @@ ONNX inputs may be ``0``, ``on`` or ``input.1``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.positions import KeyPath, Positions
 from trtnorm_cli.profile.problems import Problem, refusal
 from trtnorm_cli.suggest import did_you_mean

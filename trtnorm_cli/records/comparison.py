@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trtnorm_cli.evaluate.metrics import Metrics
 from trtnorm_cli.evaluate.tolerance import Bound
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import Tolerance
 from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.records.precision import PrecisionRecord

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.records.comparison import ComparisonRecord
 from trtnorm_cli.records.digests import FileDigest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
 
 # asked: the build profile says so. type: TensorRT does not compute the operator in the type. constant: a constant does not

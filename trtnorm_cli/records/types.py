@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 
 

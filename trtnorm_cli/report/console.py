@@ -6,7 +6,6 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.cells import cell_len
@@ -14,6 +13,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from trtnorm_cli.light_dataclass import dataclass
 
 _PLAIN_WIDTH = 80
 # Below this nothing can be laid out; a terminal that says so does not know its size.

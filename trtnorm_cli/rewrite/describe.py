@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.clean import Cleaning
 from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_ranks
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model

@@ -7,10 +7,11 @@ graph outputs, subgraph borders, further outputs of the root, and overlap betwee
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import onnx_graphsurgeon as gs
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.profile.rewriting import RewriteSettings

@@ -9,9 +9,10 @@ among n take about k·log₂(n) builds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.rewrite.rules import (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.checkpoint import Checkpoint, load_checkpoint
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.walk import all_nodes

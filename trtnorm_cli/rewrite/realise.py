@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutput, NewOutputs, NewTensors, Replacement
 

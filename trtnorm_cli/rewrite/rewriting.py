@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import onnx
 
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.domains import default_opset
 from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed

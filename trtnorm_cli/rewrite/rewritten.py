@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
 from trtnorm_cli.record import json_of

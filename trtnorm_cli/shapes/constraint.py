@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.shapes.evaluate import value_at
 from trtnorm_cli.shapes.expression import Expr, Size
 

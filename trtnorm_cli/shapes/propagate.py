@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import with_functions_inlined
 from trtnorm_cli.onnx_model.placeholders import names_nothing

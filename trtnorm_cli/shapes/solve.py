@@ -7,10 +7,11 @@ window (a residue class, a least value, single values) is what repeats there. ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.shapes.evaluate import holds_over, value_at
 from trtnorm_cli.shapes.expression import Size, text_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -13,6 +13,7 @@ import onnx
 from trtnorm_cli import __version__
 from trtnorm_cli.child_process import Event
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.side_work import Awaited
 from trtnorm_cli.tensorrt.explain import refusal

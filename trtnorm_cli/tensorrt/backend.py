@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from dataclasses import dataclass
 from types import ModuleType
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.capabilities import NAMES as CAPABILITY_NAMES
 from trtnorm_cli.tensorrt.capabilities import capabilities_of
 

@@ -7,8 +7,9 @@ these capabilities. A test holds the package against the names of each release.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from trtnorm_cli.light_dataclass import dataclass
 
 # Only TensorRT for RTX has it: kernels are compiled ahead of time, without timing them on a device.
 _COMPILES_FOR_TARGETS = "IBuilderConfig.set_compute_capability"

@@ -6,7 +6,8 @@ The texts were read from TensorRT for RTX 1.4 and 1.7. TensorRT 10 and 11 use th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from trtnorm_cli.light_dataclass import dataclass
 
 _NO_DRIVER = re.compile(r"cudaError 35|checkMacros\.cpp::catchCudaError|CUDA initialization failure with error: 35")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.child_process import ask_child, module_command
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.target import _first_bytes
 from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of

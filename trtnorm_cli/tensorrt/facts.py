@@ -5,11 +5,12 @@ The process that the user runs imports no TensorRT, because native code may take
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from trtnorm_cli.child_process import answer_request, ask_child, module_command
 from trtnorm_cli.errors import TrtnormError, UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.backend import Backend, load_backend
 from trtnorm_cli.tensorrt.gpu import device_names
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 
 from trtnorm_cli.errors import BuilderDied, UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.extract import CannotBeCut, extract, reads
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs, pinned_types
 from trtnorm_cli.tensorrt.explain import explain, informative, node_of, words

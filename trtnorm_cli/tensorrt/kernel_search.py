@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.kernels import Cost, Known, fewest_kernels, is_put_to_choice
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.tensorrt.layer_table import launched

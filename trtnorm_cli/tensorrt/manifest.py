@@ -6,7 +6,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.fit import ProfileRecord
 from trtnorm_cli.profile.prove import ProofRecord
 from trtnorm_cli.record import Record, json_of, read

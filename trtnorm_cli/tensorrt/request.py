@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.child_process import REQUEST_FILE, RESULT_FILE
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
 from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor
 

@@ -7,8 +7,10 @@ there gives a note that says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from trtnorm_cli.light_dataclass import dataclass
 
 Apply = Callable[[Any, Any, Any], None]
 

@@ -6,11 +6,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.rewrite.kernels import Cost

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trtnorm_cli.evaluate.data.value_sets import EVERYTHING, Values
+from trtnorm_cli.light_dataclass import dataclass
 
 # Added to scores before a softmax, this leaves nothing of an element.
 _LOW = -900.0

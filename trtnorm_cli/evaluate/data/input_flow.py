@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 
 from trtnorm_cli.evaluate.data.tensor_facts import Facts, Scope
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 _INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13, 21, 22})

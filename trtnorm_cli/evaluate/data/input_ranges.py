@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -15,6 +15,7 @@ from trtnorm_cli.evaluate.data.operand_demands import demand_of
 from trtnorm_cli.evaluate.data.tensor_facts import Facts
 from trtnorm_cli.evaluate.data.value_passing import passed_back
 from trtnorm_cli.evaluate.data.value_sets import NOT_NEGATIVE, Values, between
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.functions import with_functions_inlined
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs
 from trtnorm_cli.shapes.tensor import SymbolicTensor

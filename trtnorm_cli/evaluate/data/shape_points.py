@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 
 # Who draws data without a build profile needs nothing of pydantic, which takes long to import.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.evaluate.data.value_sets import Number
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import is_within_the_model, tensor_array
 from trtnorm_cli.onnx_model.walk import subgraphs
 from trtnorm_cli.shapes.evaluate import values_at

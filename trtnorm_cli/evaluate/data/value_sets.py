@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from trtnorm_cli.light_dataclass import dataclass
 
 Number = int | float
 _INFINITE = math.inf

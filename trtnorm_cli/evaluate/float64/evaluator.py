@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, n
 from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_array
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
 from trtnorm_cli.evaluate.float64.ties import Ties
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.onnx_model.repair import mend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from trtnorm_cli.evaluate.float64.errors import ReferenceUnavailable
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.stored import tensor_array
 

@@ -8,7 +8,7 @@ candidate. So where a candidate chose the other side of a tie, it goes on with t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from onnx import NodeProto
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.kernels.quantization import dequantize, rounding_of
+from trtnorm_cli.light_dataclass import dataclass
 
 # So many units in the last place beside a tie, of the value or of the root mean square of all: sums cancel. For types that are
 # coarse themselves no more than this share, so that an error of a step is not taken for a tie.

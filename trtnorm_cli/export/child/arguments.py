@@ -6,12 +6,13 @@ import dataclasses
 import inspect
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 from torch import nn
+
+from trtnorm_cli.light_dataclass import dataclass
 
 Path = tuple[Any, ...]
 

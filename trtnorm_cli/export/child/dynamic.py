@@ -8,7 +8,6 @@ the sizes that were asked for, and the trace is made again with what remains.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from trtnorm_cli.export.child.examples import example_tensors
 from trtnorm_cli.export.child.sizes.constraints import GuardLog, read_violations, recorded_guards
 from trtnorm_cli.export.child.sizes.dimensions import Dimension, Requested
 from trtnorm_cli.export.child.sizes.solver import Assumption, Solver, Unsolved
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import BuildProfile
 
 _ROUNDS = 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from trtnorm_cli.export.child.sizes.dimensions import Requested, nearest_size
 from trtnorm_cli.export.child.sizes.guards import Sizes
 from trtnorm_cli.export.child.sizes.solver import Assumption
 from trtnorm_cli.export.request import TrialRecord
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import CORNERS
 
 # A second copy of the module in float64 is made below this many bytes of parameters.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from trtnorm_cli.evaluate.data.drawing import _generator, _values
 from trtnorm_cli.export.child.sizes.dimensions import Requested, TensorInput
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import BuildProfile, InputData, Integers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +22,7 @@ from trtnorm_cli.export.child.sizes.solver import Assumption, Unsolved
 from trtnorm_cli.export.child.source import Source, user_frames
 from trtnorm_cli.export.child.to_onnx import Runnable, Written, export_program, export_torchscript
 from trtnorm_cli.export.request import ExportRequest
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.suggest import listing
 

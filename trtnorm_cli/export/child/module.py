@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch.export import ExportedProgram
 
@@ -15,6 +15,7 @@ from trtnorm_cli.export.child.norms.norm_table import norm_rows
 from trtnorm_cli.export.child.source import Source
 from trtnorm_cli.export.child.weights import load_weights
 from trtnorm_cli.export.options import ExportOptions
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.records.export import AccidentRecord, LoadedWeights, NormModule
 
 

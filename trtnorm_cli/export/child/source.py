@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from trtnorm_cli.errors import ModelError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.suggest import did_you_mean, listing
 from trtnorm_cli.target import Target, defined_names
 

@@ -5,12 +5,12 @@ A file of several parts is named by its index (``model.safetensors.index.json``)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.weights_file import INDEX, kind_of_weights, missing_package, parts_of, torch_tensors
 
 

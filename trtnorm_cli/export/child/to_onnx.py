@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from trtnorm_cli.errors import ModelError
 from trtnorm_cli.export.child import naming
 from trtnorm_cli.export.child.arguments import Call, named_results
 from trtnorm_cli.export.child.sizes.dimensions import Requested
+from trtnorm_cli.light_dataclass import dataclass
 
 # Weights above this go to a file beside the model.
 _EXTERNAL_FROM_BYTES = 1 << 28

@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from trtnorm_cli.export.request import (
     RunRequest,
     load_request,
 )
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.records.export import ExportedInput, LearntDimension
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import onnx
 from onnx import AttributeProto, TensorProto
 
 from trtnorm_cli.errors import TensorRTRefusal
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.walk import all_graphs, subgraphs
 
 # The type to use instead, in words, by the type that TensorRT does not have.

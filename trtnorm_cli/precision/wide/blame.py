@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import onnx
 
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.precision.wide.check import SAID, Feeds, narrow_feeds, off
 

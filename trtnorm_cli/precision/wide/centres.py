@@ -7,12 +7,12 @@ data apart where μ is much larger than σ.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import tensor_array
 
 # With fewer units of the scale between zero and the centre float32 has digits enough for both.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.precision.wide.rounding import SMALLEST, as_float32
 from trtnorm_cli.profile.model import Tolerance
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
 from trtnorm_cli.evaluate.float64.raising import TYPE_ATTRIBUTES
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, nodes_within

@@ -5,10 +5,9 @@ All that is here was built with TensorRT for RTX 1.7.1 in int32 (docs/types.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 INT64, INT32 = onnx.TensorProto.INT64, onnx.TensorProto.INT32

@@ -8,13 +8,13 @@ other way round, and nodes are narrowed only as far as they are worth their cast
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.names import free_name
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.stored import tensor_array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from trtnorm_cli.evaluate.data.input_ranges import InputRanges
 from trtnorm_cli.evaluate.data.shape_points import shape_points
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.precision.wide.blame import Loss, first_loss

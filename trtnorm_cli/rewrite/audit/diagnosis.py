@@ -6,9 +6,10 @@ TensorRT names the two counts ("shift weights has count 16 but 64 was expected")
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType, format_shape

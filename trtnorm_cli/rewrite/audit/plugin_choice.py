@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from trtnorm_cli.errors import RewriteError
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.profile.rewriting import GROUP_NORM_TO_PLUGIN, INSTANCE_NORM_TO_PLUGIN, Implementations, RewriteSettings, is_of

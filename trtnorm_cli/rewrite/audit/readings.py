@@ -7,10 +7,10 @@ checkpoint that the user gave. Any other is only offered, and taken when the bui
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.profile.yaml_keys import yaml_key
 from trtnorm_cli.rewrite.audit.diagnosis import Finding

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.rewriting import RewriteSettings

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.norms.evaluation import Known, SymbolicEvaluation
 from trtnorm_cli.rewrite.norms.polynomial import DATA, Monomial, Parameter, Polynomial
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.norms.composition import Composition
 from trtnorm_cli.rewrite.norms.emission import Emission
 from trtnorm_cli.rewrite.norms.kinds import GROUP, INSTANCE

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
 from trtnorm_cli.rewrite.norms.evaluation import REDUCTIONS, Known, SymbolicEvaluation, axes_of, counted, pooled_axes

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.norms.composition import Composition
 from trtnorm_cli.rewrite.norms.evaluation import Shape
 from trtnorm_cli.rewrite.norms.matching import along_axis, dtype_of, scale_and_shift

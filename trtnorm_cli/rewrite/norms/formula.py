@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.norms.polynomial import (
     COUNT,
     DATA,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from typing import TypeAlias
+
+from trtnorm_cli.light_dataclass import dataclass
 
 _FACTOR_ROUNDING = 1e-6
 # Products beyond this are no normalization, and would only grow further.

@@ -7,12 +7,12 @@ So s · (q − z) is x but for rounding: the float form of an operator on q take
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.parts.moves import Moved, moved
 from trtnorm_cli.rewrite.pattern import describe

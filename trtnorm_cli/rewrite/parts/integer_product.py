@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.parts import dynamic_quantization as dynamic
 from trtnorm_cli.rewrite.parts.dynamic_quantization import Activation, producer
 from trtnorm_cli.rewrite.parts.moves import Moved, moved

@@ -6,11 +6,12 @@ y = quantize(f(dequantize(a), dequantize(b)))
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.parts.dynamic_quantization import dequantised, given
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, Operand
 from trtnorm_cli.rewrite.rule import NewNode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx
@@ -18,6 +18,7 @@ from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.evaluate.tolerance import FACTOR, epsilon
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.proof.pair import Pair, PairRuns, RaisedWeights, Run, Tensors

@@ -6,11 +6,12 @@ Random numbers for the second input of a Reshape fit nothing; the shape of a ten
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 if TYPE_CHECKING:

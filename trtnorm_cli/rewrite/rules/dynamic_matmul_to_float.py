@@ -10,11 +10,11 @@ Source: Jacob et al. 2018, §2; both in the contributed operators of ONNX Runtim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.parts import dynamic_quantization as dynamic
 from trtnorm_cli.rewrite.parts.dynamic_quantization import Activation, Unrounded
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional

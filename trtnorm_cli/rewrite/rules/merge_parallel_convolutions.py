@@ -9,11 +9,11 @@ Source: Ding et al. 2021, "RepVGG: Making VGG-style ConvNets Great Again", §3.3
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, Rule

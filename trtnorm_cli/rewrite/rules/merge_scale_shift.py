@@ -9,11 +9,11 @@ Source: composition of affine maps; Ioffe & Szegedy 2015.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, op, optional
 from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, Rule

@@ -11,12 +11,12 @@ specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.parts import quantised
 from trtnorm_cli.rewrite.parts.arithmetic import Arithmetic, arithmetic_for

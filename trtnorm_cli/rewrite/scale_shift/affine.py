@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import numpy as np
+
+from trtnorm_cli.light_dataclass import dataclass
 
 
 class CannotMove(Exception):

@@ -11,8 +11,8 @@ maximum keeps the order under a positive scale, zero padding stays zero without 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.scale_shift import carry_layout as layout
 from trtnorm_cli.rewrite.scale_shift import carry_parts as parts
 from trtnorm_cli.rewrite.scale_shift import carry_plane as plane

@@ -12,12 +12,12 @@ ONNX operator specification.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.affine import CannotMove

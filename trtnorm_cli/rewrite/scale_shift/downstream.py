@@ -7,9 +7,10 @@ weights take it (``absorb_input.py``). Nodes are visited in order of execution, 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.pattern import describe

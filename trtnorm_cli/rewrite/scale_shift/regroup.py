@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.borders import reads_shape_only

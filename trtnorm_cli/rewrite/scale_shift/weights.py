@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.rule import NewConstant
 from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
 from trtnorm_cli.rewrite.scale_shift.dequantized import DequantizedWeight, dequantized_weight, is_dequantized

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
 

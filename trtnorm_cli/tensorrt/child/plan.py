@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mmap
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from trtnorm_cli.light_dataclass import dataclass
 
 _ACCELERATORS = re.compile(rb"accelerators=\{((?:sm\d+ ?)+)\}")
 _FORWARD = re.compile(rb"hardware_forward_compatibility=([01])")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import load_model, read_model
 from trtnorm_cli.onnx_model.shapes import NamedType, declared_types
 from trtnorm_cli.record import Record

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.child_process import Cancelled, Ended, Limits, module_command, run_child
 from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, TrtnormError, UsageProblem
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.launch import ALLOW_MORE
 from trtnorm_cli.tensorrt.network.problems import UntranslatableNetwork
 from trtnorm_cli.tensorrt.request import LOG_FILE, NETWORK_RESULT_FILE, REQUEST_FILE, BuildResult, TensorRTMessage

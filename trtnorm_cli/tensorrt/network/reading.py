@@ -6,9 +6,10 @@ Tensors and layers are told apart by object, because TensorRT allows names to re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.network.datatypes import ONNX_TYPE
 from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from onnx import TensorProto
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.network.context import LayerContext
 from trtnorm_cli.tensorrt.network.reading import dims_of
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.network.reading import Layer, Network, Tensor
 
 _LOOP = frozenset({"TRIP_LIMIT", "ITERATOR", "RECURRENCE", "LOOP_OUTPUT"})

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.network import (
     attention,
     convolution,

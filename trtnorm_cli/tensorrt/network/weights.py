@@ -9,12 +9,12 @@ address before it is relied on.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.network.datatypes import NUMPY_TYPE, ONNX_TYPE, element_bytes, onnx_type_of_array
 
 

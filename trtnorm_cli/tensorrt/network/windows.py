@@ -7,8 +7,8 @@ kernel length, B and A the padding before and after the data.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.network.context import LayerContext
 
 

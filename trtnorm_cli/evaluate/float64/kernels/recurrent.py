@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere
 from trtnorm_cli.evaluate.float64.kernels.elementwise import sigmoid, softplus
+from trtnorm_cli.light_dataclass import dataclass
 
 Activation = Callable[[np.ndarray], np.ndarray]
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray], "tuple[np.ndarray, np.ndarray]"]

@@ -8,11 +8,11 @@ same reason.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
+from trtnorm_cli.light_dataclass import dataclass
 
 SIMPLE_UNTIL = 10
 """Upsample and Resize until opset 10 know only asymmetric coordinates; nearest rounds down, or up when shrinking."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
+from trtnorm_cli.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
+
+from trtnorm_cli.light_dataclass import dataclass
 
 Family = Literal["batch", "frozen batch", "instance", "group", "layer", "rms", "local response", "global response", "other"]
 

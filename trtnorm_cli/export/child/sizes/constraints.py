@@ -12,12 +12,13 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FrameType
 
 from torch import nn
 
 from trtnorm_cli.export.child.source import is_plumbing, shown
+from trtnorm_cli.light_dataclass import dataclass
 
 _LOGGER = "torch.fx.experimental.symbolic_shapes"
 _GUARD = re.compile(r"eval (?!\[guard suppressed\])(?P<guard>.*) \[guard added\]")

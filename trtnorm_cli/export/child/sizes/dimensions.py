@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from trtnorm_cli.export.child.sizes.guards import Sizes
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.model import BuildProfile, DimRange

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.shapes.evaluate import Undefined, value_at, values_together
 from trtnorm_cli.shapes.expression import Size
 from trtnorm_cli.shapes.parse import NotAnExpression, is_function, parse_expression

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from trtnorm_cli.export.child.sizes.guards import (
     read_guard,
     residues,
 )
+from trtnorm_cli.light_dataclass import dataclass
 
 _SOURCE = re.compile(r"L(?P<keys>(?:\[[^\]]*\])+)\.size\(\)\[(?P<axis>\d+)\]")
 _KEY = re.compile(r"\[([^\]]*)\]")

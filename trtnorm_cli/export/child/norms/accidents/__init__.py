@@ -7,7 +7,7 @@ Everything that a step did or found is an ``Accident``. Nothing is changed witho
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -24,6 +24,7 @@ from trtnorm_cli.export.child.norms.accidents.types import types_agree
 from trtnorm_cli.export.child.norms.accidents.values import scales_are_not_zero, tensors_are_finite, variances_are_positive
 from trtnorm_cli.export.child.norms.accidents.wrappers import unwrap
 from trtnorm_cli.export.child.norms.norm_modules import norms
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.suggest import did_you_mean, listing
 
 # What only looks; the order is that of the report.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.records.export import AccidentRecord
 
 # Every kind of accident, as the manifest and `--accept` name it.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from trtnorm_cli.export.child.norms.accidents.accident import Accident
+from trtnorm_cli.light_dataclass import dataclass
 
 _KINDS = {"_WeightNorm": "weight-norm", "_SpectralNorm": "spectral-norm"}
 
