@@ -1,9 +1,12 @@
 """The least time of one kernel on a device: a roofline, with a model of reductions along rows.
 
-    time = launch + max(bytes / bandwidth, operations / rate, bytes of rows / rate of the blocks that reduce them)
+    time = launch + max(bytes / bandwidth + waiting, operations / rate)
+    waiting = elements of rows / (blocks at one time · threads a block · 4) · latency, for each time that they are read
 
-The first two are Williams, Waterman & Patterson 2009, "Roofline". The third is Little's law for thread blocks: a block has only
-so many bytes under way while it waits for memory. So a few blocks do not draw the device's bandwidth, however long their rows.
+The roofline is Williams, Waterman & Patterson 2009. The waiting is Little's law for thread blocks: a block asks for four
+elements a thread, and then waits for memory. So a few blocks do not draw the device's bandwidth, however long their rows. A row
+that a block cannot hold is read twice to be normalized, the second time from the cache where that holds the rows of all blocks
+at work. The constants were held against a GPU; docs/cost_model.md says how well they do.
 """
 
 from __future__ import annotations
@@ -15,12 +18,30 @@ from trtnorm_cli.light_dataclass import dataclass
 
 Bound = Literal["memory", "arithmetic", "rows", "launch"]
 
-ACHIEVED = 0.9  # The share of the data sheet's bandwidth that a plain copy reaches.
-BLOCK_BANDWIDTH = 6.4e9  # Bytes a second that one block of 128 threads draws: 4 KiB under way in 640 ns.
-BLOCKS_AT_ONCE = 16  # Blocks of that size that one multiprocessor runs together.
-SECTOR = 32  # Bytes that memory gives at least, so rows side by side in one sector are read together.
-TRANSPOSED = 1.5  # Time of a transposition beside a copy's.
+SMALLEST_BLOCK = 128  # Threads of a block where they are not known: the fewest that were seen to reduce long rows.
+_THREADS = 2048  # Threads that one multiprocessor runs together, at most.
+_AT_ONCE = 4  # Elements that a thread asks for before it waits.
 _WRITES_ELEMENTS = 8  # A kernel that writes an eighth of what its rows hold, or more, writes something for each element.
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants that are the same for all devices.
+
+    ``achieved`` is the share of the data sheet's bandwidth that a kernel reaches. ``latency`` and ``cache_latency`` are the
+    seconds that memory and the second-level cache take to answer. ``strided`` and ``transposed`` are times beside those of the
+    same bytes in order: where a kernel reduces rows whose elements lie apart, and where it writes in another order than it
+    reads, through tiles.
+    """
+
+    achieved: float = 0.85
+    latency: float = 350e-9
+    cache_latency: float = 150e-9
+    strided: float = 1.4
+    transposed: float = 1.05
+
+
+CONSTANTS = Constants()
 
 
 @dataclass(frozen=True)
@@ -28,7 +49,8 @@ class Rows:
     """The rows that a kernel reduces: ``count`` rows of ``length`` elements, each to one value.
 
     ``contiguous`` is false where the elements of a row lie apart, as a channel's do in a channels-last tensor. ``split`` is
-    true where several blocks share a row, false where one block has it to itself, and None where that is not known.
+    true where several blocks share a row, false where one block has it to itself, and None where that is not known. ``threads``
+    are those of a block, where known.
     """
 
     count: int
@@ -36,6 +58,7 @@ class Rows:
     element_bytes: float
     contiguous: bool
     split: bool | None = None
+    threads: int | None = None
 
     @property
     def bytes(self) -> float:
@@ -61,8 +84,8 @@ class Work:
 class Estimate:
     """The time of one kernel in seconds, and what bounds it.
 
-    ``lower_bound`` is true where the best use of the device was assumed. It is false where rows bound the time and the kernel's
-    way of splitting them is not known: then the slower way, a block a row, was assumed, and ``note`` says so.
+    ``lower_bound`` is true where the best use of the device was assumed. It is false where waiting for rows bounds the time and
+    the kernel's way of splitting them is not known: then the slower way, a small block a row, was assumed, as ``note`` says.
     """
 
     seconds: float
@@ -71,60 +94,71 @@ class Estimate:
     note: str
 
 
-def estimate(work: Work, device: Device) -> Estimate:
+def estimate(work: Work, device: Device, constants: Constants = CONSTANTS) -> Estimate:
     """The time of one kernel."""
-    times: dict[Bound, float] = {
-        "memory": _memory(work, device),
-        "arithmetic": work.operations / device.rate(work.type),
-        "rows": _row_time(work, device),
-    }
-    bound = max(times, key=lambda name: times[name])
-    busy = times[bound]
-    seconds = device.launch + busy
-    if bound == "rows":
-        known = work.rows is not None and work.rows.split is False
-        return Estimate(seconds, bound, known, _row_note(work.rows, device, known))
-    return Estimate(seconds, "launch" if device.launch > busy else bound, True, "")
+    moving = _moving(work, device, constants)
+    waiting = _waiting(work, device, constants)
+    computing = work.operations / device.rate(work.type)
+    seconds = device.launch + max(moving + waiting, computing)
+    if waiting > max(moving, computing, device.launch):
+        return Estimate(seconds, "rows", _is_known(work.rows), _row_note(work.rows, device))
+    if device.launch > max(moving + waiting, computing):
+        return Estimate(seconds, "launch", True, "")
+    return Estimate(seconds, "arithmetic" if computing > moving + waiting else "memory", True, "")
 
 
-def _memory(work: Work, device: Device) -> float:
-    factor = TRANSPOSED if work.transposes else 1.0
-    moved = (work.read + work.written) * factor + _read_again_from_memory(work, device)
-    return moved / (device.bandwidth * ACHIEVED)
-
-
-def _row_time(work: Work, device: Device) -> float:
-    """The time of a block a row: what the blocks move, over what those that run together draw."""
+def _moving(work: Work, device: Device, constants: Constants) -> float:
+    """The time of all bytes at the bandwidth that a kernel with enough under way reaches."""
     rows = work.rows
-    if rows is None or rows.split:
-        return 0.0
-    moved = work.read + work.written + _read_again(work, device)
-    return moved / (_running(rows, device) * BLOCK_BANDWIDTH)
+    moved = float(work.read + work.written)
+    if rows is not None and _reads_twice(work, device) and not _cached(rows, device):
+        moved += rows.bytes
+    factor = constants.transposed if work.transposes else 1.0
+    if rows is not None and not rows.contiguous:
+        factor = max(factor, constants.strided)
+    return moved * factor / (device.bandwidth * constants.achieved)
 
 
-def _running(rows: Rows, device: Device) -> float:
-    """The blocks that run at one time. Rows that lie side by side share a block, a sector's worth of them."""
-    blocks = rows.count if rows.contiguous else max(1.0, rows.count * rows.element_bytes / SECTOR)
-    return min(blocks, device.multiprocessors * BLOCKS_AT_ONCE)
-
-
-def _read_again(work: Work, device: Device) -> float:
-    """Bytes of rows that are read twice: once to reduce them, and once to normalize what a block could not hold."""
+def _waiting(work: Work, device: Device, constants: Constants) -> float:
+    """The time that blocks wait for rows which they cannot hold: one answer of memory for each step along a row."""
     rows = work.rows
-    if rows is None or rows.split or work.written * _WRITES_ELEMENTS < rows.bytes:
+    if rows is None or rows.split or _fits(rows, device):
         return 0.0
-    return rows.bytes if rows.length * rows.element_bytes > device.block_memory else 0.0
+    steps = rows.count * rows.length / (_running(rows, device) * (rows.threads or SMALLEST_BLOCK) * _AT_ONCE)
+    again = constants.cache_latency if _cached(rows, device) else constants.latency
+    return steps * (constants.latency + (again if _reads_twice(work, device) else 0.0))
 
 
-def _read_again_from_memory(work: Work, device: Device) -> float:
-    """Those of them that the cache has lost by then."""
-    if work.rows is None:
-        return 0.0
-    at_once = _running(work.rows, device) * work.rows.length * work.rows.element_bytes
-    return _read_again(work, device) if at_once > device.cache else 0.0
+def _running(rows: Rows, device: Device) -> int:
+    """The blocks that run at one time, a block a row."""
+    return min(rows.count, device.multiprocessors * max(1, _THREADS // (rows.threads or SMALLEST_BLOCK)))
 
 
-def _row_note(rows: Rows | None, device: Device, known: bool) -> str:
+def _fits(rows: Rows, device: Device) -> bool:
+    """True where a block can hold a row, and so ask for all of it at once."""
+    return rows.length * rows.element_bytes <= device.block_memory
+
+
+def _cached(rows: Rows, device: Device) -> bool:
+    """True where the cache can hold the rows of all blocks at work."""
+    return _running(rows, device) * rows.length * rows.element_bytes <= device.cache
+
+
+def _reads_twice(work: Work, device: Device) -> bool:
+    """True where a block reads its row to reduce it, and again to normalize what it could not hold."""
+    rows = work.rows
+    if rows is None or rows.split or _fits(rows, device):
+        return False
+    return work.written * _WRITES_ELEMENTS >= rows.bytes
+
+
+def _is_known(rows: Rows | None) -> bool:
+    return rows is not None and rows.split is not None
+
+
+def _row_note(rows: Rows | None, device: Device) -> str:
     assert rows is not None
     text = f"{rows.count} rows of {rows.length} elements on {device.multiprocessors} multiprocessors"
-    return text if known else f"{text}; one thread block a row assumed, since how the kernel splits them is not known"
+    if _is_known(rows):
+        return text
+    return f"{text}; one small thread block a row assumed, since how the kernel splits them is not known"
