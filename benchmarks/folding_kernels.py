@@ -24,7 +24,12 @@ def row(model: Path, profile: Path) -> str:
     prepared = prepare(OpenedModel.of_file(model, profile))
     session = prepared.session()
     with tempfile.TemporaryDirectory() as folder:
-        builder = VariantBuilder(Path(folder), request_for(prepared, "tensorrt-rtx", model.with_suffix(".engine")), Limits(600))
+        builder = VariantBuilder(
+            Path(folder),
+            request_for(prepared, "tensorrt-rtx", model.with_suffix(".engine")),
+            lambda result, rewritten: None,
+            Limits(600),
+        )
         without, everything = builder.build(session.rewrite("never")), builder.build(session.rewrite("always"))
         chosen = fewest_kernels(session, lambda rewriting: cost_of(builder.build(rewriting)))
         best = builder.build(chosen.rewriting)

@@ -34,8 +34,8 @@ from benchmarks.foreign_corpus import Source, corpus
 from benchmarks.foreign_page import page
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, ShapeTriple
 
 CORNERS = ("min", "opt", "max")

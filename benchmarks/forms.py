@@ -17,9 +17,9 @@ from trtnorm_cli import BuildOptions, CompareSettings, TrtnormError, build, comp
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.rewrite.proof.sampling import draw
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, ShapeTriple
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -30,8 +30,8 @@ from trtnorm_cli.precision.low_types import FP16, LowType
 from trtnorm_cli.precision.plan import TypePlan, kept, key_of
 from trtnorm_cli.precision.static import static_kept
 from trtnorm_cli.precision.units import units_of
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest
 
 PLACES = (

@@ -20,8 +20,8 @@ from onnx import numpy_helper
 from benchmarks.low_precision_operator_list import MODELS, PARAMETERS
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
 TYPES = {"float": onnx.TensorProto.FLOAT, "float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}

@@ -17,8 +17,8 @@ import onnx.parser
 from onnx import numpy_helper
 
 from trtnorm_cli.child_process import Limits
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest
 
 CHANNELS, GROUPS, WIDTH = 64, 32, 768

@@ -40,8 +40,8 @@ from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest
 
 TOOLS = ("blind", "onnxconverter-common", "autocast", "autocast with data", "trtnorm")

@@ -8,14 +8,18 @@ from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 
+import onnx
+
 from trtnorm_cli.child_process import Limits, available_memory
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.rewriting import Optimize
+from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.side_work import SideWork
 from trtnorm_cli.tensorrt.build_request import request_for
+from trtnorm_cli.tensorrt.estimates import estimated
 from trtnorm_cli.tensorrt.launch import EventHandler, launch
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
@@ -133,7 +137,11 @@ class Job:
 
     def variants(self) -> VariantBuilder:
         """The builder of engines that are only looked at."""
-        return VariantBuilder(self.work, self.request(self.built), self.limits)
+        return VariantBuilder(self.work, self.request(self.built), self.estimated, self.limits)
+
+    def estimated(self, result: BuildResult, model: onnx.ModelProto) -> EngineCostRecord | None:
+        """The estimated cost of the engine that was built from ``model``."""
+        return estimated(result, model, self.prepared)
 
     def stage(self, name: str) -> None:
         self.on_event({"event": "stage", "stage": name})

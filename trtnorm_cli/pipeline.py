@@ -26,6 +26,7 @@ from trtnorm_cli.precision.notes import type_notes, with_check
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.precision.wide.require import NarrowingResult, check_narrowing
 from trtnorm_cli.records.digests import Digest, FileDigest
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, rewrite_settings
@@ -50,7 +51,6 @@ from trtnorm_cli.tensorrt.kernel_search import (
     searched,
 )
 from trtnorm_cli.tensorrt.launch import EventHandler
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import (
     EngineFile,
     Kernels,
@@ -491,6 +491,7 @@ def described(
         undone=rewriting.undone,
         refused=rewriting.rejections,
         network=Network.of(result),
+        cost=job.estimated(result, made.rewriting.model),
         effects=rewriting.effects,
         rewrite_warnings=(*rewriting.warnings, *(narrowing.warnings if narrowing else ())),
         warnings=(*loaded.warnings, *rewriting.cleaning.notes, *type_notes(rewriting.types), *result.warnings),

@@ -9,8 +9,8 @@ import onnx
 
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.onnx_model.stored import brought_in
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.tensorrt.launch import launch
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
 Profiles = tuple[dict[str, Any], ...]

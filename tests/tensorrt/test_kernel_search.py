@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trtnorm_cli.tensorrt.engine_parts import Kernel
+from trtnorm_cli.records.engine_parts import Kernel
 from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick
 from trtnorm_cli.tensorrt.request import BuildResult
 

@@ -16,7 +16,7 @@ import pytest
 
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
-from trtnorm_cli.tensorrt.engine_parts import NetworkLayer
+from trtnorm_cli.records.engine_parts import NetworkLayer
 from trtnorm_cli.tensorrt.launch import WORKER, launch, repeat_command
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trtnorm_cli.tensorrt.layer_table import is_layer_table, launched, read_layer_table
+from trtnorm_cli.records.engine_parts import launched
+from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
 
 LINEAR = "(Linear) Row major linear format"
 NHWC = "(NHWC) Channel major format"
@@ -54,6 +55,10 @@ def test_a_layer():
         "inputs": [{"name": "x", "shape": [2, 2, 7, 7], "dtype": "Half", "format": "NHWC"}],
         "outputs": [{"name": "y", "shape": [2, 4, 5, 5], "dtype": "Half", "format": "Linear"}],
         "onnx_nodes": ["conv1", "bn1"],
+        "constants": [
+            {"name": "w", "shape": [4, 2, 3, 3], "dtype": "Float", "format": "Linear"},
+            {"name": "b", "shape": [1], "dtype": "Float", "format": "Linear"},
+        ],
     }
 
 

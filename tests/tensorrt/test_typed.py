@@ -11,7 +11,7 @@ import pytest
 from tests.models import batchnorm, parse, random
 from tests.tensorrt.builds import built
 from trtnorm_cli.errors import TensorRTRefusal
-from trtnorm_cli.tensorrt.engine_parts import NetworkTensor
+from trtnorm_cli.records.engine_parts import NetworkTensor
 from trtnorm_cli.tensorrt.typed import require_types
 
 GRAPH = (

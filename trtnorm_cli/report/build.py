@@ -11,6 +11,7 @@ from trtnorm_cli.records.comparison import ComparisonRecord, OutputVerdict
 from trtnorm_cli.report.compare import finite, state_text
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
+from trtnorm_cli.report.cost import cost_rows, time_text
 from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
 from trtnorm_cli.report.notes import print_notes, print_results_alone
 from trtnorm_cli.report.precision import precision_notes, precision_rows
@@ -72,6 +73,8 @@ def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("network layers", counts_text(network.layers_by_type)),
         ("kernels", f"{network.launches}: {counts_text(network.kernels_by_type)}"),
     ]
+    if manifest.cost is not None:
+        rows += cost_rows(manifest.cost, network.kernels)
     if manifest.float32 is not None:
         rows.append(("  in float32", _kernels_text(manifest.float32)))
     rows += [*type_rows(manifest.types), *_optimize_rows(manifest.optimize)]
@@ -112,7 +115,13 @@ def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
 
 
 def _kernels_text(kernels: Kernels) -> str:
-    return kernels.reason or f"{kernels.launches}: {counts_text(kernels.kernels_by_type)}; {bytes_text(kernels.engine_bytes)}"
+    if kernels.reason:
+        return kernels.reason
+    estimate = (
+        "" if kernels.cost is None else f"; {time_text(kernels.cost.us)}, {bytes_text(kernels.cost.bytes)} read and written"
+    )
+    counts = counts_text(kernels.kernels_by_type)
+    return f"{kernels.launches}: {counts}; {bytes_text(kernels.engine_bytes)}{estimate}"
 
 
 def _comparison_text(comparison: ComparisonRecord | None) -> str:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from trtnorm_cli.report.build import summary_rows
 from trtnorm_cli.report.console import shape_text, table
+from trtnorm_cli.report.cost import print_kernels
 from trtnorm_cli.tensorrt.engine_file import EngineDescription
 
 
@@ -21,6 +22,8 @@ def print_engine(out: Console, path: Path, found: EngineDescription) -> None:
     rows += [("output", t.name, t.dtype, shape_text(t.shape)) for t in manifest.network.outputs]
     out.print(table("", ("", "name", "type", "shape"), rows))
     out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
+    if manifest.cost is not None:
+        print_kernels(out, manifest.cost, manifest.network.kernels)
     inspector = found.inspector
     if inspector.engine is not None:
         out.print(f"inspector: {len(inspector.engine.get('Layers', []))} layers")

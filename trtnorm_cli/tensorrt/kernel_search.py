@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.rewrite.kernels import Cost, Known, fewest_kernels, is_put_to_choice
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.manifest import Choice, Kernels
 from trtnorm_cli.tensorrt.request import BuildResult
 from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import re
 
-from trtnorm_cli.tensorrt.engine_parts import CompiledLayer, Kernel, KernelTensor, UnreadKernel
-
-# These launch nothing on the device: stream synchronisation and the computation of shapes.
-NOT_LAUNCHED = frozenset({"signal", "wait", "shape_call"})
+from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, KernelTensor, UnreadKernel
 
 _LAYER = re.compile(
     r"^Name: (?P<name>.*?), LayerType: (?P<type>\w+), Inputs: \[(?P<inputs>.*?)\], "
@@ -40,11 +37,6 @@ def read_layer_table(message: str) -> tuple[CompiledLayer, ...]:
     return tuple(_read_layer(line) for line in body.splitlines() if line.startswith("Name: "))
 
 
-def launched(kernels: tuple[CompiledLayer, ...]) -> tuple[CompiledLayer, ...]:
-    """The compiled layers that launch work on the device."""
-    return tuple(kernel for kernel in kernels if kernel.type not in NOT_LAUNCHED)
-
-
 def _read_layer(line: str) -> CompiledLayer:
     found = _LAYER.match(line)
     if found is None:
@@ -56,6 +48,7 @@ def _read_layer(line: str) -> CompiledLayer:
         inputs=_read_tensors(found["inputs"]),
         outputs=_read_tensors(found["outputs"]),
         onnx_nodes=tuple(_ONNX_LAYER.findall(found["metadata"] or "")),
+        constants=_read_tensors(found["constants"] or ""),
     )
 
 

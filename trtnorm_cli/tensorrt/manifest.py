@@ -22,7 +22,9 @@ from trtnorm_cli.profile.fit import ProfileRecord
 from trtnorm_cli.profile.prove import ProofRecord
 from trtnorm_cli.record import Record, json_of, read
 from trtnorm_cli.records.comparison import ComparisonRecord
+from trtnorm_cli.records.cost import CostTotal, EngineCostRecord
 from trtnorm_cli.records.digests import Digest, FileDigest
+from trtnorm_cli.records.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor, launched
 from trtnorm_cli.records.export import ExportRecord
 from trtnorm_cli.records.precision import PrecisionRecord
 from trtnorm_cli.records.types import TypesRecord
@@ -30,8 +32,6 @@ from trtnorm_cli.rewrite.effect import Effect
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.norms.record import CompositeOutcome
 from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
-from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor
-from trtnorm_cli.tensorrt.layer_table import launched
 from trtnorm_cli.tensorrt.request import BuildResult
 
 # The format of the manifest; it changes when a reader of the old one would misread the new one.
@@ -121,11 +121,15 @@ class Network:
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels that the compiled engine of a variant launches, by type, and its size. ``reason`` says why there is none."""
+    """The kernels that the compiled engine of a variant launches, by type, its size, and its estimated cost.
+
+    ``reason`` says why there is none.
+    """
 
     kernels_by_type: dict[str, int]
     engine_bytes: int
     reason: str = ""
+    cost: CostTotal | None = None
 
     @property
     def launches(self) -> int:
@@ -189,7 +193,8 @@ class Manifest:
     """The contents of ``MODEL.engine.json``, with one field for each key.
 
     ``profile`` is the build profile as the release that built the engine wrote it, whose keys another one may not know.
-    ``precision`` says what became of types, and ``float32`` what kernels the model has without that.
+    ``precision`` says what became of types, and ``float32`` what kernels the model has without that. ``cost`` is an estimate:
+    nothing was run for it.
     """
 
     format: int = FORMAT
@@ -209,6 +214,7 @@ class Manifest:
     refused: tuple[Rejection, ...] = ()
     effects: tuple[Effect, ...] = ()
     network: Network
+    cost: EngineCostRecord | None = None
     rewrite_warnings: tuple[str, ...] = ()
     warnings: tuple[str, ...]
     types: TypesRecord | None = None

@@ -11,7 +11,7 @@ from trtnorm_cli.child_process import REQUEST_FILE, RESULT_FILE
 from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
-from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor
+from trtnorm_cli.records.engine_parts import Binding, CompiledLayer, NetworkLayer, NetworkTensor
 
 LOG_FILE = "build.log"
 # The network as ONNX, and what became of it.

@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
+
+import onnx
 
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.tensorrt.launch import launch
@@ -21,6 +24,8 @@ from trtnorm_cli.tensorrt.manifest import Kernels, kernels_by_type
 from trtnorm_cli.tensorrt.plugin_request import with_plugins
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
+# What estimates the cost of the engine that was built of a model; None where its kernels are not known.
+Estimator = Callable[[BuildResult, onnx.ModelProto], EngineCostRecord | None]
 NOT_BUILT = Cost(sys.maxsize, sys.maxsize)
 
 
@@ -49,6 +54,7 @@ class VariantBuilder:
 
     folder: Path
     request: BuildRequest
+    estimate: Estimator
     limits: Limits = field(default_factory=Limits)
 
     def build(self, rewriting: Rewriting) -> Kernels:
@@ -65,14 +71,14 @@ class VariantBuilder:
             request = replace(self.request, model="variant.onnx", engine=str(path), settings=settings)
             request = with_plugins(request, rewriting.model, self.request.plugins)
             result = launch(request, work, lambda event: None, self.limits)
-            return BuiltVariant(rewriting, _kernels(result), result)
+            return BuiltVariant(rewriting, self._kernels(result, rewriting), result)
         except BuilderDied as error:
             return BuiltVariant(rewriting, Kernels({}, 0, error.summary))
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-
-def _kernels(result: BuildResult) -> Kernels:
-    if not result.ok:
-        return Kernels({}, 0, "; ".join(message.text for message in result.errors))
-    return Kernels(kernels_by_type(result), result.engine_bytes)
+    def _kernels(self, result: BuildResult, rewriting: Rewriting) -> Kernels:
+        if not result.ok:
+            return Kernels({}, 0, "; ".join(message.text for message in result.errors))
+        cost = self.estimate(result, rewriting.model)
+        return Kernels(kernels_by_type(result), result.engine_bytes, cost=None if cost is None else cost.total)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.models import batchnorm, parse, random
 from tests.tensorrt.builds import built
+from trtnorm_cli.records.engine_parts import NetworkTensor, UnreadKernel
 from trtnorm_cli.tensorrt.child.describe import describe_tensor
-from trtnorm_cli.tensorrt.engine_parts import NetworkTensor, UnreadKernel
 
 pytestmark = pytest.mark.rtx
 BN = "y = BatchNormalization(c, gamma, beta, mu, var)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trtnorm_cli.tensorrt.engine_parts import NetworkLayer, NetworkTensor
+from trtnorm_cli.records.engine_parts import NetworkLayer, NetworkTensor
 
 
 def inputs_of(network: Any) -> tuple[NetworkTensor, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from trtnorm_cli.tensorrt.engine_parts import Binding, BindingRange, Sizes
+from trtnorm_cli.records.engine_parts import Binding, BindingRange, Sizes
 
 _TENSOR = re.compile(
     r"^ Name: (?P<name>.*), IOMode: (?P<mode>Input|Output), DataType: (?P<dtype>\w+), Dimensions: \[(?P<shape>[-\d,]*)\], "

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from trtnorm_cli.child_process import die_with_parent, run_with_large_stack
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.records.engine_parts import Binding, CompiledLayer
 from trtnorm_cli.tensorrt import plugins
 from trtnorm_cli.tensorrt.backend import Backend, load_backend
 from trtnorm_cli.tensorrt.catalogue import is_missing_driver_noise
@@ -28,7 +29,6 @@ from trtnorm_cli.tensorrt.child.attention import allow_decomposition
 from trtnorm_cli.tensorrt.child.describe import inputs_of, layers_of, outputs_of
 from trtnorm_cli.tensorrt.child.io_table import read_io_table
 from trtnorm_cli.tensorrt.child.plan import CompiledFor, compiled_for
-from trtnorm_cli.tensorrt.engine_parts import Binding, CompiledLayer
 from trtnorm_cli.tensorrt.gpu import device_names
 from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
 from trtnorm_cli.tensorrt.logger import make_logger

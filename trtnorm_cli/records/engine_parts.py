@@ -41,7 +41,10 @@ class KernelTensor(Record):
 
 @dataclass(frozen=True)
 class Kernel(Record):
-    """A layer of the compiled engine, and the ONNX nodes that it comes from."""
+    """A layer of the compiled engine, and the ONNX nodes that it comes from.
+
+    ``constants`` are the weights that it reads. Releases before 1.7 of TensorRT for RTX do not list them.
+    """
 
     name: str
     type: str
@@ -49,6 +52,7 @@ class Kernel(Record):
     inputs: tuple[KernelTensor, ...]
     outputs: tuple[KernelTensor, ...]
     onnx_nodes: tuple[str, ...]
+    constants: tuple[KernelTensor, ...] = field(default=(), metadata=LEFT_OUT_BY_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,13 @@ class UnreadKernel(Record):
 
 
 CompiledLayer = Kernel | UnreadKernel
+# These launch nothing on the device: stream synchronisation and the computation of shapes.
+NOT_LAUNCHED = frozenset({"signal", "wait", "shape_call"})
+
+
+def launched(kernels: tuple[CompiledLayer, ...]) -> tuple[CompiledLayer, ...]:
+    """The compiled layers that launch work on the device."""
+    return tuple(kernel for kernel in kernels if kernel.type not in NOT_LAUNCHED)
 
 
 @dataclass(frozen=True)

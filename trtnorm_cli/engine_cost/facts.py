@@ -1,0 +1,75 @@
+"""The model that an engine was built of, as far as the cost of its kernels depends on it: nodes by name, and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+
+import onnx
+
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.walk import all_nodes
+from trtnorm_cli.records.engine_parts import NetworkLayer, Sizes
+from trtnorm_cli.shapes.evaluate import values_at
+from trtnorm_cli.shapes.propagate import propagate
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Nodes by name, the sizes of tensors, the names of constants, and which node produces and which ones read a tensor.
+
+    A tensor whose sizes are not known is not in ``shapes``.
+    """
+
+    nodes: Mapping[str, onnx.NodeProto]
+    shapes: Mapping[str, Sizes]
+    constants: frozenset[str] = frozenset()
+    readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def shape(self, tensor: str) -> Sizes | None:
+        return self.shapes.get(tensor)
+
+    def named(self, names: Iterable[str]) -> list[onnx.NodeProto]:
+        """The nodes of these names that the model has."""
+        return [node for name in names if (node := self.nodes.get(name)) is not None]
+
+
+def model_facts(model: onnx.ModelProto, sizes: Mapping[str, int], layers: Iterable[NetworkLayer] = ()) -> ModelFacts:
+    """The facts about ``model`` where the symbols of its inputs have ``sizes``, as ``shapes.propagate`` names them.
+
+    ``layers`` are those of the network that TensorRT's parser made of it: where none of their sizes is open, nothing is worked
+    out again.
+    """
+    nodes = {node.name: node for node in all_nodes(model) if node.name}
+    readers: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        for tensor in node.input:
+            readers.setdefault(tensor, []).append(name)
+    constants = frozenset(one.name for one in model.graph.initializer)
+    shapes = {one.name: tuple(one.dims) for one in model.graph.initializer}
+    known = _closed(layers)
+    shapes.update(known if known is not None else _worked_out(model, sizes))
+    return ModelFacts(nodes, shapes, constants, {tensor: tuple(names) for tensor, names in readers.items()})
+
+
+def _closed(layers: Iterable[NetworkLayer]) -> dict[str, Sizes] | None:
+    """The sizes of the tensors of a network; None where one is open, or none is known."""
+    found: dict[str, Sizes] = {}
+    for layer in layers:
+        for tensor in layer.outputs:
+            if tensor.shape is None or any(size < 0 for size in tensor.shape):
+                return None
+            found[tensor.name] = tensor.shape
+    return found or None
+
+
+def _worked_out(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, Sizes]:
+    found: dict[str, Sizes] = {}
+    known = {name: tensor.shape for name, tensor in propagate(model).tensors.items() if tensor.shape is not None}
+    open_sizes = [size for shape in known.values() for size in shape if size is not None]
+    values = iter(values_at(open_sizes, sizes))
+    for name, shape in known.items():
+        numbers = tuple(None if size is None else next(values) for size in shape)
+        if all(number is not None and number >= 0 for number in numbers):
+            found[name] = tuple(number for number in numbers if number is not None)
+    return found

@@ -1,0 +1,167 @@
+"""The work of one kernel: what it reads, writes, computes and reduces."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from trtnorm_cli.cost.roofline import Rows, Work
+from trtnorm_cli.engine_cost.facts import ModelFacts
+from trtnorm_cli.engine_cost.operations import operations
+from trtnorm_cli.engine_cost.reductions import Reduction, reduction
+from trtnorm_cli.engine_cost.tensors import Key, element_counts, key_of
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.records.engine_parts import Kernel, KernelTensor
+
+_BITS = {
+    "float": 32, "half": 16, "bfloat16": 16, "bf16": 16, "fp8": 8, "fp4": 4, "int4": 4, "int8": 8, "uint8": 8, "bool": 8,
+    "int32": 32, "int64": 64, "double": 64,
+}  # fmt: skip
+# The types that are computed in, in the words of ``cost.device``. Others are moved, or computed as float32.
+_COMPUTED_IN = {
+    "float": "float32", "half": "float16", "bfloat16": "bfloat16", "bf16": "bfloat16", "int8": "int8", "fp8": "fp8",
+    "fp4": "fp4",
+}  # fmt: skip
+# Releases before 1.7 write type and layout as one text, such as "Channel major FP16 format".
+_WRITTEN = {"fp32": "float", "fp16": "half", "bf16": "bf16", "int8": "int8", "int32": "int32", "int64": "int64", "bool": "bool"}
+# The compiler makes the name of a kernel from the operations in it.
+_PARTS = re.compile(r"^__myl_([A-Za-z0-9]+?)_myl\d")
+_PART = re.compile(r"[A-Z][a-z0-9]*")
+_REDUCES = frozenset({"Mean", "Sum", "Maxr", "Minr", "Prod", "Inor", "Etc"})
+_MOVES = {"Cast": "cast", "Tran": "transposition", "Move": "copy", "Resh": "copy"}
+# The operators of a model that ask for what ``_MOVES`` does.
+_ASKS = frozenset({
+    "Cast", "CastLike", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Concat", "Split", "Slice",
+    "Expand", "Tile", "Pad", "Gather", "ConstantOfShape", "Range", "DepthToSpace", "SpaceToDepth", "Einsum",
+})  # fmt: skip
+# These read a part of their table.
+_LOOKS_UP = frozenset({"Gather", "GatherElements", "GatherND"})
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """The work of a kernel by each row length that it may have. ``weights`` are bytes of ``read`` that are constants.
+
+    ``unasked`` says what the kernel does that no node of the model asks for, and ``unsized`` how many of its tensors have
+    sizes that could not be told and count as nothing.
+    """
+
+    works: tuple[Work, ...]
+    weights: int
+    unasked: str | None
+    unsized: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the whole list of kernels says about each of them.
+
+    ``counts`` are the elements of each tensor, ``shares`` says for each ONNX node in how many kernels it is listed, and
+    ``has_constants`` whether kernels are listed with the constants that they read.
+    """
+
+    model: ModelFacts
+    counts: Mapping[Key, int]
+    shares: Mapping[str, int]
+    has_constants: bool
+
+
+def listing(kernels: Sequence[Kernel], model: ModelFacts) -> Listing:
+    shares = Counter(name for kernel in kernels for name in set(kernel.onnx_nodes))
+    return Listing(model, element_counts(kernels, model), shares, any(kernel.constants for kernel in kernels))
+
+
+def kernel_work(kernel: Kernel, known: Listing) -> KernelWork:
+    """The work of a kernel of the list."""
+    facts, counts, shares = known.model, known.counts, known.shares
+    nodes = facts.named(kernel.onnx_nodes)
+    inputs, outputs = _each_once(kernel.inputs), _each_once(kernel.outputs)
+    read, written = _bytes(inputs, counts), _bytes(outputs, counts)
+    weights = _weights(kernel, known)
+    if any(node.op_type in _LOOKS_UP for node in nodes):
+        weights = min(weights, written)
+    computed = sum(operations(node, facts) // shares[node.name] for node in nodes)
+    kind = _computed_in((*outputs, *inputs))
+    parts = _parts(kernel)
+    moves = "Tran" in parts or _changes_layout(inputs, outputs)
+    rows = () if not _may_reduce(kernel, parts) else _rows(kernel, [reduction(node, facts) for node in nodes])
+    works = tuple(Work(read + weights, written, computed, kind, row, moves) for row in (rows or (None,)))
+    unsized = sum(key_of(tensor) not in counts for tensor in (*inputs, *outputs))
+    return KernelWork(works, weights, _unasked(parts, {node.op_type for node in nodes}), unsized)
+
+
+def _each_once(tensors: Sequence[KernelTensor]) -> list[KernelTensor]:
+    return list({key_of(tensor): tensor for tensor in tensors}.values())
+
+
+def _bytes(tensors: Sequence[KernelTensor], counts: Mapping[Key, int]) -> int:
+    return sum(math.ceil(counts.get(key_of(tensor), 0) * bits_of(tensor) / 8) for tensor in tensors)
+
+
+def bits_of(tensor: KernelTensor) -> int:
+    """Bits of one element; 32 for a type that is not known."""
+    return _BITS.get(_type_name(tensor), 32)
+
+
+def _type_name(tensor: KernelTensor) -> str:
+    name = tensor.dtype.lower()
+    if name in _BITS:
+        return name
+    return next((known for written, known in _WRITTEN.items() if written in name), name)
+
+
+def _computed_in(tensors: Sequence[KernelTensor]) -> str:
+    return next((_COMPUTED_IN[name] for one in tensors if (name := _type_name(one)) in _COMPUTED_IN), "float32")
+
+
+def _weights(kernel: Kernel, known: Listing) -> int:
+    """Bytes of constants: as the builder lists them, or else those of the ONNX nodes, in the type of the kernel."""
+    if known.has_constants:
+        return sum(math.prod(one.shape) * bits_of(one) // 8 for one in kernel.constants if -1 not in one.shape)
+    bits = max((bits_of(tensor) for tensor in kernel.outputs), default=32)
+    facts, found = known.model, 0
+    for node in facts.named(kernel.onnx_nodes):
+        elements = sum(math.prod(facts.shapes[name]) for name in set(node.input) & facts.constants)
+        found += elements // known.shares[node.name]
+    return found * bits // 8
+
+
+def _parts(kernel: Kernel) -> tuple[str, ...]:
+    found = _PARTS.match(kernel.name)
+    return tuple(_PART.findall(found[1])) if found else ()
+
+
+def _may_reduce(kernel: Kernel, parts: Sequence[str]) -> bool:
+    return not _REDUCES.isdisjoint(parts) or (not parts and kernel.type not in ("correlation", "gemm"))
+
+
+def _changes_layout(inputs: Sequence[KernelTensor], outputs: Sequence[KernelTensor]) -> bool:
+    """True where a tensor of several axes is read in one layout, and no tensor is written in it."""
+    read, written = ({one.format for one in tensors if len(one.shape) > 2} for tensors in (inputs, outputs))
+    return bool(read) and bool(written) and not read <= written
+
+
+def _rows(kernel: Kernel, reductions: Sequence[Reduction | None]) -> list[Rows]:
+    """The rows of each length. Elements of the last axis lie side by side unless channels do."""
+    if not kernel.inputs:
+        return []
+    layout = max(kernel.inputs, key=lambda tensor: len(tensor.shape)).format
+    channels_last = layout.upper() not in ("", "LINEAR") and "ROW MAJOR" not in layout.upper()
+    element = max(bits_of(tensor) for tensor in kernel.inputs) / 8
+    split = True if _has_counter(kernel) else None
+    different = dict.fromkeys(one for one in reductions if one is not None)
+    return [Rows(one.count, one.length, element, one.innermost != channels_last, split) for one in different]
+
+
+def _has_counter(kernel: Kernel) -> bool:
+    """True for a kernel whose blocks share rows: they count in integers who is done, and leave partial results behind."""
+    return any(_type_name(tensor) == "int32" and len(tensor.shape) == 1 for tensor in kernel.inputs) and len(kernel.outputs) > 1
+
+
+def _unasked(parts: Sequence[str], operators: set[str]) -> str | None:
+    """The name of what a kernel does where it only moves data, and no node of the model asks for that."""
+    if not parts or not _MOVES.keys() >= set(parts) or not _ASKS.isdisjoint(operators):
+        return None
+    return next(_MOVES[part] for part in _MOVES if part in parts)
