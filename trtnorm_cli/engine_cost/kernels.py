@@ -56,7 +56,7 @@ class KernelWork:
 
 @dataclass(frozen=True)
 class Listing:
-    """What the whole list of kernels says about each of them.
+    """The whole list of kernels, and what it says about each of them.
 
     ``counts`` are the elements of each tensor, ``shares`` says for each ONNX node in how many kernels it is listed, and
     ``has_constants`` whether kernels are listed with the constants that they read.

@@ -37,7 +37,7 @@ class Reduction:
 
 
 def reduction(node: onnx.NodeProto, facts: ModelFacts) -> Reduction | None:
-    """What ``node`` reduces; None where it reduces nothing, or the sizes are not known."""
+    """The rows that ``node`` reduces; None where it reduces nothing, or the sizes are not known."""
     shape = facts.shape(node.input[0]) if node.input else None
     if not shape or 0 in shape:
         return None
