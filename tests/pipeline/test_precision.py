@@ -174,7 +174,7 @@ def test_a_network_that_never_keeps_the_budget_is_named(
     half: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The budget is made tighter for TensorRT's network until nothing can hold it; the error is about the user's budget."""
-    monkeypatch.setattr(lower._Lowering, "_network_errors", lambda self, network, exact: {("y", "default min"): 1e6})
+    monkeypatch.setattr(lower._Lowering, "_network_errors", lambda self, network, trials, exact: {("y", 0): 1e6})
     assert build("m.onnx", "--precision", "fp16", "-o", "m.engine") == 4
     error = capsys.readouterr().err
     assert "TensorRT's network in fp16 is off by 1.0e+06, and max_error is 0.01" in error

@@ -10,7 +10,7 @@ import numpy as np
 from trtnorm_cli.compare.participants import loaded_participant
 from trtnorm_cli.compare.result import Trial
 from trtnorm_cli.compare.settings import Settings
-from trtnorm_cli.compare.trials import trials_of
+from trtnorm_cli.compare.trials import Trials, trials_of
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel
@@ -25,11 +25,13 @@ _LONGEST_RUN_S = 30.0
 class Calibration:
     """The inputs of the runs with what the model makes of each, the smallest first; and what is to be said of them.
 
-    ``data`` says by input where its values came from, ``is_users`` whether the user brought them.
+    ``seconds`` are those of the runs. ``data`` says by input where its values came from, ``is_users`` whether the user brought
+    them.
     """
 
     trials: tuple[Trial, ...]
     exact: tuple[Mapping[str, np.ndarray], ...]
+    seconds: tuple[float, ...]
     data: dict[str, str]
     is_users: bool
     notes: tuple[str, ...] = ()
@@ -41,30 +43,44 @@ def calibrated(prepared: Prepared, model: LoadedModel, seed: int, runner: OrtRun
     Raises ``UsageProblem`` for inputs of the user's that do not fit.
     """
     data = None if prepared.profile is None else prepared.profile.calibration_data
-    chosen = Settings(seed=seed, data=data, in_between=0)
-    drawn = trials_of(loaded_participant(prepared.original), prepared.profile, chosen, prepared.proof)
+    drawn = drawn_trials(prepared, seed)
     runs, notes = _Runs(model, runner), list(drawn.notes)
     for trial in sorted(drawn.trials, key=lambda trial: trial.elements):
         why_not = runs.add(trial)
         if why_not is not None:
             notes.append(f"{trial.label}: not calibrated at, {why_not}")
-    return Calibration(tuple(runs.trials), tuple(runs.exact), drawn.inputs, data is not None, tuple(notes))
+    made = (tuple(runs.trials), tuple(runs.exact), tuple(runs.seconds))
+    return Calibration(*made, drawn.inputs, data is not None, tuple(notes))
+
+
+def drawn_trials(prepared: Prepared, seed: int) -> Trials:
+    """The user's inputs, or random ones at min, opt and max of each optimization profile."""
+    data = None if prepared.profile is None else prepared.profile.calibration_data
+    chosen = Settings(seed=seed, data=data, in_between=0)
+    return trials_of(loaded_participant(prepared.original), prepared.profile, chosen, prepared.proof)
+
+
+def known_feeds(model: LoadedModel, trial: Trial) -> Mapping[str, np.ndarray]:
+    """The inputs of ``trial`` that ``model`` has."""
+    known = model_inputs(model.proto)
+    return {name: value for name, value in trial.feeds.items() if name in known}
 
 
 class _Runs:
     """The model's runs, each at larger inputs than the one before."""
 
     def __init__(self, model: LoadedModel, runner: OrtRunner) -> None:
-        self._model, self._runner, self._known = model, runner, model_inputs(model.proto)
+        self._model, self._runner = model, runner
         self._seconds_per_element = 0.0
         self.trials: list[Trial] = []
         self.exact: list[Mapping[str, np.ndarray]] = []
+        self.seconds: list[float] = []
 
     def add(self, trial: Trial) -> str | None:
         """Run the model on ``trial``; the reason where that cannot be."""
         if self._seconds_per_element * trial.elements > _LONGEST_RUN_S:
             return f"a run would take longer than {_LONGEST_RUN_S:g} s"
-        feeds = {name: value for name, value in trial.feeds.items() if name in self._known}
+        feeds = known_feeds(self._model, trial)
         asked = self._runner.begin(self._model.path, feeds, hold=True)
         try:
             outputs = asked.results()[0]
@@ -73,4 +89,5 @@ class _Runs:
         self._seconds_per_element = asked.computing_s / max(trial.elements, 1)
         self.trials.append(replace(trial, feeds=feeds))
         self.exact.append(outputs)
+        self.seconds.append(asked.computing_s)
         return None

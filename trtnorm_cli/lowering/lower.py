@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.compare.participants import NetworkParticipant
+from trtnorm_cli.compare.result import Trial
 from trtnorm_cli.errors import NotCompared, ProfileError, RewriteError, TensorRTRefusal, TrtnormError
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.lowering.calibration import Calibration, calibrated
+from trtnorm_cli.lowering.settling import Settling, Unseen
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.precision.convert import Typed
@@ -35,8 +38,8 @@ from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
-# Relative L2 by output and label of the inputs.
-Errors = Mapping[tuple[str, str], float]
+# Relative L2 by output and number of the inputs.
+Errors = Mapping[tuple[str, int], float]
 # The outputs that errors are measured against, by the number of the inputs.
 Exact = Callable[[int], Mapping[str, np.ndarray]]
 
@@ -92,7 +95,7 @@ def lowered(prepared: Prepared, rewriting: Rewriting, settings: PrecisionSetting
     wide = written(rewriting, means.scratch / "float32.onnx")
     with OrtRunner(memory_bytes=means.memory_bytes) as runner:
         calibration = calibrated(prepared, wide, means.seed, runner)
-        lowering = _Lowering(rewriting, settings, means, wide, calibration, runner)
+        lowering = _Lowering(prepared, rewriting, settings, means, wide, calibration, runner)
         try:
             return lowering.to_float32() if settings.type == "fp32" else lowering.to_low()
         except RunFailed as error:
@@ -113,6 +116,7 @@ def lowered_alone(
 
 @dataclass(frozen=True)
 class _Lowering:
+    prepared: Prepared
     rewriting: Rewriting
     settings: PrecisionSettings
     means: Means
@@ -126,11 +130,14 @@ class _Lowering:
             where = "\n".join([str(self.wide.path.name), *self.calibration.notes])
             raise RewriteError("the model ran on none of the calibration inputs, so no precision can be settled", where)
         feeds, limit = [trial.feeds for trial in self.calibration.trials], self.settings.limit
+        is_users = self.calibration.is_users
+        unseen = None if is_users else Unseen(self.prepared, self.wide, self.calibration, self.means.seed)
         worst = None
-        with Search(self.rewriting, self.settings, feeds, self.calibration.is_users, self.runner) as search:
+        with Search(self.rewriting, self.settings, feeds, is_users, self.runner) as search:
+            settling = Settling(search, self.calibration, unseen)
             for _ in range(_ROUNDS):
                 try:
-                    made = self._accepted(search, limit)
+                    made = self._accepted(search, settling, limit)
                 except ProfileError:
                     if worst is None:
                         raise
@@ -142,11 +149,12 @@ class _Lowering:
         assert worst is not None, "there was a round"
         raise _over_budget(self.settings, worst)
 
-    def _accepted(self, search: Search, limit: float) -> Lowered:
+    def _accepted(self, search: Search, settling: Settling, limit: float) -> Lowered:
         """A conversion that TensorRT's parser takes: nodes that it refuses in the low type stay float32."""
         while True:
             try:
-                return self._made(search.found(limit), search.exact)
+                found = settling.found(limit)
+                return self._made(found, settling.trials, search.exact)
             except TensorRTRefusal as error:
                 if not search.refuse(error.nodes, error.summary):
                     raise
@@ -155,59 +163,67 @@ class _Lowering:
     def to_float32(self) -> Lowered:
         """The rewriting in float32 wherever it was half or bfloat16."""
         wide = raised(self.rewriting.model, self.rewriting.folder, self.settings.io)
-        made = self._made(Found(Typed(wide.model, wide.shelves), {}, 0, 0), self.calibration.exact.__getitem__)
+        found = Found(Typed(wide.model, wide.shelves), {}, frozenset(), 0)
+        made = self._made(found, self.calibration.trials, self.calibration.exact.__getitem__)
         worst = made.record.worst
         if worst is not None and worst.error > self.settings.limit:
             raise _over_budget(self.settings, worst)
         return made
 
-    def _made(self, found: Found, exact: Exact) -> Lowered:
+    def _made(self, found: Found, trials: Sequence[Trial], exact: Exact) -> Lowered:
         """A conversion with TensorRT's network of it, where that is wanted, and the errors of both against ``exact``."""
         shelves = (*self.rewriting.shelves, *found.typed.shelves)
         typed = replace(self.rewriting, model=found.typed.model, shelves=shelves)
+        record = self._record(found, trials)
         if self.means.parsed is None:
-            return Lowered(typed, self._record(found, {}), self.wide)
+            return Lowered(typed, record, self.wide)
         try:
             network = self.means.parsed(written(typed, self.means.scratch / "typed.onnx"))
-            return Lowered(typed, self._record(found, self._network_errors(network, exact)), self.wide, network)
+            errors = self._network_errors(network, {at: trials[at] for at in self._settled(found)}, exact)
+            return Lowered(typed, self._record(found, trials, errors), self.wide, network)
         except UntranslatableNetwork as error:
-            return Lowered(typed, self._record(found, {}, f"{error.summary} ({error.where})"), self.wide, why_not=error)
+            why_not: TrtnormError = error
+            note = f"{error.summary} ({error.where})"
         except RunFailed as error:
-            why_not = NotCompared(f"TensorRT's network does not run in ONNX Runtime: {error}")
-            return Lowered(typed, self._record(found, {}, why_not.summary), self.wide, why_not=why_not)
+            note = f"TensorRT's network does not run in ONNX Runtime: {error}"
+            why_not = NotCompared(note)
+        return Lowered(typed, replace(record, notes=(*record.notes, note)), self.wide, why_not=why_not)
 
-    def _network_errors(self, network: NetworkParticipant, exact: Exact) -> Errors:
+    def _settled(self, found: Found) -> list[int]:
+        """The numbers of the inputs that ``found`` was settled on."""
+        return list(dict.fromkeys(at for _, at in found.errors)) or list(range(len(self.calibration.trials)))
+
+    def _network_errors(self, network: NetworkParticipant, trials: Mapping[int, Trial], exact: Exact) -> Errors:
         """The error of each floating output of TensorRT's network. What is finite on one side alone is infinitely wrong."""
         found = {}
         kinds = network.inputs()
-        for number, trial in enumerate(self.calibration.trials):
+        for number, trial in trials.items():
             feeds = {name: _as(value, kinds[name].dtype) for name, value in trial.feeds.items() if name in kinds}
             outputs = self.runner.begin(network.path, feeds, hold=True).results()[0]
             for name, error in output_errors(exact(number), outputs).judged.items():
-                found[name, trial.label] = error
+                found[name, number] = error
         return found
 
-    def _record(self, found: Found, network: Errors, *notes: str) -> PrecisionRecord:
-        labels = [trial.label for trial in self.calibration.trials]
-        emulated = {(name, labels[index]): error for (name, index), error in found.errors.items()}
-        errors = [
-            OutputError(name, at, emulated.get((name, at)), network.get((name, at)))
-            for name, at in dict.fromkeys([*emulated, *network])
-        ]
+    def _record(self, found: Found, trials: Sequence[Trial], network: Errors = MappingProxyType({})) -> PrecisionRecord:
+        def labelled(emulated: Errors, network: Errors) -> Iterator[OutputError]:
+            for name, at in dict.fromkeys([*emulated, *network]):
+                yield OutputError(name, trials[at].label, emulated.get((name, at)), network.get((name, at)))
+
         return PrecisionRecord(
             type=self.settings.type,
             io=self.settings.io,
             max_error=self.settings.limit if math.isfinite(self.settings.limit) else None,
-            low=found.low,
+            low=len(found.low),
             casts=found.typed.casts,
             kept=found.typed.kept,
             constants=found.typed.masks,
-            errors=tuple(errors),
-            calibration=tuple(labels),
+            errors=tuple(labelled(found.errors, network)),
+            unseen=tuple(labelled(found.unseen, {})),
+            calibration=tuple(trials[at].label for at in self._settled(found)),
             data=dict(self.calibration.data),
             evaluations=found.evaluations,
             seed=self.means.seed,
-            notes=(*self.calibration.notes, *found.notes, *notes),
+            notes=(*self.calibration.notes, *found.notes),
         )
 
 

@@ -57,21 +57,26 @@ class _Part:
 
 
 def settle(
-    emulator: Emulator, model: onnx.ModelProto, units: Iterable[Unit], max_error: float, kept: Collection[str] = ()
+    emulator: Emulator,
+    model: onnx.ModelProto,
+    units: Iterable[Unit],
+    max_error: float,
+    kept: Collection[str] = (),
+    feeds: Sequence[int] | None = None,
 ) -> Settled:
-    """Raise nodes of ``model`` until each output is within ``max_error``. The nodes ``kept`` are float32 already.
+    """Raise nodes of ``model`` until each output is within ``max_error`` at all inputs, or those with the numbers ``feeds``.
 
-    Raises ``ProfileError`` where the budget cannot be held in the low type.
+    The nodes ``kept`` are float32 already. Raises ``ProfileError`` where the budget cannot be held in the low type.
     """
     started = emulator.evaluations
     low = emulator.keys - frozenset(kept)
-    before = emulator.errors(low)
+    before = emulator.errors(low, feeds)
     if before.largest <= max_error:
         return Settled({}, before, before, emulator.evaluations - started)
-    _require_possible(emulator, before, max_error)
-    search = _Search(emulator, _atoms(emulator, units, low), max_error)
+    _require_possible(emulator, feeds, max_error)
+    search = _Search(emulator, _atoms(emulator, units, low), max_error, feeds)
     raised = search.raised()
-    errors = emulator.errors(low - frozenset().union(*(part.keys for part in raised)))
+    errors = emulator.errors(low - frozenset().union(*(part.keys for part in raised)), feeds)
     nodes = {key_of(node): node for node in model.graph.node}
     records = {
         key: _record(nodes[key], part, emulator, max_error) for part in raised for key in emulator.order if key in part.keys
@@ -81,8 +86,8 @@ def settle(
     return Settled(records, errors, before, emulator.evaluations - started)
 
 
-def _require_possible(emulator: Emulator, before: OutputErrors, max_error: float) -> None:
-    errors = emulator.errors(())
+def _require_possible(emulator: Emulator, feeds: Sequence[int] | None, max_error: float) -> None:
+    errors = emulator.errors((), feeds)
     if errors.largest > max_error:
         raise ProfileError(
             f"max_error {max_error:g} cannot be held: rounding the inputs and outputs to {emulator.low.name} alone costs "
@@ -114,15 +119,18 @@ def _atoms(emulator: Emulator, units: Iterable[Unit], low: frozenset[str]) -> li
 class _Search:
     """The search for the parts to raise."""
 
-    def __init__(self, emulator: Emulator, atoms: Sequence[frozenset[str]], max_error: float) -> None:
-        self._emulator, self._atoms, self._max_error = emulator, atoms, max_error
+    def __init__(
+        self, emulator: Emulator, atoms: Sequence[frozenset[str]], max_error: float, feeds: Sequence[int] | None
+    ) -> None:
+        self._emulator, self._atoms, self._max_error, self._feeds = emulator, atoms, max_error, feeds
         self._low = frozenset().union(*atoms)
         self._telling = self._telling_feed()
 
     def _telling_feed(self) -> int:
         """The cheapest of the inputs at which the error is about as large as at the worst: harm is measured there."""
-        errors = [one.largest for one in self._emulator.errors_by_feed(self._low)]
-        bad = [index for index, error in enumerate(errors) if error >= max(errors) * _AS_BAD]
+        errors = [one.largest for one in self._emulator.errors_by_feed(self._low, self._feeds)]
+        numbers = self._feeds or range(len(errors))
+        bad = [number for number, error in zip(numbers, errors, strict=True) if error >= max(errors) * _AS_BAD]
         return min(bad, key=self._emulator.cost_of)
 
     def raised(self) -> list[_Part]:
@@ -187,7 +195,7 @@ class _Search:
         low = self._low - frozenset().union(*(part.keys for part in raised))
         if self._emulator.errors(low, [self._telling]).largest > self._max_error:
             return False
-        return self._emulator.errors(low).largest <= self._max_error
+        return self._emulator.errors(low, self._feeds).largest <= self._max_error
 
 
 def _chunks(atoms: Sequence[frozenset[str]], most: int) -> list[Sequence[frozenset[str]]]:

@@ -18,7 +18,7 @@ from trtnorm_cli.precision.units import Unit
 from trtnorm_cli.precision.wider_inputs import wider_inputs
 from trtnorm_cli.records.precision import Kept
 
-_IMAGES = "images of 0 to 255"
+IMAGES = "images of 0 to 255"
 # A network that is made for such images has usual values behind its first layers. One that overflows in more of its nodes is
 # made for others.
 _MOST = 0.25
@@ -26,10 +26,14 @@ _MOST = 0.25
 
 @dataclass(frozen=True)
 class KeptByValues:
-    """The nodes whose values do not fit a type, and what the user should know of it."""
+    """The nodes whose values do not fit a type, and what the user should know of it.
+
+    ``takes_images`` is false of a network that is not made for images of 0 to 255.
+    """
 
     kept: Mapping[str, Kept]
     notes: tuple[str, ...] = ()
+    takes_images: bool = True
 
 
 def kept_by_values(
@@ -52,16 +56,16 @@ def kept_by_values(
     lists = [feeds, [] if is_users_data else wider_inputs(feeds)]
     usual, wider = ranges_of_each(model, folder, types, units, low, lists, runner)
     kept = confirmed(range_demands(usual, model, units, low, is_users_data), emulator, max_error, float32)
-    further = overflow_demands(wider, model, units, low, _IMAGES)
+    further = overflow_demands(wider, model, units, low, IMAGES)
     more = {key: one for key, one in all_kept(further).items() if key not in kept and key not in float32}
     if len(more) > _MOST * len(emulator.keys):
-        return KeptByValues(kept, (_not_for_images(further, len(more), len(emulator.keys), low.name),))
+        return KeptByValues(kept, (_not_for_images(further, len(more), len(emulator.keys), low.name),), False)
     return KeptByValues({**more, **kept})
 
 
 def _not_for_images(demands: Sequence[Demand], count: int, of: int, low: str) -> str:
     first = next(iter(demands[0].kept.values()))
     return (
-        f"{count} of {of} nodes would overflow in {low} with {_IMAGES} as inputs, {first.tensor} first; the network is taken "
+        f"{count} of {of} nodes would overflow in {low} with {IMAGES} as inputs, {first.tensor} first; the network is taken "
         "for one that is fed smaller numbers. Give your own inputs with precision: {data: …} if it is not"
     )

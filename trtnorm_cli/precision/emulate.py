@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +75,12 @@ class Emulator:
     def close(self) -> None:
         """Remove the model's files; may be called twice."""
         shutil.rmtree(self._work, ignore_errors=True)
+
+    def add(self, feeds: Iterable[Arrays]) -> list[int]:
+        """Take further inputs; the numbers that they have from here on."""
+        first = len(self._feeds)
+        self._feeds += [dict(feed) for feed in feeds]
+        return list(range(first, len(self._feeds)))
 
     def errors(self, low: Collection[str], feeds: Collection[int] | None = None) -> OutputErrors:
         """The errors of the outputs when the nodes with these keys are low, the largest over all inputs or some of them."""

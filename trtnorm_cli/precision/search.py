@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from trtnorm_cli.precision.calibration import kept_by_values
 from trtnorm_cli.precision.convert import Typed, convert
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.low_types import low_type
+from trtnorm_cli.precision.output_errors import Arrays
 from trtnorm_cli.precision.plan import TypePlan, kept, key_of
 from trtnorm_cli.precision.raising import has_low_types, raised
 from trtnorm_cli.precision.static import static_kept
 from trtnorm_cli.precision.units import units_of
 from trtnorm_cli.profile.precision import PrecisionSettings
+from trtnorm_cli.records.precision import Kept
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 
@@ -26,15 +28,17 @@ from trtnorm_cli.rewrite.rewriting import Rewriting
 class Found:
     """A conversion and its errors.
 
-    ``errors`` are relative L2 by output and number of the inputs, with each result rounded to its type. ``low`` counts nodes in
-    the low type, ``evaluations`` the runs that it took to find the others. ``notes`` are for the user.
+    ``errors`` are relative L2 by output and number of the inputs, with each result rounded to its type. ``low`` are the keys of
+    the nodes in the low type, ``evaluations`` counts the runs that it took to find the others. ``unseen`` are errors at inputs
+    that the others were not found on. ``notes`` are for the user.
     """
 
     typed: Typed
     errors: Mapping[tuple[str, int], float]
-    low: int
+    low: frozenset[str]
     evaluations: int
     notes: tuple[str, ...] = ()
+    unseen: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
 
 class Search:
@@ -47,7 +51,7 @@ class Search:
         self,
         rewriting: Rewriting,
         settings: PrecisionSettings,
-        feeds: Sequence[Mapping[str, np.ndarray]],
+        feeds: Sequence[Arrays],
         is_users_data: bool,
         runner: OrtRunner,
     ) -> None:
@@ -71,7 +75,7 @@ class Search:
         except BaseException:
             self._emulator.close()
             raise
-        self._kept, self._notes = {**found.kept, **known}, found.notes
+        self._kept, self._notes, self.takes_images = {**found.kept, **known}, found.notes, found.takes_images
 
     def __enter__(self) -> Search:
         return self
@@ -93,16 +97,41 @@ class Search:
         self._kept.update(new)
         return bool(new)
 
-    def found(self, limit: float) -> Found:
-        """The conversion whose errors stay within ``limit``; raises ``ProfileError`` where there is none."""
-        settled = settle(self._emulator, self._model, self._units, limit, self._kept)
-        plan = TypePlan(self._low, {**settled.kept, **self._kept}, self._settings.io)
+    @property
+    def nodes(self) -> int:
+        """The number of nodes that can be low."""
+        return len(self._emulator.keys)
+
+    def add(self, feeds: Sequence[Arrays]) -> list[int]:
+        """Take further inputs; the numbers that they have from here on."""
+        return self._emulator.add(feeds)
+
+    def errors(self, found: Found, numbers: Iterable[int]) -> dict[tuple[str, int], float]:
+        """The errors of a conversion at the inputs with these numbers, by output and number."""
+        asked = list(numbers)
+        return {
+            (name, number): error
+            for number, errors in zip(asked, self._emulator.errors_by_feed(found.low, asked), strict=True)
+            for name, error in errors.judged.items()
+        }
+
+    def found(self, limit: float, numbers: Sequence[int]) -> Found:
+        """The conversion whose errors at the inputs with these numbers stay within ``limit``.
+
+        Raises ``ProfileError`` where there is none.
+        """
+        kept = dict(self._kept)
+        while True:
+            settled = settle(self._emulator, self._model, self._units, limit, kept, numbers)
+            found = self._converted({**settled.kept, **kept})
+            found = replace(found, errors=self.errors(found, numbers), evaluations=self._emulator.evaluations)
+            if max(found.errors.values(), default=0.0) <= limit:
+                return found
+            # Nodes joined float32 ones to save casts. That moves rounding to other places, which an unsteady network may feel.
+            kept.update({one.key: one for one in found.typed.kept})
+
+    def _converted(self, kept: Mapping[str, Kept]) -> Found:
+        plan = TypePlan(self._low, kept, self._settings.io)
         typed = convert(self._model, self._folder, plan, self._units, self._types)
         typed = replace(typed, shelves=(*self._shelves, *typed.shelves))
-        low = self._emulator.keys - {one.key for one in typed.kept}
-        return Found(typed, dict(self._errors(low)), len(low), self._emulator.evaluations, self._notes)
-
-    def _errors(self, low: frozenset[str]) -> Iterator[tuple[tuple[str, int], float]]:
-        for number, errors in enumerate(self._emulator.errors_by_feed(low)):
-            for name, error in errors.judged.items():
-                yield (name, number), error
+        return Found(typed, {}, self._emulator.keys - {one.key for one in typed.kept}, 0, self._notes)

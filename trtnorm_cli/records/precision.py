@@ -72,7 +72,7 @@ class PrecisionRecord(Record):
     ``kept`` has those that stay float32. ``casts`` counts Cast nodes that were added, ``constants`` are those that changed.
     ``max_error`` bounds ``errors``; it is None where nothing does. ``calibration`` names the inputs of the ranges and errors,
     ``data`` says where they came from (random ones from ``seed``), ``evaluations`` how often the model was run to find what
-    must stay float32. ``notes`` are for the user.
+    must stay float32. ``unseen`` are errors at inputs that nothing was settled on. ``notes`` are for the user.
     """
 
     type: str
@@ -88,6 +88,7 @@ class PrecisionRecord(Record):
     evaluations: int = 0
     seed: int = 0
     notes: tuple[str, ...] = ()
+    unseen: tuple[OutputError, ...] = ()
 
     @property
     def has_users_data(self) -> bool:
@@ -103,6 +104,11 @@ class PrecisionRecord(Record):
     def worst(self) -> OutputError | None:
         """The output that is off most, by TensorRT's network where that is known."""
         return max(self.errors, key=lambda one: one.error, default=None)
+
+    @property
+    def worst_unseen(self) -> OutputError | None:
+        """The output that is off most at inputs that nothing was settled on."""
+        return max(self.unseen, key=lambda one: one.error, default=None)
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values."""

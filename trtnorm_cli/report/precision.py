@@ -36,6 +36,8 @@ def precision_rows(record: PrecisionRecord) -> list[tuple[str, str]]:
     if record.worst is not None:
         allowed = "" if record.max_error is None else f"; {record.max_error:g} allowed"
         rows.append(("  error", error_text(record.worst) + allowed))
+    if record.worst_unseen is not None:
+        rows.append(("  on new inputs", error_text(record.worst_unseen)))
     return rows
 
 

@@ -1,0 +1,139 @@
+"""Find a conversion that keeps the error budget on calibration inputs, and on others that nothing was settled on.
+
+What a search raises is chosen by the errors that it sees. In a network that makes small differences large, the next inputs of
+the same kind may give ten times as much. So each conversion is tried on inputs that are new to it: random ones from other seeds
+and images of 0 to 255. Where it is over the budget there, these are calibrated on as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from trtnorm_cli.compare.result import Trial
+from trtnorm_cli.errors import ProfileError
+from trtnorm_cli.evaluate.ort_runner import RunFailed
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.lowering.calibration import Calibration, drawn_trials, known_feeds
+from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.precision.calibration import IMAGES
+from trtnorm_cli.precision.search import Found, Search
+from trtnorm_cli.precision.wider_inputs import wider_inputs
+from trtnorm_cli.rewrite.prepare import Prepared
+
+# How often new inputs are tried, and how many of one kind.
+_ROUNDS, _AT_ONCE = 3, 2
+# Seeds so far from a user's own that nobody draws the same inputs to judge the result.
+_NEXT_SEED = 1_000_003
+# Inputs on which the model runs longer in float32 are calibrated on, and not tried with other values.
+_LONGEST_RUN_S = 5.0
+# Images of 0 to 255 are possible inputs and not likely ones: they raise no larger share of the nodes.
+_MOST_FOR_IMAGES = 0.25
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Draws inputs of the kinds that ``calibration`` has, with other values, for a model that has been ``prepared``."""
+
+    prepared: Prepared
+    model: LoadedModel
+    calibration: Calibration
+    seed: int
+
+    def random(self, label: str, number: int) -> Trial | None:
+        """The random inputs of the shapes that ``label`` names, from another seed."""
+        seed = self.seed + number * _NEXT_SEED
+        drawn = next((trial for trial in drawn_trials(self.prepared, seed).trials if trial.label == label), None)
+        return drawn and Trial(f"{label}, seed {seed}", known_feeds(self.model, drawn))
+
+    def images(self, number: int) -> Trial | None:
+        """The calibration inputs with this number as images of 0 to 255; None where no input is an image."""
+        trial = self.calibration.trials[number]
+        return next((Trial(f"{trial.label}, {IMAGES}", feeds) for feeds in wider_inputs([trial.feeds])), None)
+
+
+class Settling:
+    """The search for a conversion of one model. ``trials`` are all inputs by their numbers in ``search``.
+
+    ``unseen`` draws others; None where conversions are not tried on others, as with inputs of the user's.
+    """
+
+    def __init__(self, search: Search, calibration: Calibration, unseen: Unseen | None) -> None:
+        self._search, self._calibration, self._unseen = search, calibration, unseen
+        self.trials = list(calibration.trials)
+        self._settled = list(range(len(self.trials)))
+        self._drawn: dict[tuple[int, int], list[int]] = {}
+        self._images: set[int] = set()
+
+    def found(self, limit: float) -> Found:
+        """The conversion. ``Found.unseen`` has its errors where nothing was settled.
+
+        Raises ``ProfileError`` where the budget cannot be held on the calibration inputs.
+        """
+        found, unseen = self._search.found(limit, self._settled), dict[tuple[str, int], float]()
+        for number in range(_ROUNDS + 1):
+            unseen |= self._errors(found, self._others(found, number))
+            over = {at for (_, at), error in unseen.items() if error > limit}
+            likely = over - self._images or over
+            stricter = self._stricter(found, limit, likely) if over and number < _ROUNDS else None
+            if stricter is None:
+                notes = (*found.notes, self._over_budget(unseen, limit)) if over else found.notes
+                return replace(found, unseen=unseen, notes=notes)
+            found, self._settled = stricter, sorted({*self._settled, *likely})
+            unseen = self._errors(found, {at for _, at in unseen})
+        return replace(found, unseen=unseen)
+
+    def _errors(self, found: Found, numbers: Iterable[int]) -> dict[tuple[str, int], float]:
+        """The errors at those of the inputs that the model takes."""
+        errors: dict[tuple[str, int], float] = {}
+        for number in sorted(set(numbers).difference(self._settled)):
+            with suppress(RunFailed):
+                errors |= self._search.errors(found, [number])
+        return errors
+
+    def _over_budget(self, unseen: Mapping[tuple[str, int], float], limit: float) -> str:
+        (output, at), error = max(unseen.items(), key=lambda item: item[1])
+        how = f"is off by {error:.1e}" if math.isfinite(error) else "is infinite or NaN"
+        return (
+            f"{output} {how} at {self.trials[at].label}, which nothing was settled on ({limit:g} allowed), and to "
+            "hold it there too would leave little in the type. Give your own inputs with precision: {data: …}"
+        )
+
+    def _others(self, found: Found, number: int) -> list[int]:
+        """The numbers of inputs that ``found`` has not seen, of the shapes at which it is off most."""
+        if self._unseen is None:
+            return []
+        seconds = self._calibration.seconds
+        affordable = [at for at in range(len(seconds)) if seconds[at] <= _LONGEST_RUN_S]
+        if not affordable:
+            return []
+        worst = max(affordable, key=lambda at: max((e for (_, one), e in found.errors.items() if one == at), default=0.0))
+        if (worst, number) not in self._drawn:
+            self._drawn[worst, number] = self._added(self._draws(worst, number, {affordable[0], worst}))
+        return self._drawn[worst, number]
+
+    def _draws(self, worst: int, number: int, at: Iterable[int]) -> Iterable[tuple[Trial | None, bool]]:
+        assert self._unseen is not None, "it is asked for draws"
+        for index in range(_AT_ONCE):
+            yield self._unseen.random(self._calibration.trials[worst].label, number * _AT_ONCE + index + 1), False
+        if number == 0 and self._search.takes_images:
+            for one in sorted(at):
+                yield self._unseen.images(one), True
+
+    def _added(self, drawn: Iterable[tuple[Trial | None, bool]]) -> list[int]:
+        trials = [(trial, is_images) for trial, is_images in drawn if trial is not None]
+        numbers = self._search.add([trial.feeds for trial, _ in trials])
+        self.trials += [trial for trial, _ in trials]
+        self._images.update(number for number, (_, is_images) in zip(numbers, trials, strict=True) if is_images)
+        return numbers
+
+    def _stricter(self, found: Found, limit: float, over: Collection[int]) -> Found | None:
+        """The conversion that holds on the inputs ``over`` too; None where there is none, or where it costs too much."""
+        try:
+            stricter = self._search.found(limit, sorted({*self._settled, *over}))
+        except ProfileError:
+            return None
+        more = len(found.low - stricter.low)
+        return None if self._images.issuperset(over) and more > _MOST_FOR_IMAGES * self._search.nodes else stricter
