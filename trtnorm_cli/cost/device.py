@@ -29,7 +29,7 @@ _BLOCK_MEMORY = {
     "12.0": 99 * _KIB,
 }
 
-_LAUNCH = 1.75e-6  # Seconds: what a small kernel takes in a CUDA graph, fitted on an H200; no data sheet has it.
+LAUNCH = 1.75e-6  # Seconds: what a small kernel takes in a CUDA graph, fitted on an H200; no data sheet has it.
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _device(
     operations = {kind: value * _TERA for kind, value in zip(TYPES, tera, strict=False) if value}
     multiprocessors, cache = sizes
     memory = _BLOCK_MEMORY[capability]
-    return name, Device(name, gb_s * _GB, operations, _LAUNCH, multiprocessors, memory, int(cache * _MIB), source)
+    return name, Device(name, gb_s * _GB, operations, LAUNCH, multiprocessors, memory, int(cache * _MIB), source)
 
 
 _AMPERE = "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"

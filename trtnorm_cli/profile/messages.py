@@ -26,6 +26,7 @@ SECTIONS: dict[KeyPath, type[BaseModel]] = {
     ("export",): model.ExportSettings,
     ("export", "inputs", ANY): model.ExportInput,
     ("builder",): model.BuilderSettings,
+    ("device",): model.DescribedDevice,
     ("data", ANY, "normal"): model.Normal,
     ("data", ANY, "uniform"): model.Uniform,
     ("data", ANY, "integers"): model.Integers,

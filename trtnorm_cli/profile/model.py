@@ -18,7 +18,10 @@ from pydantic import (
     model_validator,
 )
 
+from trtnorm_cli.cost.device import DEFAULT, Device
 from trtnorm_cli.profile.builder import BuilderSettings
+from trtnorm_cli.profile.device import DescribedDevice as DescribedDevice
+from trtnorm_cli.profile.device import DeviceChoice, device_of
 from trtnorm_cli.profile.export_settings import ExportInput as ExportInput
 from trtnorm_cli.profile.export_settings import ExportSettings
 from trtnorm_cli.profile.implementations import NormImplementation, implementation_problems
@@ -208,6 +211,11 @@ class BuildProfile(ProfileSection):
     plugins: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description="Libraries with TensorRT plugins, relative to the folder of this file."
     )
+    device: DeviceChoice = Field(
+        default=DEFAULT,
+        description="The GPU that costs are estimated for: a name from the table in docs/cost_model.md, or a mapping with what "
+        "its data sheet says.",
+    )
     export: ExportSettings = Field(default_factory=ExportSettings, description="Of PyTorch models alone.")
 
     _positions: Positions = PrivateAttr(default_factory=Positions)
@@ -221,6 +229,11 @@ class BuildProfile(ProfileSection):
     def path(self) -> Path | None:
         """The file it was read from, where relative paths in it start, or None for a profile made in a program."""
         return None if self._positions.source is None else Path(self._positions.source)
+
+    @property
+    def target_device(self) -> Device:
+        """The device that costs are estimated for."""
+        return device_of(self.device)
 
     @property
     def calibration_data(self) -> Path | None:

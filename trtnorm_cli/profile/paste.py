@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from trtnorm_cli.cost.device import DEFAULT
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import entry_text
 from trtnorm_cli.profile.model import DimRange, ValueRange
@@ -31,6 +32,10 @@ _RANGES = (
 _NOTHING_TO_RANGE = (
     "# Every input has one fixed shape, so no optimization profile is needed, and the model builds without this file. It is",
     "# the place for other settings: builder, data, tolerances, rules.",
+)
+# The GPU that costs are estimated for, as a comment with what is the default.
+_DEVICE = (
+    f"# device: {DEFAULT}   # the GPU that costs are estimated for: a name, or numbers of its data sheet (docs/profiles.md)"
 )
 
 
@@ -91,7 +96,7 @@ def starting_profile(model: str, inputs: Sequence[ModelInput], start: Start | No
         *(["#", *comments] if comments else []),
         "",
     ]
-    return "\n".join([*lines, paste_block(inputs, start), *type_lines(inputs)])
+    return "\n".join([*lines, paste_block(inputs, start), *type_lines(inputs), _DEVICE, ""])
 
 
 def type_lines(inputs: Sequence[ModelInput]) -> list[str]:
@@ -103,7 +108,7 @@ def type_lines(inputs: Sequence[ModelInput]) -> list[str]:
     if named["float64"]:
         doubles = _listed(named["float64"])
         lines.append(f"# io_double: float   # {doubles} will be float32 in the engine; keep makes that an error")
-    return [*lines, ""] if lines else []
+    return lines
 
 
 def _listed(names: Sequence[str]) -> str:
