@@ -14,7 +14,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import IO, Any, Literal, NoReturn
 
 from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.scratch import Scratch
 
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"
@@ -127,9 +127,9 @@ def ask_child(
     command: Sequence[str], request: Mapping[str, Any], timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> Ended:
     """Hand ``request`` to a child that runs ``answer_request``. Its answer is the result."""
-    with tempfile.TemporaryDirectory(prefix="trtnorm-child-", ignore_cleanup_errors=True) as name:
-        save_in_one_step(dict(request), Path(name) / REQUEST_FILE)
-        return run_child((*command, name), Path(name), limits=Limits(timeout_s), environment=environment)
+    with Scratch("trtnorm-child-") as folder:
+        save_in_one_step(dict(request), folder / REQUEST_FILE)
+        return run_child((*command, str(folder)), folder, limits=Limits(timeout_s), environment=environment)
 
 
 def run_child(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import io
@@ -14,7 +15,7 @@ from typing import NoReturn
 import click
 
 from trtnorm_cli import __version__
-from trtnorm_cli.errors import TrtnormError
+from trtnorm_cli.errors import NoRoom, TrtnormError
 
 # One line for each command; the module is imported when the command runs, so that --help stays quick.
 COMMANDS = {
@@ -31,6 +32,7 @@ COMMANDS = {
 
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
+_ROOM = "make room on that disk, or set TMPDIR to a folder on another one"
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
@@ -76,7 +78,7 @@ def cli() -> None:
       3    the model cannot be read or exported, or is not valid ONNX
       4    the model is ambiguous, or needs a change that failed its check
       5    TensorRT refused the model, or a required comparison was not possible
-      6    the builder crashed, was killed, or ran out of time or memory
+      6    the builder crashed, was killed, or ran out of time or memory; or a disk is full
       70   a defect in trtnorm
       130  interrupted
     """
@@ -95,6 +97,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # Being asked to end is being interrupted: what is half done is removed on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which nohup asks for
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     code = run(arguments)
     if code == EXIT_INTERRUPTED:
         # Python ends itself with SIGINT when an interrupt has passed through exec(), although it was handled here.
@@ -121,9 +125,19 @@ def run(arguments: list[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit):  # click and rich leave when nobody reads the output any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return _end_of_defect(given)
+        full = NoRoom(f"a file cannot be written: {error.strerror}", error.filename or None, _ROOM)
+        return _end(render(full), given, full.exit_code, full.summary, full.where, full.hint)
     except Exception:
-        summary, hint = _report_defect()
-        return _end(f"error: {summary}\n  fix: {hint}", given, EXIT_DEFECT, summary, None, hint)
+        return _end_of_defect(given)
+
+
+def _end_of_defect(arguments: list[str]) -> int:
+    """Tell of a defect, as ``_end`` does, in the handler of its exception."""
+    summary, hint = _report_defect()
+    return _end(f"error: {summary}\n  fix: {hint}", arguments, EXIT_DEFECT, summary, None, hint)
 
 
 def _end(
@@ -135,7 +149,7 @@ def _end(
     if "--json" in options:
         import json
 
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             print(json.dumps({"error": {"summary": summary, "where": where, "hint": hint, "exit_code": exit_code}}, indent=2))
     return exit_code
 

@@ -83,6 +83,12 @@ class TensorRTRefusal(BuilderFailure):
 
 
 class BuilderDied(BuilderFailure):
-    """The builder crashed, was killed, or ran out of time."""
+    """The builder crashed, was killed, or ran out of time or memory."""
+
+    exit_code = 6
+
+
+class NoRoom(TrtnormError):
+    """A disk is full."""
 
     exit_code = 6

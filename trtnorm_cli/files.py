@@ -1,17 +1,15 @@
-"""SHA-256 of files of any size."""
+"""Files of any size: their SHA-256, whether they may be written, and writing them in one step."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.errors import NoRoom, TrtnormError, UsageProblem
 
 _CHUNK = 1 << 20
 
@@ -38,19 +36,11 @@ def require_free(targets: Iterable[Path], sources: Iterable[Path]) -> None:
             raise UsageProblem("the output would overwrite what it is made from", str(target), "choose another name")
 
 
-@contextmanager
-def scratch_beside(target: Path) -> Iterator[Path]:
-    """A private folder on the same disk as ``target``, gone at the end."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=".trtnorm-", dir=target.parent))
-    except OSError as error:
-        raise UsageProblem(
-            f"the folder cannot be written: {error.strerror}", str(target.parent), "choose another folder with -o"
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def cannot_write(what: str, where: Path, error: OSError, hint: str) -> TrtnormError:
+    """The error of a file or folder that cannot be written: ``NoRoom`` where its disk is full."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoRoom(f"{what} cannot be written: {error.strerror}", str(where), f"make room on that disk, or {hint}")
+    return UsageProblem(f"{what} cannot be written: {error.strerror or error}", str(where), hint)
 
 
 def write_in_one_step(text: str, path: Path) -> None:

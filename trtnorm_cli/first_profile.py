@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +31,7 @@ from trtnorm_cli.profile.paste import starting_profile
 from trtnorm_cli.profile.prove import prove
 from trtnorm_cli.profile.runnable import OutOfTime, Point, Trial, tried
 from trtnorm_cli.profile.start import start_for
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.shapes.propagate import propagate
 from trtnorm_cli.shapes.symbols import value_symbol
 from trtnorm_cli.tensorrt.launch import launch
@@ -183,8 +182,7 @@ def _parser_notes(loaded: LoadedModel, text: str) -> list[str]:
     """The objections of TensorRT's parser to the model, with all that the profile settles. The rewriting may still help."""
     profile = parse_profile(text)
     settled = with_fixed(without_placeholders(loaded.proto), fixed_inputs(fit(profile, inputs_of(loaded.proto))))
-    with tempfile.TemporaryDirectory(prefix="trtnorm-init-") as name:
-        folder = Path(name)
+    with Scratch("trtnorm-init-") as folder:
         save_model(settled, folder / "model.onnx", loaded.folder)
         request = BuildRequest("model.onnx", str(folder / "model.engine"), parse_only=True)
         try:

@@ -13,9 +13,9 @@ from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network,
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, CandidateReport, Comparison
 from trtnorm_cli.compare.session import build_settings, compare_lowered, compare_rewriting
-from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError, UsageProblem
+from trtnorm_cli.errors import NotCompared, OutOfTolerance, TrtnormError
 from trtnorm_cli.evaluate.ort_runner import one_child
-from trtnorm_cli.files import require_free, scratch_beside, sha256_of
+from trtnorm_cli.files import require_free, sha256_of
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
@@ -32,6 +32,7 @@ from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, rewrite_settings
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
 from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
+from trtnorm_cli.scratch import scratch_beside
 from trtnorm_cli.side_work import Awaited, Later, SideWork
 from trtnorm_cli.target import NETWORK_PREFIX
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
@@ -510,9 +511,5 @@ def placed(manifest: Manifest, job: Job) -> None:
     """Give engine and manifest their names, after both are on the disk."""
     job.prepared.loaded.require_unchanged()
     written = job.beside / "manifest"
-    try:
-        written.write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        what = f"the manifest cannot be written: {error.strerror}"
-        raise UsageProblem(what, str(job.engine), "make room, or use -o") from error
-    put_in_place({job.built: job.engine, written: manifest_of(job.engine)})
+    written.write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
+    put_in_place({job.built: job.engine, written: manifest_of(job.engine)}, job.beside)

@@ -230,8 +230,8 @@ def test_close_leaves_no_process_and_no_file():
     before = set(children_of(os.getpid()))
     runner = OrtRunner(threads=1)
     runner.run(RELU, {"x": np.zeros(1, np.float32)})
-    folder = Path(runner._folder.name)
-    assert sorted(p.name for p in folder.iterdir()) == ["stderr.log"]
+    folder = Path(runner._folder.path)
+    assert sorted(p.name for p in folder.iterdir()) == [".in-use", "stderr.log"]
     runner.close()
     runner.close()
     assert set(children_of(os.getpid())) <= before
@@ -245,7 +245,7 @@ import sys, numpy as np, onnx
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 runner = OrtRunner(threads=1)
 runner.run(onnx.load_from_string(bytes.fromhex(sys.argv[1])), {"x": np.array([1], np.float32)})
-print(runner._folder.name, runner._child._process.pid, flush=True)
+print(runner._folder.path, runner._child._process.pid, flush=True)
 runner.run(onnx.load_from_string(bytes.fromhex(sys.argv[2])), {"x": np.array(1, np.float32)})
 """
 

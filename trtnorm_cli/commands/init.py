@@ -62,12 +62,16 @@ def _exists(output: Path) -> Exception:
 
 
 def _write_new(text: str, output: Path) -> None:
-    from trtnorm_cli.errors import UsageProblem
+    from trtnorm_cli.files import cannot_write
 
+    is_begun = False
     try:
         with output.open("x", encoding="utf-8") as stream:
+            is_begun = True
             stream.write(text)
     except FileExistsError as error:
         raise _exists(output) from error
     except OSError as error:
-        raise UsageProblem(f"the file cannot be written: {error.strerror}", str(output), "choose another folder") from error
+        if is_begun:
+            output.unlink(missing_ok=True)
+        raise cannot_write("the file", output, error, "choose another folder") from error

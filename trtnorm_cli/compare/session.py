@@ -29,6 +29,7 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.side_work import Awaited, SideWork
 from trtnorm_cli.target import Target
 
@@ -58,8 +59,8 @@ def run_session(
         hint = "leave out either the candidates or --weights, which are for the rewriting that stands in their place"
         raise UsageProblem("--weights are given, and nothing is rewritten", hint=hint)
     opened = opened or OpenedModel.of_file(reference.path, profile_path, settings.weights)
-    with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
-        found = Candidates(Path(name), settings.backend, settings.options.memory_bytes)
+    with Scratch("trtnorm-compare-") as scratch:
+        found = Candidates(scratch, settings.backend, settings.options.memory_bytes)
         if not candidates:
             with SideWork() as side:
                 session = _rewriting_session(reference, opened, found, settings, side)

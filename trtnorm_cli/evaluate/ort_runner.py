@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from trtnorm_cli.evaluate.model_file import model_file
 from trtnorm_cli.evaluate.ort_child import LOG, OrtChild, RunFailed, cleaned
+from trtnorm_cli.scratch import MARK, Scratch
 
 __all__ = ["AskedRuns", "OrtRunner", "RunFailed", "cleaned", "one_child"]
 
@@ -33,16 +33,16 @@ class _Parking:
     """The idle child of a runner that was closed, with its folder, for the next runner."""
 
     def __init__(self) -> None:
-        self._parked: tuple[OrtChild, tempfile.TemporaryDirectory[str]] | None = None
+        self._parked: tuple[OrtChild, Scratch] | None = None
 
-    def park(self, child: OrtChild, folder: tempfile.TemporaryDirectory[str]) -> bool:
+    def park(self, child: OrtChild, folder: Scratch) -> bool:
         """True where there was room, and the child is fit for it."""
         if self._parked is not None or not child.can_be_renewed:
             return False
         self._parked = child, folder
         return True
 
-    def take(self, threads: int | None, memory_bytes: int | None) -> tuple[OrtChild, tempfile.TemporaryDirectory[str]] | None:
+    def take(self, threads: int | None, memory_bytes: int | None) -> tuple[OrtChild, Scratch] | None:
         """The child that is parked, as one that was just started."""
         parked, self._parked = self._parked, None
         if parked is None:
@@ -51,7 +51,7 @@ class _Parking:
             parked[0].renew(threads, memory_bytes)
         except RunFailed:
             parked[0].kill()
-            parked[1].cleanup()
+            parked[1].remove()
             return None
         return parked
 
@@ -60,7 +60,7 @@ class _Parking:
             child, folder = self._parked
             self._parked = None
             child.stop()
-            folder.cleanup()
+            folder.remove()
 
 
 _PARKING: ContextVar[_Parking | None] = ContextVar("parking", default=None)
@@ -90,7 +90,7 @@ class OrtRunner:
     def __init__(self, timeout_s: float = 300.0, memory_bytes: int | None = None, threads: int | None = None) -> None:
         self.timeout_s, self.memory_bytes, self.threads = timeout_s, memory_bytes, threads
         self.sessions = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="trtnorm-ort-", ignore_cleanup_errors=True)
+        self._folder = Scratch("trtnorm-ort-")
         self._child: OrtChild | None = None
         self._closed = False
         self._asked: collections.deque[AskedRuns] = collections.deque()
@@ -114,7 +114,7 @@ class OrtRunner:
             return
         if child is not None:
             child.stop()
-        self._folder.cleanup()
+        self._folder.remove()
 
     def start(self, wait: bool = True) -> None:
         """Start the child now, so that the first run takes no longer than the others; or let it get ready beside other work."""
@@ -253,7 +253,7 @@ class OrtRunner:
 
     def _file_of(self, model: Path | onnx.ModelProto, outputs: Sequence[str] | None) -> tuple[Path, str | None]:
         try:
-            return model_file(model, outputs, Path(self._folder.name))
+            return model_file(model, outputs, self._folder.path)
         except (OSError, DecodeError) as error:
             raise RunFailed(f"the model cannot be read: {error}") from error
 
@@ -271,9 +271,9 @@ class OrtRunner:
             parking = _PARKING.get()
             taken = None if parking is None else parking.take(self.threads, self.memory_bytes)
             if taken is None:
-                self._child = OrtChild(Path(self._folder.name), self.threads, self.memory_bytes)
+                self._child = OrtChild(self._folder.path, self.threads, self.memory_bytes)
             else:
-                self._folder.cleanup()
+                self._folder.remove()
                 self._child, self._folder = taken
         return self._child
 
@@ -289,8 +289,8 @@ class OrtRunner:
             asked.failure, asked.is_lost = error if isinstance(error, RunFailed) else RunFailed("the run was interrupted"), True
 
     def _remove_files(self) -> None:
-        for file in Path(self._folder.name).glob("*"):
-            if file.name != LOG:
+        for file in self._folder.path.glob("*"):
+            if file.name not in (LOG, MARK):
                 file.unlink(missing_ok=True)
 
 

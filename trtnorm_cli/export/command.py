@@ -10,12 +10,14 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.export.export_model import ExportedModel, export_model
 from trtnorm_cli.export.opening import in_precision
 from trtnorm_cli.export.options import ExportOptions
-from trtnorm_cli.export.profile_update import Edit, suggestion, update_file
-from trtnorm_cli.files import require_free, scratch_beside
+from trtnorm_cli.export.profile_update import Edit, planned_update, suggestion
+from trtnorm_cli.files import require_free
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import data_file_of
+from trtnorm_cli.placing import put_in_place
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.records.export import ExportRecord
+from trtnorm_cli.scratch import scratch_beside
 from trtnorm_cli.target import Target
 
 
@@ -56,10 +58,13 @@ def run_export(
             exported, manifest = _converted(exported, precision, folder)
         (folder / manifest_path.name).write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
         suggested = [] if profile is None else suggestion(profile, exported.result.dimensions)
-        updated = update_file(profile_path, exported.result.dimensions) if update and profile_path is not None else []
-        for file in (*exported.files, folder / manifest_path.name):
-            file.replace(target.with_name(file.name))
-    return WrittenExport(target, manifest_path, manifest, tuple(suggested), tuple(updated))
+        learnt = exported.result.dimensions
+        updating = planned_update(profile_path, learnt) if update and profile_path is not None else None
+        written = (*exported.files, folder / manifest_path.name)
+        put_in_place({file: target.with_name(file.name) for file in written}, folder)
+    if updating is not None:
+        updating.write()
+    return WrittenExport(target, manifest_path, manifest, tuple(suggested), () if updating is None else updating.edits)
 
 
 def _converted(exported: ExportedModel, precision: str, folder: Path) -> tuple[ExportedModel, ExportRecord]:

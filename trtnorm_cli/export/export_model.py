@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.records.digests import FileDigest
 from trtnorm_cli.records.export import ExportRecord, ExportVersions
+from trtnorm_cli.scratch import IN_TEMPORARY, Scratch, explained, remove_dead
 from trtnorm_cli.target import Target, require_torch
 
 FORMAT = 1
@@ -118,12 +118,13 @@ def _require_equal(exported: ExportedModel) -> None:
 @contextmanager
 def work_folder(prefix: str) -> Iterator[Path]:
     """A private folder. It stays when TensorRT refused the model or died, because the message tells how to repeat the build."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    remove_dead(Path(tempfile.gettempdir()), IN_TEMPORARY)
+    scratch = Scratch(prefix)
     try:
-        yield folder
+        with explained(scratch.path, "set TMPDIR to a folder with room"):
+            yield scratch.path
     except BuilderFailure:
+        scratch.keep()
         raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        scratch.remove()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.rewrite.prepare import prepare
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.target import Target, require_torch
 
 
@@ -39,8 +39,7 @@ def run_module_session(
     """
     require_torch()
     options = ExportOptions(seed=settings.seed, backend=settings.backend, verify=False, weights=settings.weights)
-    with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
-        scratch = Path(name)
+    with Scratch("trtnorm-compare-") as scratch:
         found = Candidates(scratch, settings.backend, settings.options.memory_bytes)
         if candidates:
             for target in candidates:
@@ -78,8 +77,7 @@ def _judged(module: Target, found: Candidates, profile: BuildProfile | None, set
 
 def _recorded(module: Target, trials: Sequence[Trial], settings: Settings) -> tuple[dict[str, Recorded], tuple[str, ...]]:
     """The module's outputs on each set of inputs. Sets that it refuses are left out, with a line that says so."""
-    with tempfile.TemporaryDirectory(prefix="trtnorm-module-") as name:
-        folder = Path(name)
+    with Scratch("trtnorm-module-") as folder:
         feeds = {
             trial.label: {key: write_tensor(folder / f"in{i}-{j}", array) for j, (key, array) in enumerate(trial.feeds.items())}
             for i, trial in enumerate(trials)

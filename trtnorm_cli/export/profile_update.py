@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from trtnorm_cli.errors import ProfileError
-from trtnorm_cli.files import write_in_one_step
+from trtnorm_cli.files import cannot_write, write_in_one_step
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import CORNERS
 from trtnorm_cli.profile.load import load_profile, parse_profile
@@ -112,23 +112,40 @@ def suggestion(profile: BuildProfile, dimensions: Sequence[LearntDimension]) -> 
     return [str(edit) for edit in edits(profile, dimensions)]
 
 
-def update_file(path: Path, dimensions: Sequence[LearntDimension]) -> list[Edit]:
-    """Write what was learnt into the user's file. Comments and everything else stay as they are. Returns the changes made.
+@dataclass(frozen=True)
+class Update:
+    """New text for the user's file, and the changes in it."""
 
-    Raises ``ProfileError``, and leaves the file alone, when the text cannot be edited in place.
+    path: Path
+    text: str
+    edits: tuple[Edit, ...]
+
+    def write(self) -> None:
+        """Replace the file in one step. Raises ``UsageProblem`` or ``NoRoom`` where it cannot be written."""
+        if not self.edits:
+            return
+        try:
+            write_in_one_step(self.text, self.path)
+        except OSError as error:
+            raise cannot_write("the build profile", self.path, error, "leave out --update-profile") from error
+
+
+def planned_update(path: Path, dimensions: Sequence[LearntDimension]) -> Update:
+    """The user's file with what was learnt, not yet written. Comments and everything else stay as they are.
+
+    Raises ``ProfileError`` when the text cannot be edited in place.
     """
     profile = load_profile(path)
     wanted = edits(profile, dimensions)
-    if not wanted:
-        return []
     text = path.read_text(encoding="utf-8")
+    if not wanted:
+        return Update(path, text, ())
     changed = _edited(text, wanted)
     if changed is None or parse_profile(changed, str(path)) != BuildProfile.model_validate(_with_edits(profile, dimensions)):
         raise ProfileError(
             "the build profile cannot be updated in place", str(path), "change it by hand:\n" + "\n".join(map(str, wanted))
         )
-    write_in_one_step(changed, path)
-    return wanted
+    return Update(path, changed, tuple(wanted))
 
 
 def _edited(text: str, wanted: Sequence[Edit]) -> str | None:

@@ -9,7 +9,6 @@ layers and keep more digits inside; it is no run of one.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.records.precision import OutputError, PrecisionRecord
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
@@ -109,8 +109,8 @@ def lowered_alone(
     prepared: Prepared, rewriting: Rewriting, settings: PrecisionSettings, seed: int = 0
 ) -> tuple[Rewriting, PrecisionRecord]:
     """``rewriting`` in the precision of ``settings``, settled without TensorRT."""
-    with tempfile.TemporaryDirectory(prefix="trtnorm-precision-") as folder:
-        found = lowered(prepared, rewriting, settings, Means(Path(folder), seed))
+    with Scratch("trtnorm-precision-") as folder:
+        found = lowered(prepared, rewriting, settings, Means(folder, seed))
     return found.rewriting, found.record
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network
 from trtnorm_cli.compare.result import Comparison
@@ -15,6 +13,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.side_work import Later
 
 
@@ -25,8 +24,8 @@ def run_precision_session(opened: OpenedModel, precision: PrecisionSettings, set
     ``lowered`` does.
     """
     prepared = prepare(opened, settings.snap)
-    with tempfile.TemporaryDirectory(prefix="trtnorm-compare-") as name:
-        scratch, memory_bytes = Path(name), settings.options.memory_bytes
+    with Scratch("trtnorm-compare-") as scratch:
+        memory_bytes = settings.options.memory_bytes
 
         def parsed(model: LoadedModel) -> NetworkParticipant:
             return loaded_network(model, scratch, settings.backend, memory_bytes=memory_bytes)

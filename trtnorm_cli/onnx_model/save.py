@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
 import onnx
 
-from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.files import cannot_write
 from trtnorm_cli.onnx_model.light_file import whole_message
 from trtnorm_cli.onnx_model.stored import (
     bring_in,
@@ -22,6 +21,7 @@ from trtnorm_cli.onnx_model.stored import (
 )
 from trtnorm_cli.onnx_model.walk import all_tensors
 from trtnorm_cli.onnx_model.wire import FilePart, Piece
+from trtnorm_cli.scratch import BESIDE, Scratch
 
 # A single protobuf file must stay below 2 GiB; above this the weights go to a file beside the model.
 SINGLE_FILE_LIMIT = 1 << 30
@@ -36,15 +36,15 @@ def save_model(
 
     External tensors are read from ``source_folder``; weights of more than ``external_from`` bytes in all, by default 1 GiB, go
     to a file of their own. The files get their names only when they are complete. ``model`` is not changed. Raises
-    ``UsageProblem`` when the folder cannot be written.
+    ``UsageProblem`` or ``NoRoom`` when the folder cannot be written.
     """
     large = _payload_bytes(model) > (SINGLE_FILE_LIMIT if external_from is None else external_from)
     try:
-        with tempfile.TemporaryDirectory(prefix=".trtnorm-", dir=path.parent) as scratch:
-            return _write(model, path, Path(scratch), source_folder, large)
+        with Scratch(BESIDE, path.parent) as scratch:
+            return _write(model, path, scratch, source_folder, large)
     except OSError as error:
-        hint = "make room there, or choose another folder with -o or TMPDIR"
-        raise UsageProblem(f"the model cannot be written: {error.strerror or error}", str(path), hint) from error
+        hint = "choose another folder with -o or TMPDIR"
+        raise cannot_write("the model", path, error, hint) from error
 
 
 def data_file_of(path: Path) -> Path:

@@ -9,8 +9,6 @@ A float32 MatMul or Conv alone between low nodes counts as low, for TensorRT mak
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from trtnorm_cli.precision.names import free_prefix
 from trtnorm_cli.precision.output_errors import Arrays, OutputErrors, output_errors, worst
 from trtnorm_cli.precision.plan import InputsAndOutputs, key_of
 from trtnorm_cli.precision.rounding import Rounding
+from trtnorm_cli.scratch import Scratch
 
 # Split wants to be told how many outputs it has.
 _SPLIT_COUNTS = 18
@@ -60,11 +59,15 @@ class Emulator:
         self.order, self.keys, self._switches = tuple(switched.keys), frozenset(switched.keys), switched.switches
         self._feeds = [dict(feed) for feed in feeds]
         self._lone = LoneProducts(FloatGraph(model, types))
-        self._work = Path(tempfile.mkdtemp(prefix="trtnorm-emulated-"))
-        self._file = self._work / "model.onnx"
+        self._work = Scratch("trtnorm-emulated-")
+        self._file = self._work.path / "model.onnx"
         self._references: dict[int, Arrays] = {}
         self._known: dict[tuple[frozenset[str], int], OutputErrors] = {}
-        save_model(switched.model, self._file, folder)
+        try:
+            save_model(switched.model, self._file, folder)
+        except BaseException:
+            self._work.remove()
+            raise
 
     def __enter__(self) -> Emulator:
         return self
@@ -74,7 +77,7 @@ class Emulator:
 
     def close(self) -> None:
         """Remove the model's files; may be called twice."""
-        shutil.rmtree(self._work, ignore_errors=True)
+        self._work.remove()
 
     def add(self, feeds: Iterable[Arrays]) -> list[int]:
         """Take further inputs; the numbers that they have from here on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -24,6 +23,7 @@ from trtnorm_cli.precision.output_errors import Arrays
 from trtnorm_cli.precision.plan import key_of
 from trtnorm_cli.precision.units import Unit
 from trtnorm_cli.record import Record
+from trtnorm_cli.scratch import Scratch
 
 # What is divided by, or what a logarithm or a root is taken of: there the error of each single element counts.
 _DELICATE = (("Div", 1), ("Reciprocal", 0), ("Log", 0), ("Sqrt", 0))
@@ -107,8 +107,8 @@ def ranges_of_each(
     Raises ``RunFailed`` where ONNX Runtime does not run the model.
     """
     instrumented = InstrumentedModel(model, types, units, low, _sizes(model, [*itertools.chain(*lists)]))
-    with tempfile.TemporaryDirectory(prefix="trtnorm-ranges-") as work:
-        file = Path(work) / "model.onnx"
+    with Scratch("trtnorm-ranges-") as work:
+        file = work / "model.onnx"
         save_model(instrumented.model, file, folder)
         runs = iter(runner.run_many(file, itertools.chain(*lists)))  # its session holds the weights once more, and is closed
     return [instrumented.ranges(list(itertools.islice(runs, len(feeds)))) if feeds else Ranges() for feeds in lists]

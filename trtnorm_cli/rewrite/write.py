@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trtnorm_cli.files import require_free, scratch_beside
+from trtnorm_cli.files import require_free
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
+from trtnorm_cli.placing import put_in_place
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+from trtnorm_cli.scratch import scratch_beside
 
 
 def rewrite_to(
@@ -25,6 +27,5 @@ def rewrite_to(
         written = save_model(rewriting.model, folder / target.name, rewriting.folder)
         require_valid(source, folder / target.name)
         source.require_unchanged()
-        for path in written:
-            path.replace(target.with_name(path.name))
+        put_in_place({path: target.with_name(path.name) for path in written}, folder)
     return [target.with_name(path.name) for path in written]

@@ -15,6 +15,7 @@ from trtnorm_cli.child_process import Event
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.scratch import BESIDE, Scratch
 from trtnorm_cli.side_work import Awaited
 from trtnorm_cli.tensorrt.explain import refusal
 from trtnorm_cli.tensorrt.isolate import (
@@ -106,8 +107,8 @@ class Attempt:
 
     def _save(self, found: Isolated, error: TrtnormError, target: Path) -> Path:
         """Write the part as a work folder that the build process takes as it is. It gets its name when it is complete."""
-        with tempfile.TemporaryDirectory(prefix=".trtnorm-", dir=target.parent) as name:
-            folder = Path(name) / target.name
+        with Scratch(BESIDE, target.parent) as scratch:
+            folder = scratch / target.name
             folder.mkdir()
             save_model(found.model, folder / _MODEL, self.data_folder, external_from=_EXTERNAL_FROM)
             # No such folder exists: the engine, if there ever is one, then goes beside the model.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from trtnorm_cli.child_process import REQUEST_FILE, Limits, module_command, run_
 from trtnorm_cli.evaluate.ort_runner import RunFailed
 from trtnorm_cli.evaluate.tensor_files import TensorFile, read_tensor, write_tensor
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.tensorrt.engine_file import backend_of
 
 WORKER = module_command("trtnorm_cli.tensorrt.child.engine_worker")
@@ -26,11 +26,10 @@ def run_engine(engine: Path, feeds: dict[str, np.ndarray], timeout_s: float) -> 
 
     Raises ``EngineUnavailable`` without a usable GPU or backend, and ``RunFailed`` when the engine fails or dies.
     """
-    with tempfile.TemporaryDirectory(prefix="trtnorm-engine-") as name:
-        folder = Path(name)
+    with Scratch("trtnorm-engine-") as folder:
         records = {key: write_tensor(folder / f"feed{i}", array).to_json() for i, (key, array) in enumerate(feeds.items())}
         backend = backend_of(engine)
-        request = {"engine": str(engine.absolute()), "backend": backend, "folder": name, "feeds": records}
+        request = {"engine": str(engine.absolute()), "backend": backend, "folder": str(folder), "feeds": records}
         save_in_one_step(request, folder / REQUEST_FILE)
         outputs = _outputs(folder, backend, timeout_s)
         return {key: read_tensor(folder, record) for key, record in outputs.items()}

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trtnorm_cli.errors import BuilderFailure, UsageProblem
+from trtnorm_cli.errors import BuilderFailure
+from trtnorm_cli.files import cannot_write
+from trtnorm_cli.scratch import IN_TEMPORARY, Scratch, explained, remove_dead
 from trtnorm_cli.tensorrt.evidence import keep_evidence
 from trtnorm_cli.tensorrt.origin import Subject
+
+_HINT = "set TMPDIR to a folder with room"
 
 
 @contextmanager
 def work_folder(subject: Subject) -> Iterator[Path]:
     """The folder of one build. What a report needs stays when TensorRT refused the model or died."""
+    remove_dead(Path(tempfile.gettempdir()), IN_TEMPORARY)
     try:
-        folder = Path(tempfile.mkdtemp(prefix="trtnorm-build-"))
+        scratch = Scratch(f"{IN_TEMPORARY}build-")
     except OSError as error:
-        raise UsageProblem(
-            f"no folder can be made to work in: {error.strerror}", error.filename, "set TMPDIR to a folder with room"
-        ) from error
-    keep = False
+        raise cannot_write("a folder to work in", Path(tempfile.gettempdir()), error, _HINT) from error
     try:
-        yield folder
+        with explained(scratch.path, _HINT):
+            yield scratch.path
     except BuilderFailure as error:
-        keep = True
+        scratch.keep()
         with suppress(OSError):
-            keep_evidence(folder, error, subject)
+            keep_evidence(scratch.path, error, subject)
         raise
     finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+        scratch.remove()

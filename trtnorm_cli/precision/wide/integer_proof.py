@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.rewrite.prepare import Prepared
+from trtnorm_cli.scratch import Scratch
 
 # Two shapes of each model show what a wrong type would do; larger ones only take longer.
 _POINTS, _RUN_S = 2, 60.0
@@ -29,8 +29,8 @@ def difference(prepared: Prepared, before: onnx.ModelProto, after: onnx.ModelPro
     points = sorted(shape_points(prepared.proof, inputs, 0, np.random.default_rng(0)), key=lambda point: point.elements)
     data = {} if prepared.profile is None else prepared.profile.data
     feeds, _, _ = fitting_feeds(InputRanges(before), points[:_POINTS], data, 0)
-    with tempfile.TemporaryDirectory(prefix="trtnorm-int64-") as name, OrtRunner(_RUN_S) as runner:
-        files = [Path(name) / "before.onnx", Path(name) / "after.onnx"]
+    with Scratch("trtnorm-int64-") as work, OrtRunner(_RUN_S) as runner:
+        files = [work / "before.onnx", work / "after.onnx"]
         for model, file in zip((before, after), files, strict=True):
             save_model(model, file, folder)
         try:

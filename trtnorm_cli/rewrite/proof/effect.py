@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.rewrite.effect import Effect, OutputEffect
 from trtnorm_cli.rewrite.proof.check_shapes import check_types
 from trtnorm_cli.rewrite.proof.sampling import draw, fitting_domains
+from trtnorm_cli.scratch import Scratch
 
 _DRAWS = 4
 _BUDGET_S = 10.0
@@ -44,8 +44,8 @@ def effect_on_results(
     shapes = {name: tuple(size for size in kind.shape or () if isinstance(size, int)) for name, kind in kinds.items()}
     domains = fitting_domains(before, kinds, shapes)
     draws = [draw(np.random.default_rng(seed), kinds, shapes, domains=domains) for seed in range(_DRAWS)]
-    with tempfile.TemporaryDirectory(prefix="trtnorm-effect-") as name:
-        files = [_saved(model, Path(name) / f"{index}.onnx", folder) for index, model in enumerate((before, after))]
+    with Scratch("trtnorm-effect-") as scratch:
+        files = [_saved(model, scratch / f"{index}.onnx", folder) for index, model in enumerate((before, after))]
         run = ("in ONNX Runtime", lambda file: runner.run_many(file, draws))
         exact = ("in float64", lambda file: [evaluate_float64(file, feeds, budget_s=_BUDGET_S).outputs for feeds in draws])
         reason = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import load_model, read_model
 from trtnorm_cli.onnx_model.shapes import NamedType, declared_types
 from trtnorm_cli.record import Record
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.tensorrt.network import network_of
 
 
@@ -43,8 +43,8 @@ def describe_network(model: Path, save_to: Path | None, backend: str | None) -> 
     load_model(model)
     if save_to is not None and not save_to.absolute().parent.is_dir():
         raise UsageProblem("there is no such folder", str(save_to.parent), "choose another one with -o")
-    with tempfile.TemporaryDirectory(prefix="trtnorm-inspect-") as scratch:
-        target = save_to or Path(scratch) / "network.onnx"
+    with Scratch("trtnorm-inspect-") as scratch:
+        target = save_to or scratch / "network.onnx"
         translation = network_of(model, target, backend)
         proto = read_model(target)
     types = declared_types(proto)

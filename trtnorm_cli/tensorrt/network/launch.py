@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from trtnorm_cli.child_process import Cancelled, Ended, Limits, module_command, run_child
-from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, TrtnormError, UsageProblem
+from trtnorm_cli.child_process import Ended, Limits, module_command, run_child
+from trtnorm_cli.errors import BuilderDied, BuilderFailure, ModelError, TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.tensorrt.launch import ALLOW_MORE
 from trtnorm_cli.tensorrt.network.problems import UntranslatableNetwork
 from trtnorm_cli.tensorrt.request import LOG_FILE, NETWORK_RESULT_FILE, REQUEST_FILE, BuildResult, TensorRTMessage
@@ -55,25 +54,36 @@ def network_of(
     """
     if not model.is_file():
         raise ModelError("there is no such model file", where=str(model))
-    folder = Path(tempfile.mkdtemp(prefix="trtnorm-network-"))
+    scratch = Scratch("trtnorm-network-")
+    try:
+        result = _asked(model, out, backend, scratch.path, limits, worker)
+    except BuilderFailure as failure:
+        if failure.evidence is not None:
+            scratch.keep()
+        raise
+    finally:
+        scratch.remove()
+    return _translation(result, model, out)
+
+
+def _asked(
+    model: Path, out: Path, backend: str | None, folder: Path, limits: Limits, worker: tuple[str, ...]
+) -> dict[str, Any]:
+    """The answer of a child that works in ``folder``, which is the evidence of its failure."""
     request = folder / REQUEST_FILE
     wishes = {"model": str(model.absolute()), "output": str(out.absolute()), "backend": backend}
     request.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
     try:
         result = _run(request, limits, worker)
-    except (KeyboardInterrupt, Cancelled):
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
     except BuilderDied as death:
         death.evidence = folder
         raise
     if not result["ok"]:
         problem = _problem(result, model, folder)
-        if isinstance(problem, TensorRTRefusal) and folder.exists():
+        if isinstance(problem, TensorRTRefusal) and not isinstance(problem, UntranslatableNetwork):
             problem.evidence = folder
         raise problem
-    shutil.rmtree(folder)
-    return _translation(result, model, out)
+    return result
 
 
 def network_of_build(folder: Path, model: Path, out: Path) -> NetworkTranslation:
@@ -124,10 +134,8 @@ def _evidence(ended: Ended, log: Path) -> str:
 
 def _problem(result: dict[str, Any], model: Path, folder: Path) -> TrtnormError:
     if result["kind"] == "usage":
-        shutil.rmtree(folder)
         return UsageProblem(**result["errors"][0])
     if result["kind"] == "untranslatable":
-        shutil.rmtree(folder)
         return _untranslatable(result["errors"], model)
     return _refusal(result, model, folder)
 

@@ -1,0 +1,94 @@
+"""Private folders: removed by their process, or by the next run where that was killed."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from trtnorm_cli.errors import NoRoom, UsageProblem
+from trtnorm_cli.scratch import BESIDE, MARK, Scratch, explained, remove_dead, scratch_beside
+
+OWNER = """
+import sys
+from pathlib import Path
+from trtnorm_cli.scratch import Scratch
+scratch = Scratch(".trtnorm-", Path(sys.argv[1]))
+(scratch.path / "large").write_text("x")
+print(scratch.path, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_only_the_folder_of_a_dead_process_is_removed(tmp_path):
+    mine = Scratch(BESIDE, tmp_path)
+    others = tmp_path / f"{BESIDE}without-a-mark"
+    others.mkdir()
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        theirs = owner.stdout.readline().decode().strip()
+        remove_dead(tmp_path, BESIDE)
+        assert {str(path) for path in tmp_path.iterdir()} == {str(mine.path), str(others), theirs}, "its owner lives"
+        owner.kill()
+    remove_dead(tmp_path, BESIDE)
+    assert set(tmp_path.iterdir()) == {mine.path, others}
+    mine.remove()
+    mine.remove()
+    assert set(tmp_path.iterdir()) == {others}
+
+
+def test_a_folder_goes_with_its_object(tmp_path):
+    scratch = Scratch(BESIDE, tmp_path)
+    del scratch
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kept_folder_stays(tmp_path):
+    scratch = Scratch(BESIDE, tmp_path)
+    scratch.keep()
+    scratch.remove()
+    remove_dead(tmp_path, BESIDE)
+    assert list(scratch.path.iterdir()) == []
+
+
+def test_a_folder_is_made_again_where_it_was_taken_for_a_dead_ones(tmp_path, monkeypatch):
+    import fcntl
+
+    from trtnorm_cli import scratch
+
+    flock, made = fcntl.flock, []
+
+    def removed_first(descriptor: int, operation: int) -> None:
+        if not made:
+            (folder,) = tmp_path.iterdir()
+            made.append(folder)
+            (folder / MARK).unlink()
+            folder.rmdir()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(scratch.fcntl, "flock", removed_first)
+    found = Scratch(BESIDE, tmp_path)
+    assert list(tmp_path.iterdir()) == [found.path]
+    assert found.path not in made
+    found.remove()
+
+
+def test_a_folder_that_went_meanwhile_is_said(tmp_path):
+    def write_into_a_folder_that_goes() -> None:
+        with scratch_beside(tmp_path / "out") as folder:
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+            (folder / "file").write_text("x")
+
+    with pytest.raises(UsageProblem, match="was removed meanwhile"):
+        write_into_a_folder_that_goes()
+
+
+def test_a_full_disk_is_said_and_other_errors_pass(tmp_path):
+    with pytest.raises(NoRoom, match="No space left"), explained(tmp_path, "do something"):
+        raise OSError(errno.ENOSPC, "No space left on device", "file")
+    with pytest.raises(FileNotFoundError), explained(tmp_path, "do something"):
+        (tmp_path / "nothing").read_text()
