@@ -86,7 +86,7 @@ _RTX3060 = "https://www.nvidia.com/en-us/geforce/graphics-cards/30-series/rtx-30
 
 # The RTX 3060's tensor rates are those of a multiprocessor and clock in the GA102 paper, times 28 multiprocessors at 1.777 GHz.
 # Orin's are its 85 TOPS of dense int8, halved for float16 and again for TensorFloat-32. The A100 is the one with 80 GB on SXM,
-# and Orin the AGX module with 64 GB.
+# and Orin the AGX module with 64 GB. The H200's cache is what CUDA reports.
 DEVICES: Mapping[str, Device] = dict(
     (
         _device("rtx-3060", "8.6", 360, (12.7, 51.0, 25.5, 102), (28, 3), f"{_RTX3060} and {_AMPERE}"),
@@ -96,7 +96,7 @@ DEVICES: Mapping[str, Device] = dict(
         _device("t4", "7.5", 320, (8.1, 65, 0, 130), (40, 4), _T4),
         _device("l4", "8.9", 300, (60, 121, 121, 242.5, 242.5), (58, 48), _L4),
         _device("a100", "8.0", 2039, (156, 312, 312, 624), (108, 40), _A100),
-        _device("h200", "9.0", 4800, (494.5, 989.5, 989.5, 1979, 1979), (132, 50), _H200),
+        _device("h200", "9.0", 4800, (494.5, 989.5, 989.5, 1979, 1979), (132, 60), _H200),
         _device("orin", "8.7", 204.8, (21.25, 42.5, 42.5, 85), (16, 4), _ORIN),
     )
 )
