@@ -59,6 +59,13 @@ def test_the_weights_of_the_engine_are_of_the_type_that_was_asked_for(half: Path
     assert left_in_temp(half) == []
 
 
+@pytest.mark.parametrize("kind", ["fp16", "bf16"])
+def test_a_model_without_weights_is_compared_in_the_precision_that_it_has(work: Path, kind: str) -> None:
+    saved(parse("g (float[2, 16] x) => (float[2, 16] y) { y = Relu(x) }", {}, opset=18), work / "m.onnx")
+    (work / "cfg.yaml").write_text("{}")
+    assert build("m.onnx", "--precision", kind, "-o", "m.engine") == 0
+
+
 def test_inputs_and_outputs_take_the_type_where_that_is_wanted(half: Path) -> None:
     (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, io: low}\n")
     assert build("m.onnx", "-o", "m.engine") == 0

@@ -421,8 +421,7 @@ class Comparer:
     def _ulp(self, candidate: Candidate, *arrays: np.ndarray | None) -> float:
         """The coarsest floating type in which the two compute."""
         described = [one for one in (self.reference, candidate) if not isinstance(one, EngineParticipant)]
-        stored = {tensor.data_type for one in described for tensor in one.model.graph.initializer}
-        stored |= {kind.dtype for one in described for kind in one.inputs().values()}
+        stored = frozenset().union(*(one.stored_types for one in described))
         kinds = [onnx.helper.tensor_dtype_to_np_dtype(kind) for kind in stored if kind]
         plain = [kind for kind in kinds if kind.name in ("float64", "float32", "float16", "bfloat16")]
         given = [array.dtype for array in arrays if array is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -16,6 +17,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
+from trtnorm_cli.onnx_model.walk import all_graphs
 from trtnorm_cli.target import NETWORK_PREFIX
 from trtnorm_cli.tensorrt.network.launch import PARSE_LIMITS, NetworkTranslation, network_of
 
@@ -39,6 +41,14 @@ class _Described:
 
     def outputs(self) -> dict[str, TensorType | None]:
         return {value.name: tensor_type(value) for value in self.model.graph.output}
+
+    @cached_property
+    def stored_types(self) -> frozenset[int]:
+        """The ONNX types of the inputs and constants, and those that a Cast makes: a model may be half without weights."""
+        nodes = (node for graph in all_graphs(self.model.graph) for node in graph.node if node.op_type == "Cast")
+        made = {attribute.i for node in nodes for attribute in node.attribute if attribute.name == "to"}
+        constants = {tensor.data_type for tensor in self.model.graph.initializer}
+        return frozenset({*made, *constants, *(kind.dtype for kind in self.inputs().values())})
 
 
 @dataclass(frozen=True)
