@@ -26,11 +26,9 @@ from trtnorm_cli.precision.notes import type_notes, with_check
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.precision.wide.require import NarrowingResult, check_narrowing
 from trtnorm_cli.records.digests import Digest, FileDigest
-from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
-from trtnorm_cli.rewrite.kernels import is_put_to_choice, why_more
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, rewrite_settings
-from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting, require_valid
 from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
 from trtnorm_cli.scratch import scratch_beside
 from trtnorm_cli.side_work import Awaited, Later, SideWork
@@ -44,12 +42,15 @@ from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
     TO_DECIDE,
     TO_TELL,
+    Built,
     Variant,
+    bounds_for,
+    fastest,
+    folds_alone,
     is_quick,
-    is_worse,
-    known_costs,
     may_be_quick,
-    searched,
+    why_more,
+    with_fewest_kernels,
 )
 from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.manifest import (
@@ -78,7 +79,7 @@ from trtnorm_cli.tensorrt.up_to_date import (
     earlier_manifest,
     made_from,
 )
-from trtnorm_cli.tensorrt.variants import BuiltVariant
+from trtnorm_cli.tensorrt.variants import BuiltVariant, cost_of, kernels_of
 from trtnorm_cli.tensorrt.work_folder import work_folder
 
 _MOST_REASONS = 3
@@ -108,7 +109,7 @@ class Making:
 
     ``lowering`` is the rewriting in the precision that was asked for, if one was. ``building`` ends with what the build process
     said, ``engine`` with that or the error that explains it. ``comparison`` is that of the model with its rewriting and with
-    TensorRT's ``network``.
+    TensorRT's ``network``. ``compares_late`` is set where it waits until it is known which rewriting stays.
     """
 
     variant: Variant
@@ -118,6 +119,7 @@ class Making:
     engine: Awaited[BuildResult]
     network: Awaited[NetworkParticipant]
     comparison: Awaited[Comparison]
+    compares_late: bool
 
     @property
     def rewriting(self) -> Rewriting:
@@ -156,8 +158,10 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         compare_meanwhile(job, made)
         job.clock.seconds.update(made.result.seconds)
         unchanged = unbuilt.result()
-        better = fewer_kernels(job, made, unchanged)
-        if better is not None:
+        better = faster(job, made, unchanged)
+        if better.rewriting is made.variant.rewriting:
+            made = replace(made, variant=better)
+        else:
             made.network.cancel()
             made = make(job, better, unchanged)
             job.clock.seconds.update(made.result.seconds)
@@ -204,11 +208,16 @@ def started(
 
 
 def first_variant(job: Job) -> Variant:
-    """The rewriting that the policy asks for."""
+    """The rewriting that the policy asks for.
+
+    Where builds will show which changes stay, those are tried too that are not always for the better.
+    """
     with job.clock.time("rewrite"):
         if job.policy == "kernels":
-            return searched(job.session, job.variants())
-        return Variant(job.session.rewrite())
+            return with_fewest_kernels(job.session, job.variants())
+        if not may_be_chosen(job) or not may_be_quick(job.prepared.loaded.proto, TO_DECIDE):
+            return Variant(job.session.rewrite())
+        return Variant(job.session.rewrite(measured=True), measured=True)
 
 
 def narrowing_checked(job: Job, rewriting: Rewriting) -> NarrowingResult | None:
@@ -242,7 +251,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     parses = job.options.compare and ready is None and lowering is None and request.model == FIXED_NAME
     parsed = ParsedNetwork(job.work) if parses else None
 
-    tensorrt = Duration()
+    tensorrt, waits = Duration(), compares_late(job, variant)
 
     def built() -> BuildResult:
         if ready is not None:
@@ -252,7 +261,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
                 result = ready or job.run(request, job.work)
             else:
                 result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen), job.on_event)
-        if result.ok and not may_be_replaced(job, variant):
+        if result.ok and not waits:
             say_that_it_compares(job)
         return result
 
@@ -274,7 +283,7 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
         return network.result()
 
     comparison = Later(lambda: _comparison(job, variant.rewriting, lowering, loaded, Later(known_network), tensorrt))
-    return Making(variant, lowering, files, building, engine, network, comparison)
+    return Making(variant, lowering, files, building, engine, network, comparison, waits)
 
 
 def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
@@ -307,9 +316,20 @@ def float32_kernels(job: Job, made: Making) -> Awaited[Kernels | None]:
     return Later(counted)
 
 
+def may_be_chosen(job: Job) -> bool:
+    """True where estimates of what was built decide about optional changes, by the policy."""
+    quick = first_installed(job.options.backend) == QUICK_BACKEND
+    return quick and job.policy == "auto" and settings_of(job.prepared) is None
+
+
 def may_be_replaced(job: Job, variant: Variant) -> bool:
-    """True where a rewriting with fewer kernels may come instead, by the policy."""
-    return job.policy == "auto" and settings_of(job.prepared) is None and any(map(is_put_to_choice, variant.rewriting.changes))
+    """True where a faster rewriting may come instead."""
+    return may_be_chosen(job) and not variant.is_settled and any(change.optional for change in variant.rewriting.changes)
+
+
+def compares_late(job: Job, variant: Variant) -> bool:
+    """True for a rewriting that another one is likely to replace: what is compared should be what stays."""
+    return may_be_replaced(job, variant) and not folds_alone(variant.rewriting.changes)
 
 
 def say_that_it_compares(job: Job) -> None:
@@ -339,8 +359,7 @@ def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkPart
 
 def compare_meanwhile(job: Job, made: Making) -> None:
     """Compare while TensorRT builds the engine. A rewriting in whose place another may come waits until that is known."""
-    waits = may_be_replaced(job, made.variant) and may_be_quick(made.variant.rewriting.model, TO_DECIDE)
-    if job.options.compare and job.side.is_beside and not waits:
+    if job.options.compare and job.side.is_beside and not made.compares_late:
         made.comparison.error()
 
 
@@ -351,7 +370,7 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
     """
     model = made.variant.rewriting.model
-    bounds = TO_DECIDE if may_be_replaced(job, made.variant) else TO_TELL
+    bounds = bounds_for(made.variant.rewriting.changes) if may_be_replaced(job, made.variant) else TO_TELL
 
     def build_unchanged() -> BuiltVariant | None:
         result = made.building.result()
@@ -369,21 +388,46 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     return Later(build_unchanged)
 
 
-def fewer_kernels(job: Job, made: Making, unchanged: BuiltVariant | None) -> Variant | None:
-    """A rewriting with fewer kernels where ``optimize: auto`` finds that changes took some; None where there is no cause."""
-    if unchanged is None or not may_be_replaced(job, made.variant) or not is_worse(made.result, unchanged.kernels):
-        return None
+def faster(job: Job, made: Making, unchanged: BuiltVariant | None) -> Variant:
+    """The rewriting that ``optimize: auto`` prefers: the one that was made, or another."""
+    variant = made.variant
+    if not may_be_replaced(job, variant):
+        return variant
+    cost = None if unchanged is None else job.estimated(made.result, made.rewriting.model)
+    if unchanged is None or cost is None:
+        return without_measured_changes(job, variant)
     with job.clock.time("variants"):
-        return searched(job.session, job.variants(), known_costs(made.result, unchanged.kernels))
+        every = Built(made.rewriting, made.result, cost)
+        return fastest(job.session, job.variants(), every, unchanged, variant.measured)
+
+
+def without_measured_changes(job: Job, variant: Variant) -> Variant:
+    """The rewriting with those changes only that are for the better everywhere, for an engine that is not built twice."""
+    if not variant.measured:
+        return variant
+    with job.clock.time("rewrite"):
+        rewriting = job.session.rewrite()
+    return Variant(variant.rewriting if rewriting.changes == variant.rewriting.changes else rewriting, is_settled=True)
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
-    """The outcome of the policy, and why the engine still launches more kernels where it does."""
+    """The outcome of the policy, and why the engine still launches more kernels, or takes longer, where it does."""
     more = None
-    if before is not None and is_worse(made.result, before):
-        now = len(launched(made.result.kernels))
-        more = why_more(now, before.launches, job.policy, made.variant.rewriting.changes)
+    if before is not None:
+        now = cost_of(kernels_of(made.result, job.estimated(made.result, made.rewriting.model)))
+        more = why_more(now, cost_of(before), job.policy)
     return Optimization(job.policy, made.variant.choice, before, more)
+
+
+def made_again(job: Job, session: Rewriter, variant: Variant) -> Variant:
+    """``variant`` from the start. What a search found is taken over: it follows from engines that are thrown away."""
+    if variant.choice is None:
+        return Variant(session.rewrite(measured=variant.measured))
+    if job.policy == "kernels":
+        return with_fewest_kernels(session, job.variants())
+    if not variant.rewriting.changes or variant.choice.chosen == variant.choice.no_change:
+        return Variant(session.rewrite("never"))
+    return Variant(session.rewrite("auto", frozenset(variant.choice.left_out), variant.measured))
 
 
 def require_same_bytes(job: Job, made: Making) -> None:
@@ -393,7 +437,7 @@ def require_same_bytes(job: Job, made: Making) -> None:
 
     def make_again(folder: Path, engine: Path) -> tuple[list[Path], BuildRequest]:
         session = typed_session(job.prepared)
-        again = Variant(session.rewrite()) if made.variant.choice is None else searched(session, job.variants())
+        again = made_again(job, session, made.variant)
         lowering = lowered_variant(job, again)
         rewriting = again.rewriting if lowering is None else lowering.rewriting
         files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder)
@@ -410,7 +454,7 @@ def compared(job: Job, made: Making) -> Comparison | None:
     """
     if not job.options.compare:
         return None
-    if may_be_replaced(job, made.variant):
+    if made.compares_late:
         say_that_it_compares(job)
     comparison = made.comparison.result()
     _require_within_tolerance(comparison)

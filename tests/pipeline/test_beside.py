@@ -16,7 +16,7 @@ from tests.models import parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
 from trtnorm_cli import build_job, child_process, pipeline
 from trtnorm_cli.errors import OutOfTolerance
-from trtnorm_cli.tensorrt.kernel_search import Bounds
+from trtnorm_cli.tensorrt.kernel_search import Bounds, fastest
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 
@@ -69,16 +69,22 @@ def test_a_model_that_stays_as_it_is_is_built_once(work, started):
 
 def test_what_is_not_tiny_is_built_once_where_nothing_depends_on_more(work, started, monkeypatch):
     monkeypatch.setattr(pipeline, "TO_TELL", Bounds(1, 4 << 20))
+    Path("cfg.yaml").write_text(Path("cfg.yaml").read_text() + "optimize: always\n")
     assert build("good.onnx") == 0
     assert started.count(ENGINE) == 1
     assert manifest_of(work / "good.engine")["optimize"]["before"] is None
 
 
 def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started, monkeypatch):
-    """Where every change costs a launch, in the count here, the engine without any is the one."""
-    monkeypatch.setattr(pipeline, "is_put_to_choice", lambda change: True)
-    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.is_put_to_choice", lambda change: True)
-    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.launched", lambda kernels: (*kernels, *kernels))
+    """Where the changes cost time, as the estimate says here, the engine without any is the one."""
+    real = fastest
+
+    def slow(session, variants, changed, unchanged, measured):
+        total = replace(changed.cost.total, us=1e6)
+        return real(session, variants, replace(changed, cost=replace(changed.cost, total=total)), unchanged, measured)
+
+    monkeypatch.setattr(pipeline, "fastest", slow)
+    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.slower_sites", lambda changed, unchanged: [])
     assert build("good.onnx", "-o", "auto.engine") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (2, 1)
     Path("cfg.yaml").write_text(Path("cfg.yaml").read_text() + "optimize: never\n")
@@ -92,8 +98,7 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
 
 
 def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started, monkeypatch):
-    monkeypatch.setattr(pipeline, "is_put_to_choice", lambda change: True)
-    monkeypatch.setattr(pipeline, "TO_DECIDE", Bounds(100, 1000))
+    monkeypatch.setattr(pipeline, "bounds_for", lambda changes: Bounds(100, 1000))
     assert build("good.onnx") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (1, 0)
     manifest = manifest_of(work / "good.engine")

@@ -15,7 +15,7 @@ from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.build import summary_rows
-from trtnorm_cli.rewrite.kernels import Cost, Known, choose, fewest_kernels
+from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.tensorrt.manifest import Manifest
 
@@ -75,27 +75,6 @@ def test_kernels_leaves_out_the_site_that_costs_a_launch(session: RewritingSessi
     assert [change.node for change in chosen.rewriting.changes if change.rule == "fold-batchnorm-conv"] == ["b1"]
 
 
-def test_what_was_measured_before_is_not_built_again(session: RewritingSession) -> None:
-    """As ``optimize: auto`` asks: the rule as a whole, and no build where that is all there is to choose."""
-    known = Known(Cost(6, 1000), Cost(5, 1100))
-    chosen = fewest_kernels(session, lambda rewriting: pytest.fail("built"), 4, by_halves=False, known=known)
-    assert (chosen.best, chosen.builds, len(chosen.left_out)) == (Cost(5, 1100), 2, 2)
-    assert batchnorms(chosen.rewriting) == batchnorms(session.rewrite("never"))
-
-
-def test_without_halves_a_rule_is_left_out_as_a_whole() -> None:
-    costs = {"": 9, "ab": 8, "abc": 8, "abcd": 7, "c": 9, "d": 10, "abd": 8}
-    asked: list[str] = []
-
-    def measure(left_out: frozenset[str]) -> Cost:
-        asked.append("".join(sorted(left_out)))
-        return Cost(costs[asked[-1]], 0)
-
-    search = choose([["a", "b"], ["c"], ["d"]], measure, most_builds=4, by_halves=False)
-    assert asked == ["", "abcd", "ab", "abc"]
-    assert (search.left_out, search.builds) == (frozenset("abcd"), 4)
-
-
 def test_a_site_is_proved_once(session: RewritingSession) -> None:
     first = session.rewrite("always")
     proofs = len(session.proofs)
@@ -137,11 +116,12 @@ def test_changes_that_take_kernels_are_taken_back(
     assert "optimize: always makes every change" in always["optimize"]["more"]
     assert auto["optimize"]["chosen"]["every change"]["launches"] == launches(always["network"])
     assert always["optimize"]["chosen"] is None
-    assert auto["optimize"]["chosen"]["builds"] == 2, "those of the engine and of the model without changes"
+    assert auto["optimize"]["chosen"]["builds"] <= 3, "those of the engine, of the model without changes, and of a part of them"
+    assert auto["cost"]["total"]["us"] <= min(auto["optimize"]["before"]["cost"]["us"], always["cost"]["total"]["us"])
 
 
 @pytest.mark.rtx
-def test_batchnorms_are_folded_also_where_it_takes_a_kernel(
+def test_a_fold_that_costs_time_is_left_out_and_one_that_does_not_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Behind a convolution that a BatchNormalization was folded into, a mean over the plane takes a kernel more."""
@@ -154,11 +134,12 @@ def test_batchnorms_are_folded_also_where_it_takes_a_kernel(
     text = f"g (float[N, 64, 14, 14] x) => (float[N, 64] y) {{ {' '.join(links)} }}"
     onnx.save(parse(text, {"w": random(64, 64, 1, 1), **batchnorm(64)}, opset=17), "m.onnx")
     manifest = manifest_with("auto", capsys)
-    assert [change["rule"] for change in manifest["changes"]] == ["fold-batchnorm-conv"] * 2
-    assert launches(manifest["network"]) > launches(manifest["optimize"]["before"])
-    assert manifest["optimize"]["chosen"] is None
-    assert "1 more kernel than without optional changes: 2 BatchNormalizations are folded" in manifest["optimize"]["more"]
-    assert dict(summary_rows(Manifest.load(Path("m.engine.json"))))["  more kernels"] == manifest["optimize"]["more"]
+    chosen = manifest["optimize"]["chosen"]
+    assert chosen["every change"]["us"] > chosen["no change"]["us"], "or the test shows nothing"
+    assert chosen["chosen"]["us"] <= chosen["no change"]["us"]
+    assert launches(manifest["network"]) <= launches(manifest["optimize"]["before"])
+    assert "n1" in chosen["left_out"]
+    assert dict(summary_rows(Manifest.load(Path("m.engine.json"))))["  optimize"].startswith("every change ")
 
 
 @pytest.mark.rtx

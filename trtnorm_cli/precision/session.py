@@ -27,9 +27,11 @@ class TypedSession:
     def settings(self) -> RewriteSettings:
         return self._session.settings
 
-    def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
+    def rewrite(
+        self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset(), measured: bool = False
+    ) -> Rewriting:
         """As ``RewritingSession.rewrite`` does it, then typed."""
-        rewriting = without_doubles_in(self._session.rewrite(optimize, left_out))
+        rewriting = without_doubles_in(self._session.rewrite(optimize, left_out, measured))
         profile = self._prepared.profile
         if profile is None or profile.int64 == "keep":
             return rewriting

@@ -170,9 +170,9 @@ class BuildProfile(ProfileSection):
     rules: RuleSettings = Field(default_factory=RuleSettings)
     optimize: Optimize = Field(
         default="auto",
-        description="Changes that only improve a model: fold BatchNorms, and make the others unless the engine then has more "
-        "kernels than without (auto); always make them; let kernels counted in variants that are built decide about each; or "
-        "never make them and only repair what TensorRT refuses or computes wrongly.",
+        description="Changes that only improve a model: make those whose engine takes less time by the estimate (auto); always "
+        "make them; let kernels counted in variants that are built decide about each; or never make them and only repair what "
+        "TensorRT refuses or computes wrongly.",
     )
     training_mode: TrainingMode = Field(
         default="as-written",

@@ -66,7 +66,7 @@ class RewriteSettings:
     ``training_mode`` says what becomes of a BatchNormalization in training mode, and ``dynamic_quantization`` of operators on
     activations that are quantised at run time. ``checkpoint`` holds the weights that the user
     gave beside the model. ``optimize`` says whether changes that only improve a model are made. ``auto`` makes them, and a
-    build takes back those that cost kernels. ``left_out`` names tensors whose computation must not change even so.
+    build takes back those that cost time by the estimate. ``left_out`` names tensors whose computation must not change even so.
     ``instance_norm`` and ``group_norm`` say what computes these. ``measured`` is set where builds decide which optional changes
     stay, so that changes may be tried that are not always for the better. ``corners`` are input shapes, min, opt and max of
     every optimization profile. What is the same at all of them may be built upon. ``fixed`` are the inputs' sizes and elements

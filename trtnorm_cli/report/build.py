@@ -17,8 +17,10 @@ from trtnorm_cli.report.notes import print_notes, print_results_alone
 from trtnorm_cli.report.precision import precision_notes, precision_rows
 from trtnorm_cli.report.types import type_rows
 from trtnorm_cli.report.verbosity import Verbosity
+from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.manifest import EngineFile, Kernels, Manifest, Optimization
+from trtnorm_cli.tensorrt.variants import NOT_BUILT
 
 
 def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
@@ -109,9 +111,16 @@ def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
         rows.append(("  more kernels", optimize.more))
     if chosen is not None:
         costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.chosen}
-        launches = ", ".join(f"{name} {cost.launches}" for name, cost in costs.items())
-        rows.append(("  optimize", f"launches: {launches}; {len(chosen.left_out)} sites left out, {chosen.builds} builds"))
+        compared = ", ".join(f"{name} {_choice_text(cost)}" for name, cost in costs.items())
+        rows.append(("  optimize", f"{compared}; {len(chosen.left_out)} sites left out, {chosen.builds} builds"))
     return rows
+
+
+def _choice_text(cost: Cost) -> str:
+    if cost == NOT_BUILT:
+        return "not built"
+    kernels = f"{cost.launches} kernels"
+    return f"{time_text(cost.us)} with {kernels}" if cost.us else kernels
 
 
 def _kernels_text(kernels: Kernels) -> str:

@@ -8,38 +8,32 @@ among n take about k·log₂(n) builds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Generic, TypeVar
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
-from trtnorm_cli.rewrite.rule import Change
-from trtnorm_cli.rewrite.rules import (
-    fold_batchnorm_conv,
-    fold_batchnorm_conv_transpose,
-    fold_batchnorm_downstream,
-    fold_batchnorm_gemm,
-    fold_batchnorm_upstream,
-)
 
-# What folds a BatchNormalization into the weights of an operator before or behind it.
-FOLDS = (
-    fold_batchnorm_conv.RULE.name,
-    fold_batchnorm_conv_transpose.RULE.name,
-    fold_batchnorm_gemm.RULE.name,
-    fold_batchnorm_upstream.RULE.name,
-    fold_batchnorm_downstream.RULE.name,
-)
 Site = TypeVar("Site")
 
 
 @dataclass(frozen=True, order=True)
 class Cost:
-    """The cost of a build: kernel launches first, then the size of the engine in bytes."""
+    """The cost of a build: kernel launches first, then the size of the engine in bytes.
+
+    ``us`` is its estimated time in microseconds, and ``compiled`` how many of the kernels are compiled where it runs.
+    """
 
     launches: int
     engine_bytes: int
+    us: float = 0.0
+    compiled: int = 0
+
+    @property
+    def by_time(self) -> tuple[float, int, int, int]:
+        """The order in which ``optimize: auto`` prefers."""
+        return self.us, self.launches, self.compiled, self.engine_bytes
 
 
 Measure = Callable[[Rewriting], Cost]
@@ -57,76 +51,26 @@ class Chosen:
     builds: int
 
 
-def is_put_to_choice(change: Change) -> bool:
-    """True for an optional change that ``optimize: auto`` may take back: any but those that fold a BatchNormalization away.
-
-    Folded, its convolution is a kernel that comes with TensorRT; beside it, one that is compiled when the engine is loaded.
-    That is worth a launch, where there is one more at all. Where a scale and shift stays, nothing is folded.
-    """
-    return change.optional and change.rule not in FOLDS
-
-
-def why_more(now: int, before: int, policy: str, changes: Iterable[Change]) -> str | None:
-    """Why an engine launches ``now`` kernels where one without optional changes launches ``before``; None if it is no more."""
-    if now <= before:
-        return None
-    more = f"{now - before} more kernel{'s' if now - before > 1 else ''} than without optional changes"
-    if policy == "always":
-        return f"{more}: optimize: always makes every change, whatever it costs"
-    folds = sum(change.optional and not is_put_to_choice(change) for change in changes)
-    if policy == "auto" and folds:
-        return (
-            f"{more}: {folds} BatchNormalizations are folded all the same, because their convolutions then come compiled with "
-            "TensorRT; for the fewest kernels, say optimize: kernels in the build profile"
-        )
-    return f"{more}: the builds of the search did not tell which change takes them; optimize: never makes none"
-
-
-@dataclass(frozen=True)
-class Known:
-    """Costs that were measured before: of every change, and of a rewriting without any optional change."""
-
-    every_change: Cost
-    never: Cost
-
-
-def fewest_kernels(
-    session: Rewriter,
-    measure: Measure,
-    most_builds: int = 48,
-    choosable: Callable[[Change], bool] = lambda c: c.optional,
-    by_halves: bool = True,
-    known: Known | None = None,
-) -> Chosen:
+def fewest_kernels(session: Rewriter, measure: Measure, most_builds: int = 48) -> Chosen:
     """Rewrite with the best choice of optional changes that up to ``most_builds`` builds find.
 
-    The choice, among the changes that are ``choosable``, is never worse than every one of them, nor than none. ``measure``
-    builds a rewriting; a variant that does not build counts as infinitely large. Unless the search goes ``by_halves``, all
-    changes of a rule are made or none.
+    The choice is never worse than every optional change, nor than none. ``measure`` builds a rewriting; a variant that does not
+    build counts as infinitely large.
     """
     everything = session.rewrite("always")
     groups: dict[str, list[str]] = {}
     for change in everything.changes:
-        if choosable(change):
+        if change.optional:
             groups.setdefault(change.rule, []).append(change.tensor)
-    chooses_all = all(choosable(change) for change in everything.changes if change.optional)
     all_sites = frozenset(site for sites in groups.values() for site in sites)
 
     def variant(left_out: frozenset[str]) -> Rewriting:
         if not left_out:
             return everything
         # A site that is left out here may be taken by another optional rule there; without any, the policy says so itself.
-        none = chooses_all and left_out == all_sites
-        return session.rewrite("never") if none else session.rewrite("always", left_out)
+        return session.rewrite("never") if left_out == all_sites else session.rewrite("always", left_out)
 
-    def cost(left_out: frozenset[str]) -> Cost:
-        if known is not None and not left_out:
-            return known.every_change
-        if known is not None and chooses_all and left_out == all_sites:
-            return known.never
-        return measure(variant(left_out))
-
-    search = choose(list(groups.values()), cost, most_builds, by_halves)
+    search = choose(list(groups.values()), lambda left_out: measure(variant(left_out)), most_builds)
     return Chosen(
         rewriting=variant(search.left_out),
         every_change=search.cost(frozenset()),
@@ -174,29 +118,20 @@ class Search(Generic[Site]):
         return True
 
 
-def choose(
-    groups: Sequence[Sequence[Site]],
-    measure: Callable[[frozenset[Site]], Cost],
-    most_builds: int = 48,
-    by_halves: bool = True,
-) -> Search[Site]:
+def choose(groups: Sequence[Sequence[Site]], measure: Callable[[frozenset[Site]], Cost], most_builds: int = 48) -> Search[Site]:
     """Find which sites to leave out for the fewest launches, then the smallest engine.
 
     ``groups`` are the sites of each rule in execution order. Tried are: every change, no change, every rule left out on its
-    own, and then, ``by_halves`` and where leaving out a group saves launches, the smallest parts of it that do. The result is
-    never worse than making every change, nor than making none.
+    own, and then, where leaving out a group saves launches, the smallest parts of it that do. The result is never worse than
+    making every change, nor than making none.
     """
     search: Search[Site] = Search(measure, most_builds)
     everything = frozenset(site for group in groups for site in group)
     search.cost(frozenset())
     makes_none = search.cost(everything)
     for group in groups:
-        if by_halves:
-            _narrow(search, list(group))
-        else:
-            search.consider(search.left_out | frozenset(group))
-    if by_halves:
-        _narrow(search, [site for group in groups for site in group])
+        _narrow(search, list(group))
+    _narrow(search, [site for group in groups for site in group])
     if makes_none < search.best:
         search.left_out = everything
     return search

@@ -142,8 +142,10 @@ class Rewriter(Protocol):
     @property
     def settings(self) -> RewriteSettings: ...
 
-    def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
-        """Apply the rules; ``optimize`` and ``left_out`` say which optional changes are wanted, as in ``RewriteSettings``."""
+    def rewrite(
+        self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset(), measured: bool = False
+    ) -> Rewriting:
+        """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``."""
 
 
 class RewritingSession:
@@ -188,10 +190,13 @@ class RewritingSession:
         """True when ONNX Runtime runs the file itself, with the meaning that the model was given."""
         return self.loaded.runs_unmended and not self.was_raised and not self.resolved.differs_from_the_file
 
-    def rewrite(self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset()) -> Rewriting:
-        """Apply the rules; ``optimize`` and ``left_out`` say which optional changes are wanted, as in ``RewriteSettings``."""
+    def rewrite(
+        self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset(), measured: bool = False
+    ) -> Rewriting:
+        """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``."""
         wanted = self.settings.optimize
-        settings = replace(self.settings, optimize=optimize or wanted, left_out=left_out, measured=wanted == "kernels")
+        measured = measured or wanted == "kernels"
+        settings = replace(self.settings, optimize=optimize or wanted, left_out=left_out, measured=measured)
         resolved, folder, model = self.resolved, self.loaded.folder, self.model
         opened, resolved.opened = resolved.opened, None
         # Nothing changes a graph before the rules are applied, so the first application takes the one that is open already.

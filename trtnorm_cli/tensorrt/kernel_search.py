@@ -1,21 +1,27 @@
-"""Search for the rewriting whose engine launches the fewest kernels, and say what a rewriting did to their number."""
+"""Choose the optional changes whose engine is the fastest by its estimate, or that give the fewest kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import onnx
 
+from trtnorm_cli.engine_cost.profiles import of_profile
+from trtnorm_cli.engine_cost.segments import Segment, Side, segments
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.records.engine_parts import launched
-from trtnorm_cli.rewrite.kernels import Cost, Known, fewest_kernels, is_put_to_choice
+from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
-from trtnorm_cli.tensorrt.manifest import Choice, Kernels
+from trtnorm_cli.rewrite.rule import Change
+from trtnorm_cli.tensorrt.manifest import Choice
 from trtnorm_cli.tensorrt.request import BuildResult
-from trtnorm_cli.tensorrt.variants import VariantBuilder, cost_of
+from trtnorm_cli.tensorrt.variants import NOT_BUILT, BuiltVariant, VariantBuilder, cost_of, kernels_of
 
-# A search that nobody asked for is kept short: two of its builds were made before, to see whether there is a cause.
-_MOST_UNASKED_BUILDS = 4
 # TensorRT for RTX times no kernel. It takes about 20 ms of one core for a launch, and 6 for a megabyte.
 QUICK_BACKEND = "tensorrt-rtx"
+# Two sides of a segment whose estimates are nearer than this take the same time, as far as the model of the device can tell.
+_TOLD_APART = 0.01
 
 
 @dataclass(frozen=True)
@@ -26,40 +32,119 @@ class Bounds:
     engine_bytes: int
 
 
-# An engine should not keep what costs launches for want of some seconds; what is only told may cost half of one.
+# An engine should not keep what costs time for want of some seconds; what is only told may cost half of one.
 TO_DECIDE, TO_TELL = Bounds(600, 1 << 30), Bounds(24, 4 << 20)
+# Folds into large weights gain or cost little beside these, and seldom cost anything.
+TO_DECIDE_ON_FOLDS = Bounds(600, 128 << 20)
 # The nodes of a model that go into one launch, seldom more.
 _NODES_IN_A_LAUNCH = 8
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A rewriting, and how a search for the fewest kernels came to it where there was one."""
+    """A rewriting, and the search that came to it where there was one.
+
+    ``measured`` is set where changes were tried that are not always for the better, so that a build has to show whether they
+    stay. ``is_settled`` says that no other comes in its place.
+    """
 
     rewriting: Rewriting
     choice: Choice | None = None
+    measured: bool = False
+    is_settled: bool = False
 
 
-def searched(session: Rewriter, variants: VariantBuilder, known: Known | None = None) -> Variant:
-    """The rewriting whose engine launches the fewest kernels, found by building.
+@dataclass(frozen=True)
+class Built:
+    """A variant with what TensorRT made of it, and what that costs."""
 
-    With ``optimize: auto`` each rule makes all of its changes or none: what costs launches is mostly a kind of place.
-    """
+    rewriting: Rewriting
+    result: BuildResult
+    cost: EngineCostRecord
 
-    def measure(rewriting: Rewriting) -> Cost:
-        return cost_of(variants.build(rewriting))
+    @property
+    def total(self) -> Cost:
+        return cost_of(kernels_of(self.result, self.cost))
 
-    if session.settings.optimize == "auto":
-        found = fewest_kernels(session, measure, _MOST_UNASKED_BUILDS, is_put_to_choice, by_halves=False, known=known)
-    else:
-        found = fewest_kernels(session, measure)
+    @property
+    def side(self) -> Side:
+        return Side(launched(of_profile(self.result.kernels, 0)), [kernel.us for kernel in self.cost.kernels])
+
+
+def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
+    """The rewriting whose engine launches the fewest kernels, found by building."""
+    found = fewest_kernels(session, lambda rewriting: cost_of(variants.build(rewriting)))
     choice = Choice(found.every_change, found.no_change, found.best, found.left_out, found.builds)
-    return Variant(found.rewriting, choice)
+    return Variant(found.rewriting, choice, is_settled=True)
 
 
-def known_costs(result: BuildResult, before: Kernels) -> Known:
-    """The costs of every change and of none, as the builds of the engine and of the unchanged model found them."""
-    return Known(Cost(len(launched(result.kernels)), result.engine_bytes), cost_of(before))
+def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchanged: BuiltVariant, measured: bool) -> Variant:
+    """The rewriting of least estimated time: every change, none, or those that gain time where the two engines differ.
+
+    Both engines are held against each other segment by segment, so that one further build is enough for any number of sites.
+    The result is never slower than either by the estimate.
+    """
+    none = Built(unchanged.rewriting, unchanged.result, unchanged.cost) if unchanged.result and unchanged.cost else None
+    every, never = changed.total, NOT_BUILT if none is None else none.total
+    found: list[tuple[Cost, Rewriting, frozenset[str]]] = [(every, changed.rewriting, frozenset())]
+    builds = 2
+    sites = [change.tensor for change in changed.rewriting.changes if change.optional]
+    if none is not None:
+        found.append((never, none.rewriting, frozenset(sites)))
+        left_out = frozenset(slower_sites(changed, none))
+        if left_out and left_out != frozenset(sites):
+            part = session.rewrite("auto", left_out, measured)
+            found.append((cost_of(variants.build(part)), part, left_out))
+            builds += 1
+    best, rewriting, left_out = min(found, key=lambda one: one[0].by_time)
+    return Variant(rewriting, Choice(every, never, best, tuple(sorted(left_out)), builds), measured, is_settled=True)
+
+
+def slower_sites(changed: Built, unchanged: Built) -> list[str]:
+    """The sites of optional changes in segments that take longer with them. Equal ones go to fewer launches, then change."""
+    return [site for segment in aligned(changed, unchanged) if _is_slower(segment) for site in segment.sites]
+
+
+def _is_slower(segment: Segment) -> bool:
+    (now, before), (launches, launches_before) = segment.us, segment.launches
+    are_told_apart = abs(now - before) > _TOLD_APART * max(now, before)
+    return now > before if are_told_apart else launches > launches_before
+
+
+def aligned(changed: Built, unchanged: Built) -> list[Segment]:
+    """The segments of optional changes, on both sides."""
+    after, before = _nodes(changed.rewriting.model), _nodes(unchanged.rewriting.model)
+    made = {change.tensor: change for change in changed.rewriting.changes if change.optional}
+    sites = {tensor: _names_of(change, tensor, (after, before)) for tensor, change in made.items()}
+    joined = [*_chains(after, before.keys()), *_chains(before, after.keys())]
+    return segments(changed.side, unchanged.side, sites, joined)
+
+
+def _nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    return {node.name: node for node in model.graph.node if node.name}
+
+
+def _names_of(change: Change, tensor: str, models: Iterable[Mapping[str, onnx.NodeProto]]) -> list[str]:
+    """The nodes that produce the changed tensor in either model, and the one that the change is named after."""
+    producers = [name for nodes in models for name, node in nodes.items() if tensor in node.output]
+    return [change.node, *producers]
+
+
+def _chains(nodes: Mapping[str, onnx.NodeProto], others: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of neighbours that only one of the models has: those of one change, mostly."""
+    own = {name: node for name, node in nodes.items() if name not in set(others)}
+    producers = {tensor: name for name, node in own.items() for tensor in node.output}
+    return [(producers[tensor], name) for name, node in own.items() for tensor in node.input if tensor in producers]
+
+
+def folds_alone(changes: Iterable[Change]) -> bool:
+    """True where all that is optional folds BatchNormalizations into weights, which is for the better nearly everywhere."""
+    return all(change.rule.startswith("fold-batchnorm") for change in changes if change.optional)
+
+
+def bounds_for(changes: Iterable[Change]) -> Bounds:
+    """The largest engine that is built twice to decide about ``changes``."""
+    return TO_DECIDE_ON_FOLDS if folds_alone(changes) else TO_DECIDE
 
 
 def is_quick(result: BuildResult, bounds: Bounds) -> bool:
@@ -76,8 +161,18 @@ def may_be_quick(model: onnx.ModelProto, bounds: Bounds) -> bool:
     return len(model.graph.node) <= _NODES_IN_A_LAUNCH * bounds.launches
 
 
-def is_worse(result: BuildResult, before: Kernels | None) -> bool:
-    """True when the engine launches more kernels than one without the changes that only improve the model."""
-    if before is None or before.reason:
-        return False
-    return len(launched(result.kernels)) > before.launches
+def why_more(now: Cost, before: Cost, policy: str) -> str | None:
+    """Why an engine launches more kernels, or takes longer by the estimate, than one without optional changes; None if not."""
+    more, longer = now.launches - before.launches, now.us > before.us
+    if before == NOT_BUILT or (more <= 0 and not longer):
+        return None
+    kernels = f"{more} more kernel{'s' if more > 1 else ''}" if more > 0 else "more time"
+    if policy == "always":
+        return f"{kernels} than without optional changes: optimize: always makes every change, whatever it costs"
+    if not longer:
+        return f"{kernels} than without optional changes, in {_saved(now, before)} less time by the estimate"
+    return f"{kernels} than without optional changes: optimize: {policy} does not look at the estimate of time"
+
+
+def _saved(now: Cost, before: Cost) -> str:
+    return f"{(before.us - now.us) / before.us:.0%}"

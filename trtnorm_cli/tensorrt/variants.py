@@ -26,21 +26,32 @@ from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
 # What estimates the cost of the engine that was built of a model; None where its kernels are not known.
 Estimator = Callable[[BuildResult, onnx.ModelProto], EngineCostRecord | None]
-NOT_BUILT = Cost(sys.maxsize, sys.maxsize)
+NOT_BUILT = Cost(sys.maxsize, sys.maxsize, sys.float_info.max)
 
 
 def cost_of(kernels: Kernels) -> Cost:
     """The cost that a search compares. A variant that was not built costs more than any other."""
-    return NOT_BUILT if kernels.reason else Cost(kernels.launches, kernels.engine_bytes)
+    if kernels.reason:
+        return NOT_BUILT
+    about = kernels.cost
+    return Cost(kernels.launches, kernels.engine_bytes, *(() if about is None else (about.us, about.compiled_on_device)))
+
+
+def kernels_of(result: BuildResult, cost: EngineCostRecord | None) -> Kernels:
+    """The kernels of a build, with the estimate of their cost."""
+    if not result.ok:
+        return Kernels({}, 0, "; ".join(message.text for message in result.errors))
+    return Kernels(kernels_by_type(result), result.engine_bytes, cost=None if cost is None else cost.total)
 
 
 @dataclass(frozen=True)
 class BuiltVariant:
-    """A rewriting and what TensorRT made of it. ``result`` is None where it died."""
+    """A rewriting, what TensorRT made of it, and what that costs. ``result`` is None where it died."""
 
     rewriting: Rewriting
     kernels: Kernels
     result: BuildResult | None = None
+    cost: EngineCostRecord | None = None
 
     def result_for(self, rewriting: Rewriting, settings: Mapping[str, object]) -> BuildResult | None:
         """The result where a build of ``rewriting`` with these settings would be the same, to the byte."""
@@ -71,14 +82,9 @@ class VariantBuilder:
             request = replace(self.request, model="variant.onnx", engine=str(path), settings=settings)
             request = with_plugins(request, rewriting.model, self.request.plugins)
             result = launch(request, work, lambda event: None, self.limits)
-            return BuiltVariant(rewriting, self._kernels(result, rewriting), result)
+            cost = self.estimate(result, rewriting.model) if result.ok else None
+            return BuiltVariant(rewriting, kernels_of(result, cost), result, cost)
         except BuilderDied as error:
             return BuiltVariant(rewriting, Kernels({}, 0, error.summary))
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-    def _kernels(self, result: BuildResult, rewriting: Rewriting) -> Kernels:
-        if not result.ok:
-            return Kernels({}, 0, "; ".join(message.text for message in result.errors))
-        cost = self.estimate(result, rewriting.model)
-        return Kernels(kernels_by_type(result), result.engine_bytes, cost=None if cost is None else cost.total)
