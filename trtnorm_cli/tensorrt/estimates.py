@@ -14,7 +14,7 @@ from trtnorm_cli.tensorrt.request import BuildResult
 
 def device_of(prepared: Prepared) -> Device:
     """The device that estimates are for."""
-    return DEVICES[DEFAULT]
+    return DEVICES[DEFAULT] if prepared.profile is None else prepared.profile.target_device
 
 
 def opt_sizes(prepared: Prepared) -> dict[str, dict[str, int]]:
