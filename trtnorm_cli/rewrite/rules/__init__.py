@@ -7,6 +7,7 @@ from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import (
+    activated_product_in_rows,
     asymmetric_quantization,
     batchnorm_batch_statistics,
     batchnorm_parameters_to_vectors,
@@ -126,6 +127,8 @@ RULES: tuple[Rule, ...] = (
     fold_scale_shift_upstream.RULE,
     merge_scale_shift.RULE,
     merge_parallel_convolutions.RULE,
+    # When no constant goes into the weights any more.
+    activated_product_in_rows.RULE,
     # For what nothing takes. It is tried last of all, because its halves are harder to recognise than a BatchNormalization.
     batchnorm_to_scale_shift.RULE,
     batchnorm_per_element.RULE,
