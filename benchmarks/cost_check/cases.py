@@ -10,7 +10,7 @@ from typing import Any
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 100_000)
 LENGTHS = (64, 256, 1024, 4096, 16384, 65536, 262_144, 1_048_576, 2160 * 3840)
 SMALLEST, LARGEST = 2**15, 2**28
-HELD = 32768
+HELD, LONG = 32768, 16384
 IMAGES = (
     (1, 64, 56, 56), (8, 256, 56, 56), (8, 64, 112, 112), (32, 512, 14, 14), (16, 1024, 7, 7), (4, 512, 64, 64),
     (1, 320, 128, 128), (2, 128, 256, 256), (1, 32, 512, 512), (1, 64, 1080, 1920), (1, 16, 2160, 3840), (2, 8, 1024, 1024),
@@ -65,6 +65,8 @@ def _row_cases() -> Iterator[Case]:
         held = ("triton_held",) if shape[1] <= HELD else ()
         for form in ("copy", "torch", "compiled", "passes", "decomposed", "triton4", "triton32", *held):
             yield Case("layer_norm", form, shape, "float32")
+        for dtype in ("float32", "float16") if shape[1] >= LONG else ():
+            yield Case("layer_norm", "triton_two", shape, dtype)
         for form in ("torch", "compiled", "decomposed") if index % 2 == 0 else ():
             yield Case("rms_norm", form, shape, "float32")
         for form in ("copy", "torch", "compiled", "triton4", "decomposed") if index % 2 == 1 else ():

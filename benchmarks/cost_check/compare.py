@@ -19,14 +19,17 @@ from trtnorm_cli.cost.roofline import CONSTANTS, Constants, Work, estimate
 
 DEVICE = DEVICES["h200"]
 GENERATED = ("compiled", "passes")
-LOOPED = ("triton4", "triton32")
+LOOPED = ("triton4", "triton32", "triton_two")
 WRITTEN = ("triton", *LOOPED, "triton_held")
 CLEARLY = 1.1  # Two times that differ by less than this are not said to be in an order.
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A case with its time in seconds, and the work of its kernels: as an engine tells it, and with what their launch tells."""
+    """A case with its time in seconds, and the work of its kernels: ``told`` has what an engine's list of kernels tells.
+
+    That is whether blocks share rows. ``launched`` has the threads of a block besides.
+    """
 
     case: Case
     seconds: float
@@ -50,8 +53,9 @@ def read(path: Path) -> list[Timed]:
     """The cases of a file of measurements."""
     found = []
     for case, seconds, kernels in load(path)[1]:
-        told = works(case, [name for name, _, _ in kernels])
-        found.append(Timed(case, seconds, tuple(told), tuple(with_blocks(told, kernels))))
+        done = works(case, [name for name, _, _ in kernels])
+        told, launched = (tuple(with_blocks(done, kernels, threads=threads)) for threads in (False, True))
+        found.append(Timed(case, seconds, told, launched))
     return found
 
 

@@ -5,6 +5,7 @@ python -m benchmarks.cost_check.page docs/cost_model.md
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,9 +24,10 @@ from benchmarks.cost_check.compare import (
 )
 from benchmarks.cost_check.store import load
 from trtnorm_cli.cost.device import DEFAULT, DEVICES, LAUNCH, Device
-from trtnorm_cli.cost.roofline import CONSTANTS, SMALLEST_BLOCK, Constants
+from trtnorm_cli.cost.roofline import CONSTANTS, LONG_ROW_THREADS, Constants
 
 MEASURED = Path(__file__).with_name("h200.json")
+LAUNCHES = Path(__file__).with_name("rtx_rows.json")
 BYTES_ALONE = Constants(latency=0.0, cache_latency=0.0, strided=1.0)
 MAKERS: dict[str, Callable[[Case], bool]] = {
     "generated, `torch.compile`": lambda case: case.form in GENERATED,
@@ -55,7 +57,8 @@ def page() -> str:
     facts = {
         "devices": _devices(), "constants": _constants(timed), "makers": _makers(held_out), "patterns": _patterns(held_out),
         "long": _long_rows(timed), "orders": _orders(held_out), "cases": f"{len(timed):,}", "held_out": f"{len(held_out)}",
-        "default": f"`{DEFAULT}`", "threads": str(SMALLEST_BLOCK), "clearly": f"{(CLEARLY - 1) * 100:.0f} %",
+        "default": f"`{DEFAULT}`", "threads": str(LONG_ROW_THREADS), "launches": _launches(),
+        "rtx": json.loads(LAUNCHES.read_text(encoding="utf-8"))["tensorrt_rtx"], "clearly": f"{(CLEARLY - 1) * 100:.0f} %",
         "torch": load(MEASURED)[0]["torch"].partition("+")[0], "transposed": _transposed(held_out),
     }  # fmt: skip
     text = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
@@ -104,13 +107,11 @@ def _constants(timed: Sequence[Timed]) -> str:
     )  # fmt: skip
 
 
-def _spread(timed: Sequence[Timed], *, launched: bool) -> list[str]:
-    found = agreement(timed, launched=launched)
-    return [f"{found.middle:.2f}", f"{found.low:.2f}\u00a0–\u00a0{found.high:.2f}", _worst(found.worst, launched)]
-
-
-def _worst(timed: Timed, launched: bool) -> str:
-    return f"{timed.slower(launched=launched):.2g} ({_shape(timed.case)})"
+def _spread(timed: Sequence[Timed]) -> list[str]:
+    """The middle of the ratios, where most are, and the worst, as estimated for an engine."""
+    found = agreement(timed, launched=False)
+    worst = f"{found.worst.slower():.2g} ({_shape(found.worst.case)})"
+    return [f"{found.middle:.2f}", f"{found.low:.2f}\u00a0–\u00a0{found.high:.2f}", worst]
 
 
 def _shape(case: Case) -> str:
@@ -126,23 +127,30 @@ def _makers(timed: Sequence[Timed]) -> str:
     rows = []
     for name, keep in MAKERS.items():
         chosen = [t for t in timed if keep(t.case) and t.case.pattern != "transpose"]
-        for launched in (True, False):
-            found = agreement(chosen, launched=launched)
-            said = "known" if launched else "not known"
-            rows.append(
-                [name if launched else "", said, str(found.count), f"{found.spearman:.3f}", f"{found.of_logs:.3f}",
-                 *_spread(chosen, launched=launched)]
-            )  # fmt: skip
-    head = ("kernels", "blocks and threads", "cases", "Spearman", "of logarithms", "median", "5 % – 95 %", "worst")
-    return _table(head, rows)
+        found = agreement(chosen, launched=False)
+        rows.append([name, str(found.count), f"{found.spearman:.3f}", f"{found.of_logs:.3f}", *_spread(chosen)])
+    return _table(("kernels", "cases", "Spearman", "of logarithms", "median", "5 % – 95 %", "worst"), rows)
 
 
 def _patterns(timed: Sequence[Timed]) -> str:
     rows = []
     for name, keep in PATTERNS.items():
         chosen = where(timed, lambda case, keep=keep: keep(case) and case.form in GENERATED)  # type: ignore[misc]
-        rows.append([name, str(len(chosen)), *_spread(chosen, launched=True)])
+        rows.append([name, str(len(chosen)), *_spread(chosen)])
     return _table(("pattern", "cases", "median", "5 % – 95 %", "worst"), rows)
+
+
+def _launches() -> str:
+    """A row for each length, whose neighbours with the same launches are one."""
+    found = json.loads(LAUNCHES.read_text(encoding="utf-8"))
+    rows = []
+    for length, cells in found["lengths"].items():
+        said = [cell.replace(" threads", "").replace(" blocks", "\u00a0blocks") for cell in cells]
+        if rows and rows[-1][1:] == said:
+            rows[-1][0] = f"{rows[-1][0].partition(' to ')[0]} to {int(length):,}"
+        else:
+            rows.append([f"{int(length):,}", *said])
+    return _table(("length", *(f"{count:,} row{'s' * (count > 1)}" for count in found["counts"])), rows)
 
 
 def _long_rows(timed: Sequence[Timed]) -> str:
@@ -150,11 +158,13 @@ def _long_rows(timed: Sequence[Timed]) -> str:
     normalized = where(timed, lambda case: case.pattern == "layer_norm" and case.dtype == "float32")
     for shape in LONG_ROWS:
         forms = {t.case.form: t for t in normalized if t.case.shape == shape}
-        measured = [forms[name].seconds for name in ("copy", "compiled", "triton32", "triton4", "torch")]
-        known = [forms[name].estimated(launched=True) for name in ("compiled", "triton32")]
-        rows.append([_sizes(shape), *map(_us, (*measured, *known, forms["triton4"].estimated()))])
-    measured_forms = ("copy", "generated, split", "1024 threads a row", "128 threads a row", "PyTorch's")
-    return _table(("rows", *measured_forms, "estimate: split", "1024 threads", "not known"), rows)
+        pairs = [
+            f"{_us(forms[name].seconds)} / {_us(forms[name].estimated(launched=True))}"
+            for name in ("compiled", "triton32", "triton_two", "triton4")
+        ]
+        rows.append([_sizes(shape), _us(forms["copy"].seconds), *pairs, _us(forms["torch"].seconds)])
+    head = ("rows", "copy", "`torch.compile`", "1024 threads", "1024, two reductions", "128 threads", "PyTorch's layer")
+    return _table(head, rows)
 
 
 def _us(seconds: float) -> str:
@@ -170,8 +180,8 @@ def _orders(timed: Sequence[Timed]) -> str:
         "all": normalizations,
     }
     ways: dict[str, Callable[[Timed], float]] = {
-        "blocks and threads known": lambda t: t.estimated(launched=True),
-        "not known": lambda t: t.estimated(),
+        "threads known": lambda t: t.estimated(launched=True),
+        "as of an engine": lambda t: t.estimated(),
         "bytes alone": lambda t: t.estimated(BYTES_ALONE),
     }
     rows = []

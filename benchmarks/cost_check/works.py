@@ -15,21 +15,19 @@ _PER_ELEMENT = 8  # Operations of a normalization on one element, about.
 
 
 def works(case: Case, kernels: Sequence[str]) -> list[Work]:
-    """One ``Work`` for each kernel, by the names of the kernels in order.
-
-    Whether several blocks share a row is not told, as no engine tells it.
-    """
+    """One ``Work`` for each kernel, by the names of the kernels in order, without anything about its blocks."""
     steps = list(_steps(case, kernels))
     assert len(steps) == len(kernels), (case, kernels)
     return [_work(case, step) for step in steps]
 
 
-def with_blocks(found: Sequence[Work], kernels: Sequence[Kernel]) -> list[Work]:
-    """The same work where the launch of each kernel is known: whether its blocks share rows, and their threads."""
-    return [_with_block(work, *kernel[1:]) for work, kernel in zip(found, kernels, strict=True)]
+def with_blocks(found: Sequence[Work], kernels: Sequence[Kernel], *, threads: bool) -> list[Work]:
+    """The same work with what the launch of each kernel says: whether its blocks share rows, and with ``threads`` how many."""
+    launches = zip(found, kernels, strict=True)
+    return [_with_block(work, blocks, count if threads else None) for work, (_, blocks, count) in launches]
 
 
-def _with_block(work: Work, blocks: int, threads: int) -> Work:
+def _with_block(work: Work, blocks: int, threads: int | None) -> Work:
     if work.rows is None:
         return work
     rows = work.rows
@@ -95,7 +93,7 @@ def _work(case: Case, step: str) -> Work:
         return Work(size, size, 0 if step == "copy" else operations, case.dtype)
     if step == "transpose":
         return Work(size, size, 0, case.dtype, transposes=True)
-    rows = _rows(case)
+    rows = replace(_rows(case), reductions=2 if case.form == "triton_two" else 1)
     written = size if step == "norm" else int(rows.count * 4)
     return Work(size, written, operations, case.dtype, rows)
 

@@ -139,6 +139,12 @@ def test_rows_lie_apart_where_channels_lie_side_by_side_and_are_shared_where_blo
         "__myl_Mean_myl0_1", [counter, tensor("x", 2, 8, 4, 4)], [tensor("part", 64, 8), tensor("m", 2, 8, 1, 1)], "n"
     )
     assert work(shared, model).works[0].rows == Rows(16, 16, 4.0, True, True)
+
+
+def test_reductions_that_follow_each_other_in_one_kernel_are_counted() -> None:
+    model = facts(NORM)
+    whole = kernel("__myl_MeanSubMulMeanAddSqrtDivMulAdd_myl0_1", [tensor("x", 2, 8, 4, 4)], [tensor("y", 2, 8, 4, 4)], "n")
+    assert work(whole, model).works[0].rows == Rows(16, 16, 4.0, True, None, reductions=2)
     behind = kernel("__myl_Relu_myl0_2", [tensor("y", 2, 8, 4, 4)], [tensor("z", 2, 8, 4, 4)], "n", "r")
     assert work(behind, model).works[0].rows is None
 

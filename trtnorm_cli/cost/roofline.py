@@ -5,8 +5,8 @@
 
 The roofline is Williams, Waterman & Patterson 2009. The waiting is Little's law for thread blocks: a block asks for four
 elements a thread, and then waits for memory. So a few blocks do not draw the device's bandwidth, however long their rows. A row
-that a block cannot hold is read twice to be normalized, the second time from the cache where that holds the rows of all blocks
-at work. The constants were held against a GPU; docs/cost_model.md says how well they do.
+that a block cannot hold is read again for each reduction and to be normalized, from the cache where that holds the rows of all
+blocks at work. The constants were held against a GPU; docs/cost_model.md says how well they do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trtnorm_cli.light_dataclass import dataclass
 
 Bound = Literal["memory", "arithmetic", "rows", "launch"]
 
-SMALLEST_BLOCK = 128  # Threads of a block where they are not known: the fewest that were seen to reduce long rows.
+LONG_ROW_THREADS = 1024  # Of a block where they are not known: TensorRT for RTX 1.7 gives as many to a long row.
 _THREADS = 2048  # Threads that one multiprocessor runs together, at most.
 _AT_ONCE = 4  # Elements that a thread asks for before it waits.
 _WRITES_ELEMENTS = 8  # A kernel that writes an eighth of what its rows hold, or more, writes something for each element.
@@ -50,7 +50,7 @@ class Rows:
 
     ``contiguous`` is false where the elements of a row lie apart, as a channel's do in a channels-last tensor. ``split`` is
     true where several blocks share a row, false where one block has it to itself, and None where that is not known. ``threads``
-    are those of a block, where known.
+    are those of a block, where known. ``reductions`` counts those that need one another, as a variance does the mean.
     """
 
     count: int
@@ -59,6 +59,7 @@ class Rows:
     contiguous: bool
     split: bool | None = None
     threads: int | None = None
+    reductions: int = 1
 
     @property
     def bytes(self) -> float:
@@ -85,7 +86,7 @@ class Estimate:
     """The time of one kernel in seconds, and what bounds it.
 
     ``lower_bound`` is true where the best use of the device was assumed. It is false where waiting for rows bounds the time and
-    the kernel's way of splitting them is not known: then the slower way, a small block a row, was assumed, as ``note`` says.
+    the kernel's way of splitting them is not known: then the slower way, a block a row, was assumed, as ``note`` says.
     """
 
     seconds: float
@@ -111,8 +112,8 @@ def _moving(work: Work, device: Device, constants: Constants) -> float:
     """The time of all bytes at the bandwidth that a kernel with enough under way reaches."""
     rows = work.rows
     moved = float(work.read + work.written)
-    if rows is not None and _reads_twice(work, device) and not _cached(rows, device):
-        moved += rows.bytes
+    if rows is not None and not _cached(rows, device):
+        moved += rows.bytes * (_times_read(work, device) - 1)
     factor = constants.transposed if work.transposes else 1.0
     if rows is not None and not rows.contiguous:
         factor = max(factor, constants.strided)
@@ -124,14 +125,14 @@ def _waiting(work: Work, device: Device, constants: Constants) -> float:
     rows = work.rows
     if rows is None or rows.split or _fits(rows, device):
         return 0.0
-    steps = rows.count * rows.length / (_running(rows, device) * (rows.threads or SMALLEST_BLOCK) * _AT_ONCE)
+    steps = rows.count * rows.length / (_running(rows, device) * (rows.threads or LONG_ROW_THREADS) * _AT_ONCE)
     again = constants.cache_latency if _cached(rows, device) else constants.latency
-    return steps * (constants.latency + (again if _reads_twice(work, device) else 0.0))
+    return steps * (constants.latency + again * (_times_read(work, device) - 1))
 
 
 def _running(rows: Rows, device: Device) -> int:
     """The blocks that run at one time, a block a row."""
-    return min(rows.count, device.multiprocessors * max(1, _THREADS // (rows.threads or SMALLEST_BLOCK)))
+    return min(rows.count, device.multiprocessors * max(1, _THREADS // (rows.threads or LONG_ROW_THREADS)))
 
 
 def _fits(rows: Rows, device: Device) -> bool:
@@ -144,12 +145,12 @@ def _cached(rows: Rows, device: Device) -> bool:
     return _running(rows, device) * rows.length * rows.element_bytes <= device.cache
 
 
-def _reads_twice(work: Work, device: Device) -> bool:
-    """True where a block reads its row to reduce it, and again to normalize what it could not hold."""
+def _times_read(work: Work, device: Device) -> int:
+    """The number of times that a row is read: for each reduction, and to normalize what a block could not hold."""
     rows = work.rows
     if rows is None or rows.split or _fits(rows, device):
-        return False
-    return work.written * _WRITES_ELEMENTS >= rows.bytes
+        return 1
+    return rows.reductions + (work.written * _WRITES_ELEMENTS >= rows.bytes)
 
 
 def _is_known(rows: Rows | None) -> bool:
@@ -161,4 +162,4 @@ def _row_note(rows: Rows | None, device: Device) -> str:
     text = f"{rows.count} rows of {rows.length} elements on {device.multiprocessors} multiprocessors"
     if _is_known(rows):
         return text
-    return f"{text}; one small thread block a row assumed, since how the kernel splits them is not known"
+    return f"{text}; one thread block a row assumed, since nothing says that blocks share one"

@@ -86,7 +86,7 @@ def kernel_work(kernel: Kernel, known: Listing) -> KernelWork:
     kind = _computed_in((*outputs, *inputs))
     parts = _parts(kernel)
     moves = "Tran" in parts or _changes_layout(inputs, outputs)
-    rows = () if not _may_reduce(kernel, parts) else _rows(kernel, [reduction(node, facts) for node in nodes])
+    rows = () if not _may_reduce(kernel, parts) else _rows(kernel, parts, [reduction(node, facts) for node in nodes])
     works = tuple(Work(read + weights, written, computed, kind, row, moves) for row in (rows or (None,)))
     unsized = sum(key_of(tensor) not in counts for tensor in (*inputs, *outputs))
     return KernelWork(works, weights, _unasked(parts, {node.op_type for node in nodes}), unsized)
@@ -143,7 +143,7 @@ def _changes_layout(inputs: Sequence[KernelTensor], outputs: Sequence[KernelTens
     return bool(read) and bool(written) and not read <= written
 
 
-def _rows(kernel: Kernel, reductions: Sequence[Reduction | None]) -> list[Rows]:
+def _rows(kernel: Kernel, parts: Sequence[str], reductions: Sequence[Reduction | None]) -> list[Rows]:
     """The rows of each length. Elements of the last axis lie side by side unless channels do."""
     if not kernel.inputs:
         return []
@@ -152,7 +152,8 @@ def _rows(kernel: Kernel, reductions: Sequence[Reduction | None]) -> list[Rows]:
     element = max(bits_of(tensor) for tensor in kernel.inputs) / 8
     split = True if _has_counter(kernel) else None
     different = dict.fromkeys(one for one in reductions if one is not None)
-    return [Rows(one.count, one.length, element, one.innermost != channels_last, split) for one in different]
+    times = max(1, sum(part in _REDUCES for part in parts))
+    return [Rows(one.count, one.length, element, one.innermost != channels_last, split, reductions=times) for one in different]
 
 
 def _has_counter(kernel: Kernel) -> bool:
