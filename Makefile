@@ -18,7 +18,7 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-gpu bench lint clean
+.PHONY: help demo test test-slow test-gpu axe bench lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,10 @@ test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
 
 test-gpu: $(VENV)/.installed-dev ## run the tests that need an NVIDIA GPU; fails where there is none
 	$(PYTEST) --gpu-required -m gpu
+
+axe: $(VENV)/.installed-dev ## look for what keeps people from using the report, with axe-core; needs npm and Chromium
+	npm install --silent --no-fund --no-audit --prefix build/axe axe-core@4
+	$(BIN)/python -m pytest --extras-required -m browser
 
 bench: $(VENV)/.installed-dev ## measure time and memory beside other tools, and write docs/performance.md; takes hours
 	$(BIN)/python -m benchmarks.speed measure -o $(BENCH)/speed.json
@@ -62,7 +66,7 @@ $(VENV)/.installed-demo: pyproject.toml $(PINS)
 $(VENV)/.installed-dev: pyproject.toml $(PINS)
 	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[dev,rtx,torch]'
+	$(INSTALL) '.[dev,report,rtx,torch]'
 	@touch $@
 
 $(DEMO)/resnet18.onnx: samples/resnet18_batchnorm/export.py $(PINS) | $(VENV)/.installed-demo

@@ -23,6 +23,7 @@ COMMANDS = {
     "export": "Export a PyTorch model to ONNX, with dynamic sizes solved.",
     "rewrite": "Rewrite the normalization layers of a model and save it.",
     "inspect": "Show what is in a model or an engine.",
+    "report": "Write the report on an engine as one page of HTML.",
     "compare": "Compare a model with its rewriting or with another model.",
     "init": "Write a build profile to start from.",
     "schema": "Print the JSON Schema of the build profile.",

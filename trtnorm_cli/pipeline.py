@@ -29,6 +29,7 @@ from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, rewrite_settings
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting, require_valid
+from trtnorm_cli.rewrite.rewritten import norm_outcomes, rule_texts
 from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
 from trtnorm_cli.scratch import scratch_beside
 from trtnorm_cli.side_work import Awaited, Later, SideWork
@@ -531,8 +532,9 @@ def described(
         profile=None if profile is None else profile.model_dump(mode="json"),
         optimization_profiles=prepared.fitted.records(),
         cleaning=dict(sorted(rewriting.cleaning.counts.items())),
-        normalizations=Normalizations(**counts, composite=of_rewriting(rewriting)),
+        normalizations=Normalizations(**counts, composite=of_rewriting(rewriting), outcomes=norm_outcomes(rewriting)),
         changes=rewriting.changes,
+        rules=rule_texts(rewriting.changes),
         undone=rewriting.undone,
         refused=rewriting.rejections,
         network=Network.of(result),

@@ -59,6 +59,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="Draw the random inputs of comparisons from this seed.",
 )
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE.html",
+    help="Write the report on the engine to this file, as `trtnorm report` does. Needs the extra `report`.",
+)  # fmt: skip
 @json_option
 @verbosity_options
 def command(
@@ -78,6 +82,7 @@ def command(
     no_compare: bool,
     require_compare: bool,
     seed: int,
+    report: Path | None,
     as_json: bool,
     verbosity: Verbosity,
 ) -> None:
@@ -97,11 +102,13 @@ def command(
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.report.build import print_summary, print_up_to_date
+    from trtnorm_cli.report.page.write import require_report_possible, write_report
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.report.progress import BuildProgress
     from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.target import parse_model
     from trtnorm_cli.tensorrt.backend import require_backend
+    from trtnorm_cli.tensorrt.manifest import manifest_of
 
     options = pipeline.BuildOptions(
         backend, timeout, memory, check_reproducible, isolate, not no_compare, seed, require_compare
@@ -112,10 +119,14 @@ def command(
     export = replace(exporting, backend=backend, seed=seed, weights=weights)
     with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress, precision) as opened:
         prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
+        if report is not None:
+            require_report_possible(report, [engine, manifest_of(engine), *pipeline.sources_of(prepared)])
         print_proof(prepared.proof, verbosity)
         earlier = None if force else pipeline.earlier_build(prepared, engine, options)
         manifest = earlier or pipeline.build(prepared, engine, options, progress)
     if as_json:
         click.echo(json.dumps(manifest.to_json(), indent=2))
-    report = print_summary if earlier is None else print_up_to_date
-    report(manifest, engine, as_json, verbosity)
+    if report is not None:
+        write_report(manifest, report)
+    printed = print_summary if earlier is None else print_up_to_date
+    printed(manifest, engine, as_json, verbosity, report)

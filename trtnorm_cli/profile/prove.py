@@ -28,17 +28,38 @@ from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import repaired, solve_each
-from trtnorm_cli.shapes.solve import LegalSizes, solve
+from trtnorm_cli.shapes.solve import LegalSizes, SizeRule, solve
 from trtnorm_cli.shapes.symbols import axis_symbol, value_symbol
 from trtnorm_cli.shapes.tensor import SymbolicTensor
+
+_FIRST_DEMANDS = 3
+
+
+@dataclass(frozen=True)
+class SizeRecord(Record):
+    """An open size in one optimization profile, and the values that it may have by itself.
+
+    ``legal`` is their rule, None where they follow no simple one, and ``text`` says it in words. ``demands`` are those of the
+    first nodes that ask for it.
+    """
+
+    profile: str
+    name: str
+    min: int
+    opt: int
+    max: int
+    legal: SizeRule | None
+    text: str
+    demands: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ProofRecord(Record):
-    """A ``Proof`` as the manifest has it: its notes, and the memory that each optimization profile implies."""
+    """A ``Proof`` as the manifest has it: its notes, the memory that each optimization profile implies, and the open sizes."""
 
     notes: tuple[str, ...]
     memory: dict[str, MemoryRecord]
+    sizes: tuple[SizeRecord, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +80,16 @@ class Proof:
     tensors: Mapping[str, SymbolicTensor] | None = field(default=None, repr=False)
 
     def record(self) -> ProofRecord:
-        return ProofRecord(self.notes, {estimate.profile: estimate.record() for estimate in self.memory})
+        sizes = tuple(
+            self._size(one.name, *each) for one in self.fitted.profiles for each in sizes_of(one, self.inputs).items()
+        )
+        return ProofRecord(self.notes, {estimate.profile: estimate.record() for estimate in self.memory}, sizes)
+
+    def _size(self, profile: str, name: str, corners: Corners) -> SizeRecord:
+        own = [constraint for constraint in self.constraints if constraint.symbols == {name}]
+        legal = _legal(tuple(constraint.condition for constraint in own), name, max(corners))
+        demands = dict.fromkeys(f"{constraint.place}: {constraint.demand}" for constraint in own)
+        return SizeRecord(profile, name, *corners, legal.rule(), legal.text(), tuple(demands)[:_FIRST_DEMANDS])
 
     def nearest_legal(self, name: str, size: int, least: int, most: int) -> int:
         """A size of the symbol ``name`` from ``least`` to ``most`` that fits by itself, or ``size`` where there is none."""

@@ -23,10 +23,16 @@ from trtnorm_cli.tensorrt.manifest import EngineFile, Kernels, Manifest, Optimiz
 from trtnorm_cli.tensorrt.variants import NOT_BUILT
 
 
-def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+def print_summary(
+    manifest: Manifest,
+    engine: Path,
+    as_json: bool = False,
+    verbosity: Verbosity = Verbosity.NORMAL,
+    page: Path | None = None,
+) -> None:
     """Print what was rewritten, how far the checks were off, what TensorRT made of it, and where the files are."""
     if verbosity is Verbosity.QUIET:
-        print_results_alone(_files(engine), _warnings(manifest), as_json)
+        print_results_alone(_files(engine, page), _warnings(manifest), as_json)
         return
     out = console(as_json)
     out.print(table("", ("", ""), summary_rows(manifest)), new_line_start=True)
@@ -37,12 +43,20 @@ def print_summary(manifest: Manifest, engine: Path, as_json: bool = False, verbo
     notes = () if manifest.precision is None else precision_notes(manifest.precision)
     print_notes(out, (*manifest.warnings, *notes), verbosity)
     out.print(f"\nengine    {engine}\nmanifest  {engine}.json", soft_wrap=True)
+    if page is not None:
+        out.print(f"report    {page}", soft_wrap=True)
 
 
-def print_up_to_date(manifest: Manifest, engine: Path, as_json: bool = False, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+def print_up_to_date(
+    manifest: Manifest,
+    engine: Path,
+    as_json: bool = False,
+    verbosity: Verbosity = Verbosity.NORMAL,
+    page: Path | None = None,
+) -> None:
     """That nothing had to be built, and what would build all the same."""
     if verbosity is Verbosity.QUIET:
-        print_results_alone(_files(engine), manifest.rewrite_warnings, as_json)
+        print_results_alone(_files(engine, page), manifest.rewrite_warnings, as_json)
         return
     versions = manifest.versions
     out = console(as_json)
@@ -51,10 +65,12 @@ def print_up_to_date(manifest: Manifest, engine: Path, as_json: bool = False, ve
         f"{versions.tensorrt}; --force builds it again"
     )
     print_warnings(out, manifest.rewrite_warnings)
+    if page is not None:
+        out.print(f"report    {page}", soft_wrap=True)
 
 
-def _files(engine: Path) -> tuple[str, str]:
-    return str(engine), f"{engine}.json"
+def _files(engine: Path, page: Path | None) -> tuple[str, ...]:
+    return str(engine), f"{engine}.json", *([] if page is None else [str(page)])
 
 
 def _warnings(manifest: Manifest) -> list[str]:

@@ -12,7 +12,7 @@ from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
 from trtnorm_cli.rewrite.new_types import inferred_types
 from trtnorm_cli.rewrite.pattern import describe
-from trtnorm_cli.rewrite.realise import Realised, realise
+from trtnorm_cli.rewrite.realise import Realised, realise, region_of
 from trtnorm_cli.rewrite.rule import Change, Check, Match, Rejection, Unprovable
 
 Prove = Callable[[Match, Realised], Check]
@@ -91,6 +91,7 @@ class Editor:
             optional=bool(found.rule.optional and found.rule.optional(found)),
             changes_meaning=bool(found.rule.changes_meaning and found.rule.changes_meaning(found)),
             compared_with_reference=found.rule.reference is not None and not found.rule.restates,
+            region=region_of(found, realised),
         )
         if change.check.passed:
             self.is_whole = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
@@ -11,7 +11,9 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.rewrite.pattern import describe
+from trtnorm_cli.rewrite.region import Region, RegionNode
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutput, NewOutputs, NewTensors, Replacement
 
 
@@ -149,3 +151,28 @@ class _Namer:
 def _is_empty_list(value: Any) -> bool:
     """ONNX cannot tell the type of an empty list, and means the attribute's default by it."""
     return isinstance(value, list | tuple) and not value
+
+
+def region_of(found: Match, realised: Realised) -> Region:
+    """The region of a change that is about to be made. Reads no weights."""
+    surgery = found.surgery
+    read = {tensor.name: tensor for node in found.nodes for tensor in node.inputs} | realised.taken
+    constants = {name: _kind(tensor, surgery) for name, tensor in read.items() if surgery.is_constant(tensor)}
+    constants |= {name: _kind_text(value) for name, value in realised.constants.items()}
+    after = (RegionNode(node.name, node.op, node.inputs, node.outputs) for node in realised.nodes)
+    return Region(tuple(_region_nodes(reversed(found.nodes))), tuple(after), constants)
+
+
+def _region_nodes(nodes: Iterable[gs.Node]) -> Iterator[RegionNode]:
+    for node in nodes:
+        inputs, outputs = (tuple(str(tensor.name) for tensor in tensors) for tensors in (node.inputs, node.outputs))
+        yield RegionNode(describe(node), str(node.op), inputs, outputs)
+
+
+def _kind(tensor: gs.Tensor, surgery: Surgery) -> str:
+    value = tensor if isinstance(tensor, gs.Constant) else surgery.constant(tensor)
+    return "" if value is None else _kind_text(value)
+
+
+def _kind_text(value: Any) -> str:
+    return f"{value.dtype} [{', '.join(map(str, value.shape))}]"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
-from trtnorm_cli.record import json_of
+from trtnorm_cli.record import Record, json_of
 from trtnorm_cli.records.precision import PrecisionRecord
 from trtnorm_cli.rewrite.describe import of_rewriting, why_kept
 from trtnorm_cli.rewrite.rewriting import Rewriting
+from trtnorm_cli.rewrite.rule import Change
+from trtnorm_cli.rewrite.rules import rule_named
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,26 @@ class RewrittenModel:
             "rewrite_warnings": list(rewriting.warnings),
             "warnings": [*source.warnings, *rewriting.cleaning.notes],
         }
+
+
+@dataclass(frozen=True)
+class NormOutcome(Record):
+    """A normalization node, with the rule that took it or each rule's reason for refusing."""
+
+    node: str
+    operator: str
+    outcome: tuple[str, ...]
+
+
+def norm_outcomes(rewriting: Rewriting) -> tuple[NormOutcome, ...]:
+    """The fate of every normalization node, in the order of the file."""
+    norms = normalizations(rewriting.cleaned)
+    return tuple(NormOutcome(norm.label, norm.operator, tuple(_outcome(norm, rewriting))) for norm in norms)
+
+
+def rule_texts(changes: Iterable[Change]) -> dict[str, str]:
+    """The algebra of each rule that made a change, by the rule's name."""
+    return {name: rule_named(name).doc for name in sorted({change.rule for change in changes})}
 
 
 def _outcome(norm: Normalization, rewriting: Rewriting) -> list[str]:

@@ -12,8 +12,10 @@ import numpy as np
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT
 from trtnorm_cli.rewrite.borders import Borders
 from trtnorm_cli.rewrite.pattern import Bindings, Op, describe
+from trtnorm_cli.rewrite.region import Region
 
 if TYPE_CHECKING:
     import onnx
@@ -298,7 +300,8 @@ class Change:
     ``changes_meaning`` is set where the user asked to read the model otherwise than it is written. ``compared_with_reference``
     is set where the replacement was compared with the rule's reference, not with the file's own nodes. ``optional`` is set
     where TensorRT would have taken the original and computed it rightly. ``tensor`` is the result of the changed nodes.
-    ``refused`` gives, for a last resort, the reasons of the rules that searched further than their pattern.
+    ``refused`` gives, for a last resort, the reasons of the rules that searched further than their pattern. ``region`` has the
+    nodes before and after.
     """
 
     rule: str
@@ -313,6 +316,7 @@ class Change:
     tensor: str = ""
     optional: bool = False
     refused: tuple[str, ...] = ()
+    region: Region | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
 
 
 @dataclass(frozen=True)

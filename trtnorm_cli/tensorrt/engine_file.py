@@ -50,16 +50,23 @@ def inspect_engine(engine: Path) -> EngineDescription:
     """
     if not engine.is_file():
         raise ModelError("there is no such engine", str(engine), "check the path")
-    path = manifest_of(engine)
-    if not path.is_file():
-        raise ModelError(
-            "the engine has no manifest, and without a GPU an engine cannot be opened",
-            str(engine),
-            f"keep {path.name} beside the engine; `trtnorm build` writes both",
-        )
-    manifest = Manifest.load(path)
+    _, manifest = manifest_beside(engine)
     matches = sha256_of([engine]) == manifest.engine.sha256
     return EngineDescription(manifest, matches, _inspector(engine, manifest.versions.backend))
+
+
+def manifest_beside(engine: Path) -> tuple[Path, Manifest]:
+    """The manifest of ``engine``, with its path; ``engine`` may name the manifest itself. Raises ``ModelError``."""
+    path = engine if engine.suffix == ".json" else manifest_of(engine)
+    if path.is_file():
+        return path, Manifest.load(path)
+    if not engine.exists():
+        raise ModelError("there is no such engine", str(engine), "check the path")
+    raise ModelError(
+        "the engine has no manifest, and without a GPU an engine cannot be opened",
+        str(engine),
+        f"keep {path.name} beside the engine; `trtnorm build` writes both",
+    )
 
 
 def backend_of(engine: Path) -> str:

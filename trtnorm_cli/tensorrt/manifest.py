@@ -31,6 +31,7 @@ from trtnorm_cli.records.types import TypesRecord
 from trtnorm_cli.rewrite.effect import Effect
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.norms.record import CompositeOutcome
+from trtnorm_cli.rewrite.rewritten import NormOutcome
 from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
 from trtnorm_cli.tensorrt.request import BuildResult
 
@@ -84,11 +85,12 @@ class EngineFile:
 
 @dataclass(frozen=True)
 class Normalizations:
-    """How many normalizations the model has: ``nodes`` by operator, ``pieces`` by kind; and what became of the latter."""
+    """How many normalizations the model has: ``nodes`` by operator, ``pieces`` by kind; and what became of each."""
 
     nodes: dict[str, int]
     pieces: dict[str, int] = field(default_factory=dict)
     composite: tuple[CompositeOutcome, ...] = ()
+    outcomes: tuple[NormOutcome, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,9 @@ class MadeFrom:
 class Manifest:
     """The contents of ``MODEL.engine.json``, with one field for each key.
 
-    ``profile`` is the build profile as the release that built the engine wrote it, whose keys another one may not know.
-    ``precision`` says what became of types, and ``float32`` what kernels the model has without that. ``cost`` is an estimate:
-    nothing was run for it.
+    ``rules`` has the algebra of each rule that made a change, in the words of the release that built the engine. ``profile`` is
+    the build profile as that release wrote it, whose keys another one may not know. ``precision`` says what became of types,
+    and ``float32`` what kernels the model has without that. ``cost`` is an estimate: nothing was run for it.
     """
 
     format: int = FORMAT
@@ -210,6 +212,7 @@ class Manifest:
     cleaning: dict[str, int]
     normalizations: Normalizations
     changes: tuple[Change, ...]
+    rules: dict[str, str] = field(default_factory=dict)
     undone: tuple[Undone, ...] = ()
     refused: tuple[Rejection, ...] = ()
     effects: tuple[Effect, ...] = ()

@@ -1,0 +1,95 @@
+"""``trtnorm report``, and ``build --report`` up to the build: what they write and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.report.page.conftest import values_of
+from trtnorm_cli.cli import run
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    path = tmp_path / "resnet18.engine"
+    path.write_bytes(b"engine")
+    path.with_name("resnet18.engine.json").write_text(json.dumps(values_of("resnet18")))
+    return path
+
+
+@pytest.mark.report
+@pytest.mark.parametrize("given", ["resnet18.engine", "resnet18.engine.json"])
+def test_the_page_lies_beside_the_engine(engine, given, capsys):
+    assert run(["report", str(engine.with_name(given))]) == 0
+    page = engine.with_name("resnet18.engine.html")
+    assert capsys.readouterr().out == f"{page}\n"
+    assert page.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.report
+def test_a_page_is_written_over(engine, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text("<!DOCTYPE html><title>the one before</title>")
+    assert run(["report", str(engine), "-o", str(page)]) == 0
+    assert "the one before" not in page.read_text()
+
+
+@pytest.mark.report
+def test_what_is_no_page_is_not_written_over(engine, tmp_path, capsys):
+    other = tmp_path / "model.onnx"
+    other.write_bytes(b"\x08\x07")
+    assert run(["report", str(engine), "-o", str(other)]) == 2
+    assert "is there already, and is no page" in capsys.readouterr().err
+    assert other.read_bytes() == b"\x08\x07"
+
+
+@pytest.mark.report
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("resnet18.engine", "would overwrite"),
+        ("resnet18.engine.json", "would overwrite"),
+        (".", "is a folder"),
+        ("no/such/folder/report.html", "no such folder"),
+    ],
+)
+def test_an_output_that_cannot_be(engine, output, message, capsys):
+    assert run(["report", str(engine), "-o", str(engine.parent / output)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_engine_that_is_not_there(tmp_path, capsys):
+    assert run(["report", str(tmp_path / "no.engine")]) == 3
+    assert "there is no such engine" in capsys.readouterr().err
+
+
+def test_an_engine_without_a_manifest(engine, capsys):
+    engine.with_name("resnet18.engine.json").unlink()
+    assert run(["report", str(engine)]) == 3
+    assert "the engine has no manifest" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ('{"format": 99}', "no manifest of format"),
+        ('{"format": 1}', "the manifest lacks"),
+        ("[]", "no manifest of format"),
+    ],
+)
+def test_what_is_no_manifest(engine, text, message, capsys):
+    engine.with_name("resnet18.engine.json").write_text(text)
+    assert run(["report", str(engine)]) == 3
+    assert message in capsys.readouterr().err
+    assert not engine.with_name("resnet18.engine.html").exists()
+
+
+def test_without_the_extra_the_message_says_how_to_install_it(engine, monkeypatch, capsys):
+    monkeypatch.setattr("trtnorm_cli.report.page.write.find_spec", lambda name: None)
+    assert run(["report", str(engine)]) == 2
+    error = capsys.readouterr().err
+    assert "Jinja2, grandalf, vl-convert-python are not installed" in error
+    assert "pip install 'trtnorm[report]'" in error
