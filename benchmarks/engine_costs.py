@@ -4,8 +4,8 @@
     python -m benchmarks.engine_costs page build/bench/costs.json docs/engine_costs.md
 
 A profile ``MODEL.yaml`` is taken where there is one. PYTHON is one of an environment with the packages of ``speed_peers``.
-What was measured is written after every build, and not measured again. The peers' models are built as they are, with the same shapes.
-Needs tensorrt-rtx, no GPU. Nothing is run: times are estimates (docs/cost_model.md).
+What was measured is written after every build, and not measured again. The peers' models are built as they are, with the same
+shapes. Needs tensorrt-rtx, no GPU. Nothing is run: times are estimates (docs/cost_model.md).
 """
 
 from __future__ import annotations

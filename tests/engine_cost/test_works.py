@@ -118,6 +118,13 @@ def test_weights_of_releases_that_list_no_constants_come_from_the_nodes() -> Non
     assert [work(halves[0], model, halves[1]).weights, work(halves[0], model).weights] == [432, 864]
 
 
+def test_a_product_is_made_by_the_kernel_that_multiplies() -> None:
+    model = facts(CONV, {"w": random(8, 3, 3, 3)}, N=1, H=4, W=4)
+    conv = kernel("conv_myl0_1", [tensor("x", 1, 3, 4, 4)], [tensor("c", 1, 8, 4, 4)], "conv")
+    relu = kernel("__myl_Relu_myl0_2", [tensor("c", 1, 8, 4, 4)], [tensor("y", 1, 8, 4, 4)], "conv", "relu")
+    assert [work(one, model, *{conv, relu} - {one}).works[0].operations for one in (conv, relu)] == [2 * 128 * 27, 128]
+
+
 def test_a_table_is_read_in_part() -> None:
     model = facts("g (int64[2] i) => (float y) { [n] y = Gather (t, i) }", {"t": random(1000, 4)})
     constants = (tensor("t", 1000, 4),)

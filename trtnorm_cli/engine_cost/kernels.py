@@ -7,9 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import onnx
+
 from trtnorm_cli.cost.roofline import Rows, Work
 from trtnorm_cli.engine_cost.facts import ModelFacts
-from trtnorm_cli.engine_cost.operations import operations
+from trtnorm_cli.engine_cost.operations import PRODUCTS, operations
 from trtnorm_cli.engine_cost.reductions import Reduction, reduction
 from trtnorm_cli.engine_cost.tensors import Key, element_counts, key_of
 from trtnorm_cli.light_dataclass import dataclass
@@ -30,6 +32,8 @@ _WRITTEN = {"fp32": "float", "fp16": "half", "bf16": "bf16", "int8": "int8", "in
 _PARTS = re.compile(r"^__myl_([A-Za-z0-9]+?)_myl\d")
 _PART = re.compile(r"[A-Z][a-z0-9]*")
 _REDUCES = frozenset({"Mean", "Sum", "Maxr", "Minr", "Prod", "Inor", "Etc"})
+# Types of kernels, and parts of their names, that multiply matrices.
+_MULTIPLIES = frozenset({"correlation", "gemm", "deconvolution", "Corr", "Fc", "Gemm", "Mha", "Dot"})
 _MOVES = {"Cast": "cast", "Tran": "transposition", "Move": "copy", "Resh": "copy"}
 # The operators of a model that ask for what ``_MOVES`` does.
 _ASKS = frozenset({
@@ -58,31 +62,34 @@ class KernelWork:
 class Listing:
     """The whole list of kernels, and what it says about each of them.
 
-    ``counts`` are the elements of each tensor, ``shares`` says for each ONNX node in how many kernels it is listed, and
-    ``has_constants`` whether kernels are listed with the constants that they read.
+    ``counts`` are the elements of each tensor. ``shares`` says for each ONNX node in how many kernels it is listed, and
+    ``multiplying`` in how many that multiply matrices. ``has_constants`` is set where kernels are listed with the constants
+    that they read.
     """
 
     model: ModelFacts
     counts: Mapping[Key, int]
     shares: Mapping[str, int]
+    multiplying: Mapping[str, int]
     has_constants: bool
 
 
 def listing(kernels: Sequence[Kernel], model: ModelFacts) -> Listing:
     shares = Counter(name for kernel in kernels for name in set(kernel.onnx_nodes))
-    return Listing(model, element_counts(kernels, model), shares, any(kernel.constants for kernel in kernels))
+    multiplying = Counter(name for kernel in kernels if _multiplies(kernel) for name in set(kernel.onnx_nodes))
+    return Listing(model, element_counts(kernels, model), shares, multiplying, any(kernel.constants for kernel in kernels))
 
 
 def kernel_work(kernel: Kernel, known: Listing) -> KernelWork:
     """The work of a kernel of the list."""
-    facts, counts, shares = known.model, known.counts, known.shares
+    facts, counts = known.model, known.counts
     nodes = facts.named(kernel.onnx_nodes)
     inputs, outputs = _each_once(kernel.inputs), _each_once(kernel.outputs)
     read, written = _bytes(inputs, counts), _bytes(outputs, counts)
     weights = _weights(kernel, known)
     if any(node.op_type in _LOOKS_UP for node in nodes):
         weights = min(weights, written)
-    computed = sum(operations(node, facts) // shares[node.name] for node in nodes)
+    computed = sum(_operations(kernel, node, known) for node in nodes)
     kind = _computed_in((*outputs, *inputs))
     parts = _parts(kernel)
     moves = "Tran" in parts or _changes_layout(inputs, outputs)
@@ -90,6 +97,17 @@ def kernel_work(kernel: Kernel, known: Listing) -> KernelWork:
     works = tuple(Work(read + weights, written, computed, kind, row, moves) for row in (rows or (None,)))
     unsized = sum(key_of(tensor) not in counts for tensor in (*inputs, *outputs))
     return KernelWork(works, weights, _unasked(parts, {node.op_type for node in nodes}), unsized)
+
+
+def _operations(kernel: Kernel, node: onnx.NodeProto, known: Listing) -> int:
+    """The kernel's share of a node's operations. Products are made by the kernels that multiply, where there are any."""
+    if node.op_type in PRODUCTS and (count := known.multiplying[node.name]):
+        return operations(node, known.model) // count if _multiplies(kernel) else 0
+    return operations(node, known.model) // known.shares[node.name]
+
+
+def _multiplies(kernel: Kernel) -> bool:
+    return kernel.type in _MULTIPLIES or not _MULTIPLIES.isdisjoint(_parts(kernel))
 
 
 def _each_once(tensors: Sequence[KernelTensor]) -> list[KernelTensor]:

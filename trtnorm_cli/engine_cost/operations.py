@@ -25,7 +25,7 @@ def operations(node: onnx.NodeProto, facts: ModelFacts) -> int:
         return 0
     shapes = [facts.shape(name) for name in node.input]
     output = facts.shape(node.output[0]) if node.output else None
-    counted = _PRODUCTS.get(node.op_type)
+    counted = PRODUCTS.get(node.op_type)
     if counted is not None:
         return counted(node, shapes, output)
     return max((math.prod(shape) for shape in (*shapes, output) if shape is not None), default=0)
@@ -83,7 +83,8 @@ def _at(shapes: Shapes, index: int) -> Sizes | None:
     return shapes[index] if index < len(shapes) else None
 
 
-_PRODUCTS: dict[str, Callable[[onnx.NodeProto, Shapes, Sizes | None], int]] = {
+# The operators that multiply matrices.
+PRODUCTS: dict[str, Callable[[onnx.NodeProto, Shapes, Sizes | None], int]] = {
     "Conv": _convolution,
     "ConvInteger": _convolution,
     "DeformConv": _convolution,

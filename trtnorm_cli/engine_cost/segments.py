@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel
 
 # Which of the two engines, and a kernel's place in it, or a node's name.
@@ -18,19 +19,31 @@ _Key = Hashable
 
 @dataclass(frozen=True)
 class Side:
-    """One of the engines: its kernels, and the microseconds of each."""
+    """One of the engines: its kernels, and the estimate of each."""
 
     kernels: Sequence[CompiledLayer]
-    us: Sequence[float]
+    costs: Sequence[KernelCost]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The kernels of a segment in one of the engines: microseconds, launches, and bytes read and written."""
+
+    us: float = 0.0
+    launches: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.us + other.us, self.launches + other.launches, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """``sites`` of changes that are decided together, with microseconds and launches with these changes and without."""
+    """``sites`` of changes that are decided together, with the sums of both sides."""
 
     sites: tuple[str, ...]
-    us: tuple[float, float]
-    launches: tuple[int, int]
+    changed: Sums
+    unchanged: Sums
 
 
 def segments(
@@ -51,15 +64,8 @@ def segments(
     found: dict[_Key, list[str]] = {}
     for site in sites:
         found.setdefault(groups.of(("site", site)), []).append(site)
-    times = [_sums(groups, index, side) for index, side in enumerate(sides)]
-    return [
-        Segment(
-            tuple(names),
-            (times[0].get(group, (0.0, 0))[0], times[1].get(group, (0.0, 0))[0]),
-            (times[0].get(group, (0.0, 0))[1], times[1].get(group, (0.0, 0))[1]),
-        )
-        for group, names in found.items()
-    ]
+    sums = [_sums(groups, index, side) for index, side in enumerate(sides)]
+    return [Segment(tuple(names), *(one.get(group, Sums()) for one in sums)) for group, names in found.items()]
 
 
 def _join_kernels(groups: _Groups, index: int, side: Side) -> None:
@@ -78,12 +84,11 @@ def _has_nodes(kernel: CompiledLayer) -> bool:
     return isinstance(kernel, Kernel) and bool(kernel.onnx_nodes)
 
 
-def _sums(groups: _Groups, index: int, side: Side) -> dict[_Key, tuple[float, int]]:
-    sums: dict[_Key, tuple[float, int]] = {}
-    for at, us in enumerate(side.us):
+def _sums(groups: _Groups, index: int, side: Side) -> dict[_Key, Sums]:
+    sums: dict[_Key, Sums] = {}
+    for at, cost in enumerate(side.costs):
         group = groups.of((index, at))
-        time, launches = sums.get(group, (0.0, 0))
-        sums[group] = (time + us, launches + 1)
+        sums[group] = sums.get(group, Sums()) + Sums(cost.us, 1, cost.read + cost.written)
     return sums
 
 

@@ -142,9 +142,7 @@ def _choice_text(cost: Cost) -> str:
 def _kernels_text(kernels: Kernels) -> str:
     if kernels.reason:
         return kernels.reason
-    estimate = (
-        "" if kernels.cost is None else f"; {time_text(kernels.cost.us)}, {bytes_text(kernels.cost.bytes)} read and written"
-    )
+    estimate = "" if kernels.cost is None else f"; {time_text(kernels.cost.us)}, {bytes_text(kernels.cost.bytes)} moved"
     counts = counts_text(kernels.kernels_by_type)
     return f"{kernels.launches}: {counts}; {bytes_text(kernels.engine_bytes)}{estimate}"
 

@@ -30,11 +30,6 @@ class Cost:
     us: float = 0.0
     compiled: int = 0
 
-    @property
-    def by_time(self) -> tuple[float, int, int, int]:
-        """The order in which ``optimize: auto`` prefers."""
-        return self.us, self.launches, self.compiled, self.engine_bytes
-
 
 Measure = Callable[[Rewriting], Cost]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
@@ -68,7 +68,7 @@ class Built:
 
     @property
     def side(self) -> Side:
-        return Side(launched(of_profile(self.result.kernels, 0)), [kernel.us for kernel in self.cost.kernels])
+        return Side(launched(of_profile(self.result.kernels, 0)), self.cost.kernels)
 
 
 def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
@@ -82,7 +82,7 @@ def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchang
     """The rewriting of least estimated time: every change, none, or those that gain time where the two engines differ.
 
     Both engines are held against each other segment by segment, so that one further build is enough for any number of sites.
-    The result is never slower than either by the estimate.
+    The result is not slower than either, as far as the estimate tells.
     """
     none = Built(unchanged.rewriting, unchanged.result, unchanged.cost) if unchanged.result and unchanged.cost else None
     every, never = changed.total, NOT_BUILT if none is None else none.total
@@ -96,19 +96,38 @@ def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchang
             part = session.rewrite("auto", left_out, measured)
             found.append((cost_of(variants.build(part)), part, left_out))
             builds += 1
-    best, rewriting, left_out = min(found, key=lambda one: one[0].by_time)
+    preferred = _preferred([cost for cost, *_ in found])
+    best, rewriting, left_out = next(one for one in found if one[0] == preferred)
     return Variant(rewriting, Choice(every, never, best, tuple(sorted(left_out)), builds), measured, is_settled=True)
 
 
 def slower_sites(changed: Built, unchanged: Built) -> list[str]:
-    """The sites of optional changes in segments that take longer with them. Equal ones go to fewer launches, then change."""
+    """The sites of optional changes in segments that take longer with them."""
     return [site for segment in aligned(changed, unchanged) if _is_slower(segment) for site in segment.sites]
 
 
 def _is_slower(segment: Segment) -> bool:
-    (now, before), (launches, launches_before) = segment.us, segment.launches
-    are_told_apart = abs(now - before) > _TOLD_APART * max(now, before)
-    return now > before if are_told_apart else launches > launches_before
+    """The verdict on a segment with its changes.
+
+    Sides with as many launches and as many bytes are equal: their times differ in how well memory and arithmetic overlap, which
+    a roofline assumes to be perfect.
+    """
+    now, before = segment.changed, segment.unchanged
+    if now.launches == before.launches and not _are_told_apart(now.bytes, before.bytes):
+        return False
+    return now.us > before.us if _are_told_apart(now.us, before.us) else now.launches > before.launches
+
+
+def _are_told_apart(one: float, other: float) -> bool:
+    return abs(one - other) > _TOLD_APART * max(one, other)
+
+
+def _preferred(costs: Sequence[Cost]) -> Cost:
+    """The least time; among those that the model does not tell from it the fewest kernels, then the fewest compiled on the
+    device."""
+    least = min(cost.us for cost in costs)
+    nearest = [cost for cost in costs if not _are_told_apart(cost.us, least)]
+    return min(nearest, key=lambda cost: (cost.launches, cost.compiled, cost.us, cost.engine_bytes))
 
 
 def aligned(changed: Built, unchanged: Built) -> list[Segment]:
@@ -163,16 +182,17 @@ def may_be_quick(model: onnx.ModelProto, bounds: Bounds) -> bool:
 
 def why_more(now: Cost, before: Cost, policy: str) -> str | None:
     """Why an engine launches more kernels, or takes longer by the estimate, than one without optional changes; None if not."""
-    more, longer = now.launches - before.launches, now.us > before.us
+    more, longer = now.launches - before.launches, now.us > before.us and _are_told_apart(now.us, before.us)
     if before == NOT_BUILT or (more <= 0 and not longer):
         return None
     kernels = f"{more} more kernel{'s' if more > 1 else ''}" if more > 0 else "more time"
     if policy == "always":
         return f"{kernels} than without optional changes: optimize: always makes every change, whatever it costs"
     if not longer:
-        return f"{kernels} than without optional changes, in {_saved(now, before)} less time by the estimate"
+        return f"{kernels} than without optional changes, {_saved(now, before)}"
     return f"{kernels} than without optional changes: optimize: {policy} does not look at the estimate of time"
 
 
 def _saved(now: Cost, before: Cost) -> str:
-    return f"{(before.us - now.us) / before.us:.0%}"
+    saved = (before.us - now.us) / before.us if before.us else 0.0
+    return f"in {saved:.0%} less time by the estimate" if saved > _TOLD_APART else "in the same time by the estimate"
