@@ -57,7 +57,7 @@ def test_the_manifest_says_what_is_in_the_engine(engine):
 # What other programs read. Keys are added, and none is renamed or moved without a new format.
 KEYS = {
     "": "format versions source export weights plugins rewritten engine profile optimization_profiles cleaning normalizations "
-    "changes undone refused effects network rewrite_warnings warnings types optimize precision float32 comparison made_from "
+    "changes undone refused effects network cost rewrite_warnings warnings types optimize precision float32 comparison made_from "
     "reproducible proof seconds",
     "versions": "trtnorm python onnx onnxruntime backend tensorrt",
     "source": "file sha256",
@@ -74,7 +74,10 @@ KEYS = {
     "network.layers": "name type outputs weights",
     "network.kernels": "name type tactic inputs outputs onnx_nodes",
     "optimize": "policy chosen before more",
-    "optimize.before": "kernels_by_type engine_bytes reason",
+    "cost": "device total kernels",
+    "cost.total": "launches compiled_on_device bytes us unasked_us",
+    "cost.kernels": "name read written operations us bound unasked",
+    "optimize.before": "kernels_by_type engine_bytes reason cost",
     "comparison": "passed state not_compared seed reference at inputs skipped candidates float64_evaluated_with notes seconds",
     "comparison.candidates": "passed state label kind outputs notes",
     "made_from": "file model weights plugins profile trtnorm packages backend data",

@@ -4,7 +4,7 @@
 
 TensorRT-RTX computes product, bias and activation of a tensor with three axes in one kernel. With four, the product is one
 and the rest another that reads and writes all of it again. Channels-last vision models have four: ConvNeXt, Swin, MaxViT.
-It depends on the activation and on what follows, so it is tried under `optimize: kernels`, which keeps what saves launches.
+It depends on the activation and on what follows, so it is tried where builds decide whether it stays.
 Source: "Matrix multiplication" in the ONNX operator specification; Hendrycks & Gimpel 2016, "Gaussian Error Linear Units".
 """
 
