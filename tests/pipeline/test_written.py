@@ -57,8 +57,8 @@ def test_the_manifest_says_what_is_in_the_engine(engine):
 # What other programs read. Keys are added, and none is renamed or moved without a new format.
 KEYS = {
     "": "format versions source export weights plugins rewritten engine profile optimization_profiles cleaning normalizations "
-    "changes undone refused effects network cost rewrite_warnings warnings types optimize precision float32 comparison made_from "
-    "reproducible proof seconds",
+    "changes undone refused effects network cost rewrite_warnings warnings types optimize precision float32 comparison "
+    "made_from reproducible proof seconds",
     "versions": "trtnorm python onnx onnxruntime backend tensorrt",
     "source": "file sha256",
     "rewritten": "sha256",
