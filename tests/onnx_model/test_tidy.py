@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import onnx
 import onnx.parser
 import pytest
@@ -10,6 +12,7 @@ from tests.models import batchnorm, operators, parse
 from tests.onnx_model.running import cleaned, same_values
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.clean import clean
+from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 
 
 @pytest.mark.parametrize(
@@ -184,3 +187,28 @@ def test_empty_inputs_at_the_end_are_left_out(node, left):
     (made,) = result.model.graph.node
     assert list(made.input) == left
     assert result.counts.get("empty inputs left out", 0) == node.count('""') - left.count("")
+
+
+def test_constants_are_lifted_without_asking_of_each_tensor_whether_it_is_one(monkeypatch):
+    """That takes longer than all else about it, before Python 3.12."""
+    import_onnx_ir()
+    import onnx_ir as ir
+
+    from trtnorm_cli.onnx_model.tidy import lift_constants
+
+    nodes = " ".join(f"c{i} = Constant <value = float[1] {{{i}}}> () y{i + 1} = Add(y{i}, c{i})" for i in range(4))
+    graph = (
+        f"g (float[N] y0) => (float[N] y5) {{ {nodes} n = Constant <value_int = 3> () k = Cast <to = 1> (n) y5 = Add(y4, k) }}"
+    )
+    model = ir.from_proto(parse(graph))
+    asked: list[object] = []
+    as_tensor = ir.Attr.as_tensor
+    monkeypatch.setattr(ir.Attr, "as_tensor", lambda self: asked.append(self) or as_tensor(self))
+    counts: Counter[str] = Counter()
+    lift_constants(model, counts)
+    assert counts["Constant nodes turned into initializers"] == 5
+    assert {name: value.const_value.numpy().item() for name, value in model.graph.initializers.items()} == {
+        **{f"c{i}": i for i in range(4)},
+        "n": 3,
+    }
+    assert asked == []

@@ -23,6 +23,8 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
+from trtnorm_cli.rewrite.rules import fold_scale_shift_upstream
+from trtnorm_cli.rewrite.scale_shift import chain, source
 
 CHANNELS = 8
 
@@ -180,3 +182,23 @@ def within(found: Counter[str], limits: dict[str, int]) -> bool:
     above = {what: number for what, number in found.items() if number > limits.get(what, 0)}
     assert not above, f"more than {limits}"
     return True
+
+
+def test_a_scale_and_shift_is_worked_out_once_for_a_state_of_the_graph(tmp_path, monkeypatch):
+    """The rules that look for them walk past each again and again."""
+    links = 10
+    nodes = " ".join(f"a{i} = Add(x{i}, c{i}) x{i + 1} = Relu(a{i})" for i in range(links))
+    model = parse(f"g (float[N, 8] x0) => (float[N, 8] x{links}) {{ {nodes} }}", {f"c{i}": random(8) for i in range(links)})
+    count: Counter[str] = Counter()
+    asked, found = source.scale_and_shift_of, source._found
+
+    def counted(op):
+        count["asked"] += 1
+        return asked(op)
+
+    monkeypatch.setattr(source, "_found", lambda op: (count.update(["worked out"]), found(op))[1])
+    for user in (chain, fold_scale_shift_upstream):
+        monkeypatch.setattr(user, "scale_and_shift_of", counted)
+    assert rewritten(model, tmp_path).changes == ()
+    assert count.pop("asked") > links
+    assert within(count, {"worked out": links})

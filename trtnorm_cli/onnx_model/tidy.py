@@ -231,11 +231,26 @@ def _bypass(node: ir.Node) -> None:
     graph.remove(node, safe=True)
 
 
+class _Lifting(passes.LiftConstantsToInitializersPass):
+    """The library's pass, which before Python 3.12 spends most of its time on being sure that a tensor is one."""
+
+    def __init__(self) -> None:
+        super().__init__(lift_all_constants=True, size_limit=0)
+
+    def _constant_node_attribute_to_tensor(
+        self, node: ir.Node, attr_name: str, attr_value: ir.Attr, initializer_name: str
+    ) -> ir.TensorProtocol | None:
+        if attr_name == "value" and attr_value.type is ir.AttributeType.TENSOR:
+            tensor: ir.TensorProtocol = attr_value.value
+            return tensor
+        return super()._constant_node_attribute_to_tensor(node, attr_name, attr_value, initializer_name)
+
+
 def lift_constants(model: ir.Model, counts: Counter[str]) -> None:
     """Turn ``Constant`` nodes into initializers of their graph, whichever attribute holds the value."""
     constants = [node for node in every_node(model.graph) if node.op_type == "Constant" and node.domain == ""]
     if constants:
-        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        _Lifting()(model)
     counts["Constant nodes turned into initializers"] += sum(node.graph is None for node in constants)
 
 

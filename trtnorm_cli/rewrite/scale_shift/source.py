@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from trtnorm_cli.onnx_model.surgery import Surgery
 
+_SCALES = "scales and shifts"
 ARITHMETIC = ("Mul", "Div", "Add", "Sub")
 
 
@@ -36,7 +37,23 @@ def data_of(node: gs.Node, surgery: Surgery) -> gs.Tensor:
 
 
 def scale_and_shift_of(op: Operation) -> Affine:
-    """Scale and shift of an operator that ``has_one_constant``. Raises ``CannotMove`` unless it is one value per channel."""
+    """Scale and shift of an operator that ``has_one_constant``. Raises ``CannotMove`` unless it is one value per channel.
+
+    Every walk past the operator asks, so the answer is kept until the graph changes.
+    """
+    known, key = op.match.cache.of_graph, (_SCALES, id(op.node))
+    if key not in known:
+        try:
+            known[key] = _found(op)
+        except CannotMove as refusal:
+            known[key] = str(refusal)
+    if isinstance(found := known[key], str):
+        raise CannotMove(found)
+    meaning: Affine = found
+    return meaning
+
+
+def _found(op: Operation) -> Affine:
     at = 0 if op.is_constant(0) else 1
     shape, value = op.input_shape(1 - at), float_weight(op, at).astype(np.float64)
     if value.ndim > len(shape) or sum(size > 1 for size in value.shape) > 1:
