@@ -50,6 +50,19 @@ def test_open_sizes_cost_what_they_cost_when_they_are_fixed(
     assert conv.read >= 2 * 3 * 64 * 48 * 4 + 16 * 27 * 4
 
 
+@pytest.mark.rtx
+def test_few_long_rows_are_split_and_do_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "g (float[1,16,1024,1024] x) => (float[1,16,1024,1024] y) { [n] y = InstanceNormalization (x, s, b) }"
+    cost = built("rows", text, "device: h200\n", capsys)
+    assert cost.device == "h200"
+    assert {one.bound for one in cost.kernels} <= {"memory", "launch"}
+    at_best = cost.total.bytes / DEVICES["h200"].bandwidth * 1e6
+    assert at_best < cost.total.us < 2 * at_best
+
+
 def test_a_kernel_that_cannot_be_read_costs_its_launch_and_profiles_are_averaged() -> None:
     model = parse("g (float[N,4] x) => (float[N,4] y) { [r] y = Relu (x) }")
     tensors = [KernelTensor(name, (-1, 4), "Float", "Linear") for name in ("x", "y")]
