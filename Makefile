@@ -18,7 +18,7 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-gpu axe bench lint clean
+.PHONY: help demo test test-slow test-gpu axe bench hostile lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,11 @@ bench: $(VENV)/.installed-dev ## measure time and memory beside other tools, and
 	$(BIN)/python -m benchmarks.speed measure -o $(BENCH)/speed.json
 	$(BIN)/python -m benchmarks.speed page $(BENCH)/speed.json docs/performance.md
 	$(BENCH)/peers/bin/python benchmarks/speed_picture.py $(BENCH)/speed.json docs/performance.svg
+
+hostile: $(VENV)/.installed-dev ## run every command on files made to exhaust, mislead or crash it; takes an hour
+	mkdir -p $(BENCH)
+	$(BIN)/python -m benchmarks.hostile_files run -o $(BENCH)/hostile.json
+	$(BIN)/python -m benchmarks.hostile_files page $(BENCH)/hostile.json docs/hostile_files.md
 
 lint: $(VENV)/.installed-dev ## ruff (rules and formatting) and mypy
 	$(BIN)/ruff check .

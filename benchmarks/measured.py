@@ -77,19 +77,20 @@ class _Sampler(threading.Thread):
 
     def run(self) -> None:
         while not self.ended.wait(SAMPLES_EVERY_S):
-            sizes = [_sizes(pid) for pid in _family(self.pid)]
+            sizes = [_sizes(pid) for pid in family(self.pid)]
             self.family_kb = max(self.family_kb, sum(family for family, _ in sizes))
             self.private_kb = max(self.private_kb, sum(private for _, private in sizes))
 
 
-def _family(pid: int) -> Iterator[int]:
+def family(pid: int) -> Iterator[int]:
+    """A process and all that it started."""
     yield pid
     try:
         children = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
         return
     for child in " ".join(children).split():
-        yield from _family(int(child))
+        yield from family(int(child))
 
 
 def _sizes(pid: int) -> tuple[int, int]:

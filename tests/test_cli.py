@@ -234,7 +234,7 @@ def raising(monkeypatch):
 CODES = {
     errors.NotReproducible: 1, errors.NotCompared: 5,
     errors.OutOfTolerance: 1, errors.UsageProblem: 2, errors.ProfileError: 2, errors.ModelError: 3, errors.RewriteError: 4,
-    errors.TensorRTRefusal: 5, errors.BuilderDied: 6, errors.NoRoom: 6,
+    errors.TensorRTRefusal: 5, errors.BuilderDied: 6, errors.LimitReached: 6, errors.NoRoom: 6,
 }  # fmt: skip
 
 

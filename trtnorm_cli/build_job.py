@@ -10,9 +10,10 @@ from pathlib import Path
 
 import onnx
 
-from trtnorm_cli.child_process import Limits, available_memory
+from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.limits import available_memory
 from trtnorm_cli.profile.rewriting import Optimize
 from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.rewrite.prepare import Prepared

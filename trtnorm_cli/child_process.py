@@ -24,6 +24,7 @@ from typing import IO, Any, Literal, NoReturn
 
 from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.limits import lift_limit, memory_limit
 from trtnorm_cli.scratch import Scratch
 
 REQUEST_FILE = "request.json"
@@ -44,7 +45,7 @@ _LINES_KEPT, _BYTES_READ = 20, 64 << 10
 
 @dataclass(frozen=True)
 class Limits:
-    """The longest time in seconds and the most memory in bytes. None is without limit.
+    """The longest time in seconds and the most memory in bytes. Without them there is no limit but that of this process.
 
     The memory counted is what the process has written to and holds (anonymous and shared resident pages), not what it has
     reserved. CUDA reserves address space many times the size of the machine's memory, so a limit on address space (RLIMIT_AS)
@@ -174,6 +175,8 @@ def _start(
 class Child:
     """A running child process, the leader of its own process group. Leaving its ``with`` block kills all of the group.
 
+    ``keeps_limit`` leaves it the limit on memory that this process has.
+
     The kernel kills the group as well when this process is gone, whatever ended it. The child holds the reading end of a pipe
     whose writing end is only here. When that closes, the kernel sends SIGKILL to the pipe's owner.
     """
@@ -188,6 +191,7 @@ class Child:
         stdin: int = subprocess.DEVNULL,
         cwd: Path | None = None,
         dies_with_parent: bool = True,
+        keeps_limit: bool = False,
     ) -> None:
         _require_wanted()
         watched, self._lifeline = os.pipe()
@@ -203,6 +207,8 @@ class Child:
                     env={**child_environment(), **(environment or {})},
                     cwd=cwd,
                 )
+            if not keeps_limit:
+                lift_limit(self._process.pid)
             if dies_with_parent:
                 _kill_when_closed(watched, self._process.pid)
         except BaseException:
@@ -303,7 +309,7 @@ def exceeded(limits: Limits, pid: int, seconds: float) -> Excess | None:
     """The limit that process ``pid`` is above after ``seconds``, or None while it is within both."""
     if limits.timeout_s is not None and seconds > limits.timeout_s:
         return Excess("time", f"took longer than {limits.timeout_s:g} s and was stopped")
-    most = limits.memory_bytes
+    most = limits.memory_bytes or memory_limit()
     if most is not None and (used := memory_of(pid)) > most:
         return Excess("memory", f"used {used / 2**20:.0f} MiB of memory, more than {most / 2**20:.0f} MiB, and was stopped")
     return None
@@ -317,15 +323,6 @@ def memory_of(pid: int) -> int:
         return 0
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return sum(int(fields[key].split()[0]) * _KIB for key in ("RssAnon", "RssShmem") if key in fields)
-
-
-def available_memory() -> int:
-    """Bytes that new processes can have without swapping, as Linux counts it; elsewhere all of the machine's memory."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * _KIB for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def last_lines(log: Path) -> tuple[str, ...]:

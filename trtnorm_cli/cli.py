@@ -15,7 +15,9 @@ from typing import NoReturn
 import click
 
 from trtnorm_cli import __version__
-from trtnorm_cli.errors import NoRoom, TrtnormError
+from trtnorm_cli.errors import LimitReached, NoRoom, TrtnormError
+from trtnorm_cli.limits import limit_memory, memory_limit
+from trtnorm_cli.plain_text import shown
 
 # One line for each command; the module is imported when the command runs, so that --help stays quick.
 COMMANDS = {
@@ -79,7 +81,7 @@ def cli() -> None:
       3    the model cannot be read or exported, or is not valid ONNX
       4    the model is ambiguous, or needs a change that failed its check
       5    TensorRT refused the model, or a required comparison was not possible
-      6    the builder crashed, was killed, or ran out of time or memory; or a disk is full
+      6    the builder crashed or was killed, time or memory ran out, or a disk is full
       70   a defect in trtnorm
       130  interrupted
     """
@@ -100,6 +102,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which nohup asks for
         signal.signal(signal.SIGHUP, signal.default_int_handler)
+    limit_memory()
     code = run(arguments)
     if code == EXIT_INTERRUPTED:
         # Python ends itself with SIGINT when an interrupt has passed through exec(), although it was handled here.
@@ -131,6 +134,9 @@ def run(arguments: list[str] | None = None) -> int:
             return _end_of_defect(given)
         full = NoRoom(f"a file cannot be written: {error.strerror}", error.filename or None, _ROOM)
         return _end(render(full), given, full.exit_code, full.summary, full.where, full.hint)
+    except MemoryError as error:
+        reached = out_of_memory(error)
+        return _end(render(reached), given, reached.exit_code, reached.summary, reached.where, reached.hint)
     except Exception:
         return _end_of_defect(given)
 
@@ -145,7 +151,7 @@ def _end(
     text: str, arguments: list[str], exit_code: int, summary: str, where: str | None = None, hint: str | None = None
 ) -> int:
     """Tell what went wrong, as ``text`` on stderr and, with --json, as an object on stdout. Returns the exit code."""
-    print(text, file=sys.stderr)
+    print(shown(text), file=sys.stderr)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in options:
         import json
@@ -175,6 +181,17 @@ def _usage_text(error: click.ClickException, ways: list[str]) -> str:
     said = io.StringIO()
     error.show(said)
     return "\n".join([said.getvalue().rstrip("\n"), *(f"  {way}" for way in ways)])
+
+
+def out_of_memory(error: MemoryError) -> LimitReached:
+    """The error for a command that reached the limit on its memory."""
+    most, asked = memory_limit(), str(error).strip()
+    limit = "what there is" if most is None else f"{most / 2**30:.1f} GiB"
+    return LimitReached(
+        f"the command needs more memory than {limit}",
+        asked if asked and asked != "std::bad_alloc" else None,
+        "allow more with --memory SIZE, or use smaller sizes; docs/limits.md says what takes memory",
+    )
 
 
 def render(error: TrtnormError) -> str:

@@ -60,6 +60,12 @@ class RewriteError(TrtnormError):
     exit_code = 4
 
 
+class LimitReached(TrtnormError):
+    """A command needs more than it may take."""
+
+    exit_code = 6
+
+
 class NotCompared(TrtnormError):
     """A comparison that was asked for could not be made."""
 

@@ -43,11 +43,11 @@ def kind_of_weights(path: Path) -> str:
 
 def parts_of(index: Path) -> list[Path]:
     """The files that an index names, which must lie beside it."""
+    if not index.is_file():
+        raise UsageProblem("there is no such file of weights", str(index), "check the path after --weights")
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except FileNotFoundError:
-        raise UsageProblem("there is no such file of weights", str(index), "check the path after --weights") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise UsageProblem(f"this is not an index of weights: {error}", str(index), "it needs a weight_map") from error
     outside = [name for name in names if not isinstance(name, str) or Path(name).name != name or name.endswith(INDEX)]
     if outside:

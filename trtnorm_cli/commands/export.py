@@ -13,6 +13,7 @@ from trtnorm_cli.commands.options import (
     backend_option,
     export_options,
     json_option,
+    own_memory_option,
     precision_option,
     profile_option,
     verbosity_options,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     help="Draw the random inputs of the comparison from this seed.",
 )
 @backend_option
+@own_memory_option
 @json_option
 @verbosity_options
 def command(

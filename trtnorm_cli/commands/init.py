@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import json_option, model_argument, verbosity_options
+from trtnorm_cli.commands.options import json_option, model_argument, own_memory_option, verbosity_options
 from trtnorm_cli.report.verbosity import Verbosity
 
 
@@ -21,6 +21,7 @@ from trtnorm_cli.report.verbosity import Verbosity
     help="Write the profile to this file instead of printing it.",
 )
 @click.option("--no-run", is_flag=True, help="Skip trying the sizes in ONNX Runtime and TensorRT's parser.")
+@own_memory_option
 @json_option
 @verbosity_options
 def command(model: Path, output: Path | None, no_run: bool, as_json: bool, verbosity: Verbosity) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option, verbosity_options, weights_option
+from trtnorm_cli.commands.options import backend_option, json_option, own_memory_option, verbosity_options, weights_option
 from trtnorm_cli.report.verbosity import Verbosity
 
 
@@ -22,6 +22,7 @@ from trtnorm_cli.report.verbosity import Verbosity
 )
 @weights_option
 @backend_option
+@own_memory_option
 @json_option
 @verbosity_options
 def command(

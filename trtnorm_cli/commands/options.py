@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from trtnorm_cli.limits import change_limit
 from trtnorm_cli.profile.rewriting import PRECISIONS
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.tensorrt.backend import NAMES
@@ -50,17 +51,21 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     from trtnorm_cli.profile.scalars import read_bytes
 
     try:
-        return read_bytes(value)
+        most = read_bytes(value)
     except ValidationError as error:
         raise click.BadParameter(error.errors()[0]["msg"]) from None
+    if most is not None:
+        change_limit(most)
+    return most
 
 
-memory_option = click.option(
-    "--memory",
-    callback=_size,
-    metavar="SIZE",
-    help="Stop the builder, or a run of the model, when it uses more memory than this, e.g. 4GiB.",
+_MEMORY_HELP = (
+    "Stop when the command, the builder or a run of the model uses more memory than this, e.g. 4GiB. Default: 90 % of what "
+    "is free."
 )
+memory_option = click.option("--memory", callback=_size, metavar="SIZE", help=_MEMORY_HELP)
+# For commands that hand it to nobody: what runs beside them has the same limit.
+own_memory_option = click.option("--memory", callback=_size, metavar="SIZE", expose_value=False, help=_MEMORY_HELP)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout and everything else to stderr.")
 backend_option = click.option(
     "--backend",

@@ -13,6 +13,7 @@ import click
 from trtnorm_cli.commands.options import (
     export_options,
     json_option,
+    own_memory_option,
     precision_option,
     profile_option,
     snap_option,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @export_options
 @click.option("--dry-run", is_flag=True, help="Prove every change but write nothing.")
 @click.option("--explain", is_flag=True, help="List every normalization with the rule that took it, or why none did.")
+@own_memory_option
 @json_option
 @verbosity_options
 def command(

@@ -63,7 +63,7 @@ class OrtChild:
             # The end of its input tells it that its parent is gone: it removes the folder then, so it must not be killed.
             self._process = Child(
                 command, self._log, environment=environment, pass_fds=passed, stdin=subprocess.PIPE, cwd=folder,
-                dies_with_parent=False,
+                dies_with_parent=False, keeps_limit=True,
             )  # fmt: skip
         except BaseException:
             self._close()

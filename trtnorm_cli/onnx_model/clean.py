@@ -25,6 +25,8 @@ from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from trtnorm_cli.onnx_model.fold import RunModel
+
 
 @dataclass(frozen=True)
 class Cleaning:
@@ -38,10 +40,11 @@ class Cleaning:
     notes: tuple[str, ...]
 
 
-def clean(model: onnx.ModelProto, base_dir: Path | None = None) -> Cleaning:
+def clean(model: onnx.ModelProto, base_dir: Path | None = None, run: RunModel | None = None) -> Cleaning:
     """Inline functions, fold constants and remove dead nodes, so that parameters are constants wherever they can be.
 
-    ``model`` is not changed; ``base_dir`` is the folder that its external tensors are relative to. The graph keeps its
+    ``model`` is not changed; ``base_dir`` is the folder that its external tensors are relative to. Constants that only ONNX
+    Runtime can evaluate are given to ``run``, which is to be a child process for the model of a stranger. The graph keeps its
     inputs and outputs: names, order, types and symbolic dimensions. Normalizations are neither evaluated nor altered.
     Shapes and types of inner tensors are inferred again; what the file says fills the gaps unless it contradicts them.
     Cleaning a cleaned model changes nothing.
@@ -49,21 +52,21 @@ def clean(model: onnx.ModelProto, base_dir: Path | None = None) -> Cleaning:
     Raises ``ModelError`` when external data is missing, when a function cannot be inlined, and for sparse tensors.
     """
     _refuse_what_would_be_lost(model)
-    cleaning = _clean_or_leave_constants(model, base_dir)
+    cleaning = _clean_or_leave_constants(model, base_dir, run)
     changed, unrolled, stateful = without_refused_scans(cleaning.model)
     if changed is cleaning.model:
         return cleaning
-    again = _clean_or_leave_constants(changed, base_dir)
+    again = _clean_or_leave_constants(changed, base_dir, run)
     scans = {"Scans unrolled": unrolled, "Scans given a state": stateful}
     counts = Counter(cleaning.counts) + Counter(again.counts) + Counter(scans)
     return Cleaning(again.model, dict(counts), tuple(dict.fromkeys((*cleaning.notes, *again.notes))))
 
 
-def _clean_or_leave_constants(model: onnx.ModelProto, base_dir: Path | None) -> Cleaning:
+def _clean_or_leave_constants(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None) -> Cleaning:
     try:
-        return _clean(model, base_dir, folding=True)
+        return _clean(model, base_dir, run, folding=True)
     except _FoldingFailed as failure:
-        unfolded = _clean(model, base_dir, folding=False)
+        unfolded = _clean(model, base_dir, run, folding=False)
         note = f"constants were not folded: {failure}"
         return Cleaning(unfolded.model, unfolded.counts, (note, *unfolded.notes))
 
@@ -90,7 +93,7 @@ def _refuse_what_would_be_lost(model: onnx.ModelProto) -> None:
                 )
 
 
-def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Cleaning:
+def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, folding: bool) -> Cleaning:
     # onnx-ir and onnxscript take long to import, which no other command should pay.
     import_onnx_ir()
     from trtnorm_cli.onnx_model.attribute_defaults import write_out_defaults
@@ -122,12 +125,12 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
         remove_dead_nodes(opened.model, counts)
         identities = count_identities(opened.model) - pins
         if folding:
-            shapes = _fold(opened.model, counts, notes)
+            shapes = _fold(opened.model, run, counts, notes)
             lift_constants(opened.model, counts)
         replaced = replace_sequence_elements(opened.model, counts) + replace_joined_sequences(opened.model, counts)
         replaced += expand_rotary_caches(opened.model, counts)
         if replaced and folding:
-            shapes |= _fold(opened.model, counts, notes)
+            shapes |= _fold(opened.model, run, counts, notes)
             lift_constants(opened.model, counts)
         make_biases_vectors(opened.model, counts)
         write_out_defaults(opened.model, counts)
@@ -141,11 +144,11 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, folding: bool) -> Clea
     return Cleaning(opened.filled(result), {what: n for what, n in counts.items() if n}, tuple(notes))
 
 
-def _fold(model: ir.Model, counts: Counter[str], notes: list[str]) -> dict[ir.Value, ir.Shape]:
-    from trtnorm_cli.onnx_model.fold import fold_constants
+def _fold(model: ir.Model, run: RunModel | None, counts: Counter[str], notes: list[str]) -> dict[ir.Value, ir.Shape]:
+    from trtnorm_cli.onnx_model.fold import fold_constants, run_here
 
     try:
-        folding = fold_constants(model)
+        folding = fold_constants(model, run or run_here)
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # whatever a defect in the library raises; the model can do without folding

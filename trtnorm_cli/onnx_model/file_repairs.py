@@ -5,6 +5,7 @@ What two readers could take differently (values that contradict each other, an a
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any
@@ -101,12 +102,13 @@ def name_nodes_apart(model: onnx.ModelProto) -> list[str]:
     for graph in all_graphs(model.graph):
         taken = {node.name for node in graph.node}
         seen: set[str] = set()
+        numbers: dict[str, int] = {}
         for node in graph.node:
             if node.op_type == "Constant" or not node.name:
                 continue
             if node.name in seen:
                 renamed.append(node.name)
-                node.name = free_name(node.name, taken)
+                node.name = free_name(node.name, taken, numbers)
             seen.add(node.name)
     return renamed
 
@@ -116,8 +118,8 @@ def drop_idle_nodes(model: onnx.ModelProto) -> list[str]:
     dropped = []
     for nodes in _node_lists(model):
         idle = [node for node in nodes if not node.input and not node.output]
-        for node in idle:
-            nodes.remove(node)
+        if idle:
+            _replace(nodes, [node for node in nodes if node.input or node.output])
         dropped += [node.name or node.op_type for node in idle]
     return dropped
 
@@ -138,17 +140,19 @@ def _sorted(nodes: MutableSequence[onnx.NodeProto]) -> list[int] | None:
     waits = [{makers[name] for name in tensors_read(node) if name in makers} for node in nodes]
     if all(max(needed, default=-1) < place for place, needed in enumerate(waits)):
         return list(range(len(nodes)))
+    readers: dict[int, list[int]] = {}
+    for place, needed in enumerate(waits):
+        for maker in needed:
+            readers.setdefault(maker, []).append(place)
+    ready = [place for place, needed in enumerate(waits) if not needed]  # sorted, and so a heap
     order: list[int] = []
-    done: set[int] = set()
-    pending = list(range(len(nodes)))
-    while pending:
-        ready = next((place for place in pending if waits[place] <= done), None)
-        if ready is None:
-            return None
-        order.append(ready)
-        done.add(ready)
-        pending.remove(ready)
-    return order
+    while ready:
+        order.append(first := heapq.heappop(ready))
+        for place in readers.get(first, ()):
+            waits[place].discard(first)
+            if not waits[place]:
+                heapq.heappush(ready, place)
+    return order if len(order) == len(nodes) else None
 
 
 def type_outputs(model: onnx.ModelProto) -> list[str]:

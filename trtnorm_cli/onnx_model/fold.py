@@ -7,6 +7,7 @@ the ONNX reference implementation and also simplifies nodes that are not constan
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 import numpy as np
@@ -16,6 +17,7 @@ import onnx_ir as ir
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.fold_facts import state_facts
+from trtnorm_cli.onnx_model.fold_sizes import PICKING, products, result_bytes
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
 from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, holds_graphs
 from trtnorm_cli.onnx_model.light_ir import LightSerializer
@@ -27,6 +29,10 @@ _ROUNDS = 16
 # A result up to this size is always kept; up to the second size, when it is no larger than the constants it replaces.
 _SMALL_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 27
+# So much may the model grow by all of them together: many small values are a large one.
+_GROWN_BYTES = 1 << 29
+# An Einsum of more products takes longer than a second.
+_MOST_PRODUCTS = 1 << 30
 # In a model with more weights than this only small results are kept: the others would be in memory instead of in the file.
 _HUGE_MODEL_BYTES = 1 << 30
 
@@ -43,7 +49,11 @@ _BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 _FLATTENED_BEFORE_13 = frozenset(("Hardmax", "LogSoftmax", "Softmax"))
 # … gives int64 for int32 sums of squares, and other pixels for fractional scales.
 _REFERENCE_DIFFERS = frozenset(("ReduceSumSquare", "Resize", "Upsample"))
+# TensorRT has no texts, and a regular expression can take forever.
+_ON_TEXTS = ("LabelEncoder", "Regex", "String", "TfIdf")
 _REFERENCE_IS_SLOW = frozenset(("AveragePool", "Conv", "ConvTranspose", "GridSample", "LpPool", "MaxPool"))
+# The kinds of NumPy's own numbers; what ml_dtypes adds is left alone.
+_NUMBERS = "biufc"
 _FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
 
 
@@ -56,14 +66,29 @@ class Folding:
     shapes: dict[ir.Value, ir.Shape] = field(default_factory=dict)
 
 
-def fold_constants(model: ir.Model) -> Folding:
-    """Fold what is constant in ``model``, in place, until nothing changes any more.
+# Runs a model with ONNX Runtime, without graph optimization, and gives its outputs by name, in their order.
+RunModel = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+
+def run_here(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A ``RunModel`` in this process, for models that are trusted: a node can make ONNX Runtime end it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return dict(zip([value.name for value in model.graph.output], session.run(None, dict(feeds)), strict=True))
+
+
+def fold_constants(model: ir.Model, run: RunModel = run_here) -> Folding:
+    """Fold what is constant in ``model``, in place, until nothing changes any more. ``run`` runs what the library cannot.
 
     Only dimensions that follow from the inputs are taken for facts: the shapes that the file states for inner tensors, and
     equal names of symbolic dimensions, are not, because either may be wrong.
     """
     folding = Folding()
-    policy, serializer = _Policy(model), LightSerializer()
+    policy, serializer = _Policy(model, run), LightSerializer()
     before = _census(model)
     for number in range(_ROUNDS):
         # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
@@ -125,12 +150,15 @@ def _is_no_weight(reader: ir.Node, index: int) -> bool:
 class _Policy:
     """Decide which nodes may be evaluated. Remembers what was refused and is worth a note."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, run: RunModel) -> None:
+        self._run = run
         self._opset = model.opset_imports.get("", 0)
         self._ir_version = model.ir_version
         self._most_bytes = _SMALL_BYTES if _weights_bytes(model) > _HUGE_MODEL_BYTES else _LARGE_BYTES
         self._notes: dict[str, list[str]] = {}
         self._failed: set[ir.Node] = set()
+        self._grown: dict[ir.Node, int] = {}
+        self._total = 0
 
     def library_may_fold(self, node: ir.Node) -> bool:
         if node.op_type == "Identity":  # removed without a second copy of the value
@@ -148,9 +176,26 @@ class _Policy:
         if node.op_type in _NORMALIZATIONS:
             self._note("computed from constants only, and left to the rules", node)
             return False
-        if not _is_affordable(node, self._most_bytes):
+        if holds_graphs(node) or node.op_type.startswith(_ON_TEXTS):
+            return False
+        size = result_bytes(node, self._opset)
+        if size is None:
+            return node.op_type in PICKING and sum(t.nbytes for t in _constants(node).values()) <= _SMALL_BYTES
+        if not self._is_affordable(node, size) or products(node) > _MOST_PRODUCTS:
             self._note("constant, but its value is too large to be stored", node)
             return False
+        return True
+
+    def _is_affordable(self, node: ir.Node, size: int) -> bool:
+        """The value is no larger than the constants that only ``node`` reads, or small while all that grew is not much yet."""
+        read_here_only = {value.name for value in node.inputs if value is not None and len(value.uses()) == 1}
+        freed = sum(tensor.nbytes for name, tensor in _constants(node).items() if name in read_here_only)
+        if size <= min(freed, self._most_bytes):
+            return True
+        total = self._total + max(size - freed, 0) - self._grown.get(node, 0)
+        if size > _SMALL_BYTES or total > _GROWN_BYTES:
+            return False
+        self._grown[node], self._total = max(size - freed, 0), total
         return True
 
     def evaluation_failed(self, node: ir.Node) -> None:
@@ -159,18 +204,12 @@ class _Policy:
 
     def evaluate(self, node: ir.Node) -> list[np.ndarray] | None:
         """The outputs of ``node`` by ONNX Runtime without graph optimization; None when it cannot run the node."""
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
         try:
             feeds = {name: tensor.numpy() for name, tensor in _constants(node).items()}
-            alone = self._alone(node).SerializeToString()
-            results = onnxruntime.InferenceSession(alone, options, providers=["CPUExecutionProvider"]).run(None, feeds)
+            results = list(self._run(self._alone(node), feeds).values())
         except Exception:  # onnxruntime has an exception type for each status, and TypeError for types numpy lacks
             return None
-        return results if all(isinstance(r, np.ndarray) and r.dtype != np.dtype(object) for r in results) else None
+        return results if all(isinstance(r, np.ndarray) and r.dtype.kind in _NUMBERS for r in results) else None
 
     def _alone(self, node: ir.Node) -> onnx.ModelProto:
         """A model of ``node`` alone, its constants as inputs."""
@@ -212,25 +251,6 @@ def _constants(node: ir.Node) -> dict[str, ir.TensorProtocol]:
 
 def _weights_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in _initializers(model) if value.const_value is not None)
-
-
-def _is_affordable(node: ir.Node, most_bytes: int) -> bool:
-    """The value of ``node`` is small, or no larger than ``most_bytes`` and than the constants that only this node reads."""
-    sizes = [_bytes(value) for value in node.outputs]
-    if any(size is None for size in sizes):
-        # Nodes whose size is unknown here pick elements from their inputs; what can grow at will has a known size.
-        return sum(tensor.nbytes for tensor in _constants(node).values()) <= _SMALL_BYTES
-    size = sum(size for size in sizes if size is not None)
-    read_here_only = {value.name for value in node.inputs if value is not None and len(value.uses()) == 1}
-    freed = sum(tensor.nbytes for name, tensor in _constants(node).items() if name in read_here_only)
-    return size <= _SMALL_BYTES or size <= min(freed, most_bytes)
-
-
-def _bytes(value: ir.Value) -> int | None:
-    if value.shape is None or not value.shape.is_static() or value.dtype is None:
-        return None
-    bits = 64 if value.dtype == ir.DataType.STRING else value.dtype.bitwidth
-    return int(np.prod(value.shape.numpy(), dtype=object)) * bits // 8
 
 
 def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:

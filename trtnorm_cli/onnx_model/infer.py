@@ -6,13 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+from trtnorm_cli.onnx_model.inference import infer_types
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.shapes import TensorType, tensor_type
-from trtnorm_cli.onnx_model.walk import all_graphs, subgraphs
-
-# Data propagation keeps about 140 bytes for every element of every vector that a node reads, whatever it holds.
-_LONG = 1 << 16
-_OPAQUE = "trtnorm.opaque"
+from trtnorm_cli.onnx_model.walk import all_graphs
 
 
 def add_inferred_shapes(model: onnx.ModelProto, certain: set[str]) -> list[str]:
@@ -25,7 +22,6 @@ def add_inferred_shapes(model: onnx.ModelProto, certain: set[str]) -> list[str]:
     declared = [_types(graph.value_info) for graph in all_graphs(model.graph)]
     light = light_copy(model)
     _forget(light, certain | set(_unknown_to_onnx(light)))
-    _hide_long_vectors(light)
     inferred, problem = _infer(light, data_prop=True)
     if inferred is None:
         return [f"shapes were not inferred, those of the file stand: {problem}"]
@@ -77,8 +73,6 @@ def sound_types(light: onnx.ModelProto, data_prop: bool) -> list[dict[str, Tenso
         _forget_shapes(graph.output)
         if graph is not light.graph:
             _forget_shapes(graph.input)
-    if data_prop:
-        _hide_long_vectors(light)
     inferred, _ = _infer(light, data_prop)
     if inferred is None:
         return None
@@ -99,7 +93,7 @@ def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str |
 
 def _infer(model: onnx.ModelProto, data_prop: bool) -> tuple[onnx.ModelProto | None, str]:
     try:
-        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=data_prop), ""
+        return infer_types(model, data_prop), ""
     except Exception as error:  # the inference library raises RuntimeError, ValueError and its own errors alike
         return None, " ".join(str(error).split())[:200]
 
@@ -126,30 +120,6 @@ def _forget_shapes(values: Iterable[onnx.ValueInfoProto]) -> None:
     for value in values:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-
-
-def _hide_long_vectors(model: onnx.ModelProto) -> None:
-    """Give the nodes that read or make long vectors an operator without a data propagator, and state what they make."""
-    inferred, _ = _infer(model, data_prop=False)
-    graphs = [] if inferred is None else list(all_graphs(inferred.graph))
-    long = {value.name for g in graphs for value in (*g.value_info, *g.input, *g.output) if _is_long_vector(value)}
-    if not long:
-        return
-    tables = [_types([*g.value_info, *g.input, *g.output]) for g in graphs]
-    hidden = False
-    for graph, types in zip(all_graphs(model.graph), tables, strict=False):
-        for node in graph.node:
-            if not long.isdisjoint([*node.input, *node.output]) and not any(True for _ in subgraphs(node)):
-                node.domain, hidden = _OPAQUE, True
-                stated = {value.name for value in (*graph.value_info, *graph.output)}
-                graph.value_info.extend(_value_info(n, types[n]) for n in node.output if n in types and n not in stated)
-    if hidden:
-        model.opset_import.append(onnx.helper.make_opsetid(_OPAQUE, 1))
-
-
-def _is_long_vector(value: onnx.ValueInfoProto) -> bool:
-    dims = value.type.tensor_type.shape.dim
-    return len(dims) == 1 and dims[0].dim_value > _LONG
 
 
 def _types(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorType]:

@@ -81,7 +81,10 @@ class IrModel:
 def open_ir(source: onnx.ModelProto, base_dir: Path | None) -> IrModel:
     """Open ``source``; external tensors are relative to ``base_dir``. Raises ``ModelError`` when one is missing."""
     large = {tensor.name: tensor for tensor in source.graph.initializer if _is_withheld(tensor)}
-    model = ir.serde.deserialize_model(_working_copy(source, set(large)))
+    try:
+        model = ir.serde.deserialize_model(_working_copy(source, set(large)))
+    except ir.serde.SerdeError as error:
+        raise ModelError(f"the model's graph cannot be read: {_root(error)}", None, "export the model again") from error
     for name, tensor in large.items():
         _require_its_file(tensor, base_dir)
         model.graph.initializers[name].const_value = WithheldTensor(tensor, base_dir)
@@ -89,6 +92,12 @@ def open_ir(source: onnx.ModelProto, base_dir: Path | None) -> IrModel:
     declared = {value: (value.type, value.shape) for value in _values(model.graph)}
     unnamed = frozenset(node for node in every_node(model.graph) if not node.name)
     return IrModel(source, model, declared, unnamed)
+
+
+def _root(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__
 
 
 def close_ir(opened: IrModel, shapes: dict[ir.Value, ir.Shape]) -> onnx.ModelProto:

@@ -64,7 +64,10 @@ def read_light(path: Path) -> onnx.ModelProto | None:
         except (OSError, ValueError):  # a file system that does not map files, or an empty file
             return None
     with mapped, memoryview(mapped) as data:
-        content = _Lightening(mapped, data, path).content()
+        try:
+            content = _Lightening(mapped, data, path).content()
+        except RecursionError:  # graphs in graphs, deeper than protobuf goes
+            return None
     if content is None:
         return None
     proto = onnx.ModelProto()

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.plain_text import shown
 
 _PLAIN_WIDTH = 80
 # Below this nothing can be laid out; a terminal that says so does not know its size.
@@ -25,7 +26,15 @@ _SHORT_NAME = 2
 
 
 class PlainConsole(Console):
-    """A console whose text is wrapped between words only. A path or a name is never broken, so that it can be copied."""
+    """A console whose text is wrapped between words only. A path or a name is never broken, so that it can be copied.
+
+    What a terminal would obey is written out: names come from files of strangers.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render as rich does."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(shown(segment.text), segment.style)
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
         """Print as rich does.

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from trtnorm_cli.child_process import Event
+from trtnorm_cli.plain_text import shown
 from trtnorm_cli.report.verbosity import Verbosity
 
 
@@ -82,7 +83,7 @@ class _Bar:
 
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -100,7 +101,7 @@ class _Bar:
             self._start_stage(_STAGES.get(event["stage"], str(event["stage"])))
         elif kind == "phase":
             self._depth[event["phase"]] = depth = self._depth.get(event["parent"], 0) + 1
-            self._phases[event["phase"]] = self._progress.add_task("  " * depth + event["phase"], total=event["steps"])
+            self._phases[event["phase"]] = self._progress.add_task("  " * depth + shown(event["phase"]), total=event["steps"])
         elif kind == "trial":
             self._start_stage(trial_text(event))
         elif kind == "step" and event["phase"] in self._phases:

@@ -17,6 +17,7 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.inference import infer_types
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.quantised_nodes import quantised_nodes
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
@@ -119,7 +120,7 @@ class Resolver:
             return False
         resolved.changes += outcome.changes
         resolved.shelves.append(opened.surgery.shelf)
-        again = clean(opened.surgery.close(), self.folder)
+        again = clean(opened.surgery.close(), self.folder, self.runner.run)
         counts = dict(Counter(resolved.cleaning.counts) + Counter(again.counts))
         notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))
         resolved.cleaning = replace(again, counts=counts, notes=notes)
@@ -170,7 +171,7 @@ def _inferred_where_missing(light: onnx.ModelProto) -> dict[str, TensorType]:
     taken = (value.name for graph in all_graphs(light.graph) for value in graph.input)
     if all((kind := stated.get(name)) is not None and kind.dtype and kind.shape is not None for name in (*made, *taken)):
         return stated
-    return declared_types(onnx.shape_inference.infer_shapes(light, check_type=False, strict_mode=False, data_prop=True))
+    return declared_types(infer_types(light, data_prop=True))
 
 
 def _with_channels(kind: TensorType, pinned: TensorType) -> TensorType:

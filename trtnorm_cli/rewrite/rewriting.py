@@ -170,7 +170,7 @@ class RewritingSession:
         source = without_placeholders(source)
         if settings.fixed is not None:
             source = with_fixed(source, settings.fixed)
-        self.cleaning = clean(source, loaded.folder)
+        self.cleaning = clean(source, loaded.folder, self._runner.run)
         repairs, on_request = (tuple(rule for rule in stage if rule in self.rules) for stage in (REPAIRS, ON_REQUEST))
         resolver = Resolver(loaded.folder, proof_shapes, settings, self._runner)
         self.resolved = resolver.resolve(self.cleaning, repairs, on_request)
@@ -286,7 +286,8 @@ def _unneeded(
 def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[Surgery, driver.RewritePlan, Cleaning]:
     """The plan of ``rewrite``, without doing it."""
     settings = settings or RewriteSettings()
-    cleaning = clean(_provable(loaded.proto)[0], loaded.folder)
+    with OrtRunner() as runner:
+        cleaning = clean(_provable(loaded.proto)[0], loaded.folder, runner.run)
     surgery = open_model(cleaning.model, loaded.folder)
     types, _ = tolerant_types(cleaning.model, None)
     return surgery, driver.plan(surgery, select_rules(settings.skip), types, settings=settings), cleaning

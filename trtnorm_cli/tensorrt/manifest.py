@@ -239,7 +239,7 @@ class Manifest:
         """Read the manifest in ``path``; raises ``ModelError`` for anything else."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise ModelError("the manifest is not JSON", str(path), _AGAIN) from error
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             what = f"this is no manifest of format {FORMAT}, the one that this trtnorm writes"

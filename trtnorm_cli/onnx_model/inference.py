@@ -1,0 +1,49 @@
+"""ONNX's shape inference, kept off what it would write out element by element."""
+
+from __future__ import annotations
+
+import onnx
+
+from trtnorm_cli.onnx_model.walk import all_graphs, subgraphs
+
+# Data propagation keeps about 140 bytes for every element of every vector that a node reads, whatever it holds.
+_LONG = 1 << 16
+_OPAQUE = "trtnorm.opaque"
+
+
+def infer_types(light: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
+    """``light``, a model without large data, with the types that follow from what it states.
+
+    ``data_prop`` follows single dimensions through shape arithmetic; the nodes about long vectors then have another domain in
+    the result. Raises whatever the inference library does: RuntimeError, ValueError and its own errors.
+    """
+    asked = _without_long_vectors(light) if data_prop else light
+    return onnx.shape_inference.infer_shapes(asked, check_type=False, strict_mode=False, data_prop=data_prop)
+
+
+def _without_long_vectors(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model``, or a copy where nodes that read or make long vectors have no data propagator, and what they make is stated."""
+    try:
+        inferred = infer_types(model, data_prop=False)
+    except Exception:  # it has several classes of errors, and says them again to whom it matters
+        return model
+    graphs = list(all_graphs(inferred.graph))
+    long = {value.name for g in graphs for value in (*g.value_info, *g.input, *g.output) if _is_long_vector(value)}
+    if not long:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.opset_import.append(onnx.helper.make_opsetid(_OPAQUE, 1))
+    for graph, known in zip(all_graphs(copy.graph), graphs, strict=False):
+        types = {value.name: value for value in (*known.value_info, *known.input, *known.output)}
+        stated = {value.name for value in (*graph.value_info, *graph.output)}
+        for node in graph.node:
+            if not long.isdisjoint([*node.input, *node.output]) and not any(True for _ in subgraphs(node)):
+                node.domain = _OPAQUE
+                graph.value_info.extend(types[name] for name in node.output if name in types and name not in stated)
+    return copy
+
+
+def _is_long_vector(value: onnx.ValueInfoProto) -> bool:
+    dims = value.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > _LONG
