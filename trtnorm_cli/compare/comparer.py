@@ -367,6 +367,8 @@ class Comparer:
         )
         if seen is not None:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
+            if not attempt.report.depth:
+                attempt.report.depth, attempt.report.depth_at = seen.depth, run.trial.label
             run.near.append(seen.own)
         attempt.exact = attempt.pairing.back(found.outputs) if found else {}
         attempt.follows = follower.has_all

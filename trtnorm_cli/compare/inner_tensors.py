@@ -11,6 +11,7 @@ name, as when a scale moved across them: what goes wrong there is large, and sho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -104,7 +105,8 @@ class Recognition:
     """A candidate's tensors while it is evaluated: one that is another's but for float64's rounding becomes that one.
 
     What follows from it is then known already. ``slices`` are held to the reference, ``others`` are tensors of earlier
-    candidates, ``ulp`` is that of the model's own type, ``follower`` follows the reference's ties.
+    candidates, ``ulp`` is that of the model's own type, ``follower`` follows the reference's ties. ``depth`` has the distance
+    of each tensor as a whole, in the order of execution.
     """
 
     slices: SliceDistances
@@ -112,12 +114,17 @@ class Recognition:
     ulp: float
     follower: Follower
     own: InnerTensors = field(default_factory=InnerTensors)
+    depth: dict[str, float] = field(default_factory=dict)
 
     def watch(self, name: str, value: Any) -> Any:
         value = self.follower.follow(name, value)
         same = self._same(self.slices.reference, name, value)
         if same is not None:
+            self.depth[name] = 0.0
             return same
+        known = self.slices.reference.of(name, value)
+        if known is not None:
+            self.depth[name] = relative_distance(known, value)
         self.slices.watch(name, value)
         for other in self.others:
             same = self._same(other, name, value)
@@ -161,6 +168,18 @@ def slice_distances(wanted: np.ndarray, got: np.ndarray, floor: float) -> dict[i
             if sizes.min() > 0:
                 found[axis] = np.sqrt(np.sum(squares, tuple(i for i in range(wanted.ndim) if i != axis))) / sizes
     return found
+
+
+def relative_distance(wanted: np.ndarray, got: np.ndarray) -> float:
+    """‖got − wanted‖₂ / ‖wanted‖₂."""
+    difference, whole = (got - wanted).ravel(), wanted.ravel()
+    size = float(np.dot(whole, whole))
+    return math.sqrt(float(np.dot(difference, difference)) / size) if size > 0 else math.inf
+
+
+def means_the_same(distance: float) -> bool:
+    """False where a tensor carries another meaning under its name, or is not finite."""
+    return distance < _OTHER_MEANING
 
 
 def suspicious(distances: SliceDistances) -> list[str]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+from trtnorm_cli.compare.inner_tensors import means_the_same
 from trtnorm_cli.compare.result import CandidateReport, Comparison
-from trtnorm_cli.records.comparison import CandidateRecord, ComparisonRecord, InnerRecord
+from trtnorm_cli.records.comparison import CandidateRecord, ComparisonRecord, DepthPoint, DepthRecord, InnerRecord
+
+_MOST_POINTS = 200
 
 
 def comparison_record(comparison: Comparison, seed: int | None) -> ComparisonRecord:
@@ -35,10 +40,23 @@ def _candidate(candidate: CandidateReport) -> CandidateRecord:
         error=None if candidate.unavailable else candidate.error,
         unavailable=candidate.error if candidate.unavailable else None,
         inner=None if inner is None else InnerRecord(**vars(inner), share=inner.share),
+        depth=_depth(candidate),
         outputs=tuple(candidate.verdicts),
         notes=tuple(candidate.notes),
         blame=candidate.blame,
     )
+
+
+def _depth(candidate: CandidateReport) -> DepthRecord | None:
+    """The distances along the depth of the model, of as many tensors as a plot can show."""
+    if not candidate.depth:
+        return None
+    known = list(enumerate(candidate.depth.items(), 1))
+    kept = [DepthPoint(place, tensor, distance) for place, (tensor, distance) in known if means_the_same(distance)]
+    step = max(1, math.ceil(len(kept) / _MOST_POINTS))
+    groups = (kept[start : start + step] for start in range(0, len(kept), step))
+    points = tuple(max(group, key=lambda point: point.distance) for group in groups)
+    return DepthRecord(candidate.depth_at, len(known), len(known) - len(kept), points)
 
 
 def verdict_lines(comparison: Comparison) -> list[str]:

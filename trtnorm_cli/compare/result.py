@@ -60,7 +60,8 @@ class CandidateReport:
     """All verdicts on one candidate.
 
     ``error`` says why it could not be run (further); with ``unavailable`` that is no fault of the candidate's. ``inner`` is the
-    first inner tensor that is further off than rounding explains, or the worst of those that are off by some units.
+    first inner tensor that is further off than rounding explains, or the worst of those that are off by some units. ``depth``
+    has the distance of each inner tensor in float64 in the first trial where that was known, ``depth_at``.
     """
 
     label: str
@@ -71,6 +72,8 @@ class CandidateReport:
     unavailable: bool = False
     blame: BlameRecord | None = None
     inner: Difference | None = None
+    depth: Mapping[str, float] = field(default_factory=dict)
+    depth_at: str = ""
 
     @property
     def state(self) -> str:

@@ -51,6 +51,29 @@ class InnerRecord(Record):
 
 
 @dataclass(frozen=True)
+class DepthPoint(Record):
+    """The distance of an inner tensor: ``place`` is its number in the order of execution, ``distance`` relative L2."""
+
+    place: int
+    tensor: str
+    distance: float
+
+
+@dataclass(frozen=True)
+class DepthRecord(Record):
+    """The distances of inner tensors from those of the reference, both in float64, in the trial ``at``.
+
+    ``tensors`` have a partner of their name; of neighbours ``points`` has the worst. ``other`` of them carry another meaning
+    under the same name, as when a scale moved across them, and are left out.
+    """
+
+    at: str
+    tensors: int
+    other: int
+    points: tuple[DepthPoint, ...]
+
+
+@dataclass(frozen=True)
 class FirstDifference(Record):
     """The tensor after which a candidate is further off than before, the node that computes it, and who made that node.
 
@@ -92,6 +115,7 @@ class CandidateRecord(Record):
     error: str | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
     unavailable: str | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
     inner: InnerRecord | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    depth: DepthRecord | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
     outputs: tuple[OutputVerdict, ...]
     notes: tuple[str, ...]
     blame: BlameRecord | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)

@@ -260,3 +260,58 @@ def test_the_page_of_a_large_model_is_small():
     assert len(values["changes"]) == 500
     assert len(values["network"]["kernels"]) > 1400
     assert len(page_of_values(values).encode()) < MOST_BYTES
+
+
+def with_cost(values: dict[str, Any]) -> dict[str, Any]:
+    """``values`` with an estimate for each kernel, the last of them the costliest, and one that nobody asked for."""
+    names = [
+        kernel["name"] for kernel in values["network"]["kernels"] if kernel["type"] not in ("signal", "wait", "shape_call")
+    ]
+    kernels = [
+        {"name": name, "read": 1024, "written": 2048, "operations": 10, "us": float(i + 1), "bound": "memory"}
+        for i, name in enumerate(names)
+    ]
+    kernels[0] |= {"unasked": "transposition", "note": "the slower way was assumed"}
+    total = {"launches": len(names), "compiled_on_device": 3, "bytes": 4 << 20, "us": 2500.0, "unasked_us": 250.0, "unsized": 2}
+    return {**values, "cost": {"device": "rtx-4090", "total": total, "kernels": kernels}}
+
+
+def test_kernels_are_sorted_by_their_estimated_time():
+    values = with_cost(values_of("resnet18"))
+    words = Page(page_of_values(values)).text("kernels")
+    assert "an estimate for rtx-4090 at the sizes that the engine is tuned for: 2.50 ms a run, 4.0 MiB moved" in words
+    assert "10 % of the time goes to 1 transposition that no node asks for" in words
+    assert "transposition, not asked for" in words
+    assert "the slower way was assumed" in words
+    assert "Limited by" in words
+    costs = [one["us"] for one in values["cost"]["kernels"]]
+    places = [words.index(f" {us:.1f} µs 1.0 KiB 2.0 KiB 10 memory") for us in sorted(costs, reverse=True)]
+    assert places == sorted(places)
+    assert "2.50 ms" in Page(page_of_values(values)).text("summary")
+
+
+def test_a_kernel_without_an_estimate_is_shown_last():
+    values = with_cost(values_of("resnet18"))
+    gone = values["cost"]["kernels"].pop()
+    values["network"]["kernels"].append({"unread": "Name: a line of another form"})
+    words = Page(page_of_values(values)).text("kernels")
+    assert words.index("a line of another form") > words.index(values["cost"]["kernels"][0]["name"])
+    assert gone["name"] in page_of_values(values) or any(
+        node in words for k in values["network"]["kernels"] if k.get("name") == gone["name"] for node in k["onnx_nodes"]
+    )
+
+
+def test_the_difference_along_the_depth_is_drawn():
+    values = values_of("resnet18")
+    for candidate in values["comparison"]["candidates"]:
+        candidate.pop("depth", None)
+    without = page_of_values(values).count('class="plot"')
+    points = [{"place": i, "tensor": f"t{i}", "distance": 1e-8 * i} for i in range(30)]
+    for candidate in values["comparison"]["candidates"]:
+        candidate["depth"] = {"at": "default min", "tensors": 33, "other": 3, "points": points}
+    text = page_of_values(values)
+    words = Page(text).text("errors")
+    assert "33 tensors of the rewritten model can be held to one of the original" in words
+    assert "3 of them carry another meaning" in words
+    assert "at most 2.9×10⁻⁷ away, at t29 (default min)" in words
+    assert text.count('class="plot"') == without + 1

@@ -166,7 +166,7 @@ def _colour(series: Sequence[str]) -> dict[str, Any]:
     """A colour for each series, and a legend where there are several."""
     names = list(dict.fromkeys(series))
     colours = {"domain": names, "range": [(_ACCENT, "var(--second)", _INK)[i % 3] for i in range(len(names))]}
-    legend = {"orient": "top", "title": None, "labelColor": _INK, "labelFontSize": 12, "symbolOpacity": 1, "labelLimit": 300}
+    legend = {"orient": "top", "title": None, "labelColor": _INK, "labelFontSize": 12, "symbolOpacity": 1, "columnPadding": 36}
     return {"field": "s", "type": "nominal", "scale": colours, "legend": legend if len(names) > 1 else None}
 
 

@@ -6,7 +6,8 @@ import math
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.records.comparison import ComparisonRecord
-from trtnorm_cli.report.page.words import counted, percent, size
+from trtnorm_cli.records.cost import EngineCostRecord
+from trtnorm_cli.report.page.words import counted, microseconds, percent, size
 from trtnorm_cli.tensorrt.manifest import Manifest
 
 _BACKENDS = {"tensorrt": "NVIDIA TensorRT", "tensorrt-rtx": "NVIDIA TensorRT for RTX"}
@@ -104,11 +105,22 @@ def _normalizations(manifest: Manifest) -> Figure:
 
 def _kernels(manifest: Manifest) -> Figure:
     now, before = manifest.network.launches, manifest.optimize.before
+    if manifest.cost is not None:
+        return _time(manifest, manifest.cost)
     text = "One run takes so many programs on the GPU."
     if before is not None and not before.reason and before.launches != now:
         less = "fewer" if now < before.launches else "more"
         text = f"{abs(before.launches - now):,} {less} than without the changes to the model."
     return Figure(f"{now:,}", "steps on the GPU", text)
+
+
+def _time(manifest: Manifest, cost: EngineCostRecord) -> Figure:
+    """The estimated time of a run, and what it was before the changes."""
+    before = manifest.optimize.before
+    text = f"An estimate for {cost.device}, in {counted(manifest.network.launches, 'step')} on the GPU."
+    if before is not None and before.cost is not None and before.cost.us and before.cost.us > cost.total.us:
+        text += f" That is {percent(1 - cost.total.us / before.cost.us)} less than without the changes."
+    return Figure(f"≈ {microseconds(cost.total.us)}", "for one run", text)
 
 
 def _remarks_text(remarks: int) -> str:

@@ -47,6 +47,11 @@ def seconds(value: float) -> str:
     return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
 
 
+def microseconds(value: float) -> str:
+    """A time of a kernel or a run, in the unit that fits it."""
+    return f"{value / 1000:,.1f} ms" if value >= 10_000 else f"{value / 1000:.2f} ms" if value >= 1000 else f"{value:.1f} µs"
+
+
 def shape(sizes: Iterable[object]) -> str:
     """A shape with ``?`` for what is open."""
     return "×".join("?" if one in (-1, None) else str(one) for one in sizes) or "scalar"
