@@ -18,7 +18,7 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-gpu axe bench hostile lint clean
+.PHONY: help demo test test-slow test-gpu axe bench hostile torture lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ hostile: $(VENV)/.installed-dev ## run every command on files made to exhaust, m
 	mkdir -p $(BENCH)
 	$(BIN)/python -m benchmarks.hostile_files run -o $(BENCH)/hostile.json
 	$(BIN)/python -m benchmarks.hostile_files page $(BENCH)/hostile.json docs/hostile_files.md
+
+torture: $(VENV)/.installed-dev $(DEMO)/resnet18.onnx ## kill, starve and interrupt builds, and write docs/faults.md; takes half an hour
+	$(BIN)/python -m benchmarks.torture $(DEMO)/resnet18.onnx $(PROFILE) -o build/torture -p docs/faults.md
 
 lint: $(VENV)/.installed-dev ## ruff (rules and formatting) and mypy
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -266,6 +267,17 @@ def test_an_interrupt(raising, capsys, interrupt):
     assert capsys.readouterr().err.strip() == "interrupted"
 
 
+def test_interrupts_that_come_together_are_one(monkeypatch):
+    """The second of two would meet the removal of files in a finalizer, and be printed as an ignored exception."""
+    handler, now = cli._Interrupt(), time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        handler(2, None)
+    handler(2, None)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 60)
+    with pytest.raises(KeyboardInterrupt):
+        handler(2, None)
+
+
 def test_a_defect_leaves_a_log_and_no_traceback(raising, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     raising(ZeroDivisionError("oops"))
@@ -348,6 +360,7 @@ def test_an_interrupt_while_modules_are_loaded(model):
     """The first moments are spent on imports; Ctrl-C there must not end in a traceback either."""
     code = """
 import sys
+import time
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[1]:

@@ -107,18 +107,20 @@ def rewrite(
     with opened_model(parse_model(str(model)), _path(profile), exporting, precision=precision) as opened:
         prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
-        source, rewriting = prepared.loaded, prepared.rewrite()
-        settled = None
-        if opened.profile is not None and opened.profile.precision.type != "as-written":
-            from trtnorm_cli.lowering.lower import lowered_alone
+        with prepared.explaining_errors():
+            source, rewriting = prepared.loaded, prepared.rewrite()
+            settled = None
+            if opened.profile is not None and opened.profile.precision.type != "as-written":
+                from trtnorm_cli.lowering.lower import lowered_alone
 
-            rewriting.require_all_checks_passed()
-            rewriting, settled = lowered_alone(prepared, rewriting, opened.profile.precision)
-        written = []
-        if output is None:
-            rewriting.require_all_checks_passed()
-        else:
-            written = rewrite_to(rewriting, source, Path(output), _path(profile), opened.source)
+                rewriting.require_all_checks_passed()
+                rewriting, settled = lowered_alone(prepared, rewriting, opened.profile.precision)
+            written = []
+            if output is None:
+                rewriting.require_all_checks_passed()
+            else:
+                prepared.require_unchanged()
+                written = rewrite_to(rewriting, source, Path(output), _path(profile), opened.source)
         if in_memory:
             rewriting = replace(rewriting, model=brought_in(rewriting.model))
         if in_memory or opened.export is not None:

@@ -149,7 +149,10 @@ class Job:
 
     def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
         """Run one build process in ``folder``."""
-        return launch(request, folder, listen or self.on_event, self.limits)
+        listen = listen or self.on_event
+        if self.options.check_reproducible:
+            return launch(request, folder, listen, self.limits, is_repeatable=True)
+        return launch(request, folder, listen, self.limits)
 
 
 def has_room(prepared: Prepared) -> bool:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
@@ -37,6 +37,7 @@ PARENT_VARIABLE = "TRTNORM_PARENT_PID"
 Event = Mapping[str, Any]
 Listener = Callable[[Event], None]
 _PR_SET_PDEATHSIG = 1
+_ASK_PERSONALITY, _ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 _STACK_BYTES = 256 << 20
 _KIB = 1024
 _PAUSE_S = 0.05
@@ -141,20 +142,47 @@ def run_child(
     listen: Listener | None = None,
     log: str = LOG_FILE,
     environment: Mapping[str, str] | None = None,
+    fixed_addresses: bool = False,
 ) -> Ended:
     """Run ``command`` to its end, or until it exceeds one of ``limits``, and say how it ended.
 
     What it prints goes to the file ``log`` in ``folder``, and its result is read from there. ``environment`` adds to its
     variables. With ``listen`` the command gets one more argument: a descriptor on which it reports events as lines of JSON.
+    With ``fixed_addresses`` its memory lies at the same addresses in each run, where the system allows it.
     Whatever happens, an interrupt too, nothing that it started is left running.
     """
     (folder / RESULT_FILE).unlink(missing_ok=True)
-    child, follower = _start(command, folder / log, environment, listen)
+    with _fixed_addresses() if fixed_addresses else nullcontext():
+        child, follower = _start(command, folder / log, environment, listen)
     with child:
         excess = child.wait(limits)
     if follower is not None:
         follower.join(timeout=5)
     return Ended(child.end(), excess, _result_in(folder), last_lines(folder / log))
+
+
+@contextmanager
+def _fixed_addresses() -> Iterator[bool]:
+    """A block in which this thread starts processes without address space randomisation; yields False where it may not.
+
+    A container's seccomp profile can refuse that, and only Linux has it.
+    """
+    if not sys.platform.startswith("linux"):
+        yield False
+        return
+    personality = ctypes.CDLL(None).personality
+    before = personality(ctypes.c_ulong(_ASK_PERSONALITY))
+    try:
+        yield before != -1 and personality(ctypes.c_ulong(before | _ADDR_NO_RANDOMIZE)) != -1
+    finally:
+        if before != -1:
+            personality(ctypes.c_ulong(before))
+
+
+def can_fix_addresses() -> bool:
+    """True where ``run_child`` can give each run of a process the same addresses."""
+    with _fixed_addresses() as is_fixed:
+        return is_fixed
 
 
 def _start(

@@ -9,7 +9,9 @@ import io
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -35,6 +37,7 @@ COMMANDS = {
 
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
+_CLOSE_TOGETHER_S = 3.0
 _ROOM = "make room on that disk, or set TMPDIR to a folder on another one"
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
@@ -87,6 +90,22 @@ def cli() -> None:
     """
 
 
+class _Interrupt:
+    """A handler of signals that raises ``KeyboardInterrupt``, and once for those that come close together.
+
+    A second interrupt would meet what the first has begun to remove, and stop that.
+    """
+
+    def __init__(self) -> None:
+        self._last = time.monotonic() - _CLOSE_TOGETHER_S
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now - self._last >= _CLOSE_TOGETHER_S:
+            self._last = now
+            raise KeyboardInterrupt
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit. Every error becomes one message and an exit code here."""
     for stream in (sys.stdout, sys.stderr):
@@ -99,9 +118,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     # does by itself, is a tenth of the time of a small rewriting.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # Being asked to end is being interrupted: what is half done is removed on the way out.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which nohup asks for
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    interrupt = _Interrupt()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks, and a shell in the background
+            signal.signal(number, interrupt)
     limit_memory()
     code = run(arguments)
     if code == EXIT_INTERRUPTED:

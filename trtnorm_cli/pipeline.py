@@ -149,7 +149,13 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
     """
     require_possible(prepared, engine, options)
     subject = Subject(prepared.loaded.path, prepared.profile_path)
-    with scratch_beside(engine) as beside, work_folder(subject) as work, SideWork(has_room(prepared)) as side, one_child():
+    with (
+        scratch_beside(engine) as beside,
+        work_folder(subject) as work,
+        prepared.explaining_errors(),
+        SideWork(has_room(prepared)) as side,
+        one_child(),
+    ):
         job = started(prepared, engine, options, work, beside, on_event, side)
         first = first_variant(job)
         narrowing = narrowing_checked(job, first.rewriting)
@@ -247,9 +253,11 @@ def make(job: Job, variant: Variant, earlier: BuiltVariant | None = None) -> Mak
     files = save_model(rewriting.model, fixed, rewriting.folder)
     require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
-    ready = None if earlier is None or lowering is not None else earlier.result_for(rewriting, request.settings)
+    # What else its process does decides where TensorRT's memory is, and so some bytes: to be repeated, it only builds.
+    alone = job.options.check_reproducible or lowering is not None
+    ready = None if earlier is None or alone else earlier.result_for(rewriting, request.settings)
     # TensorRT parses a file once, unless it builds another one than is compared: a plugin's definition stands for the plugin.
-    parses = job.options.compare and ready is None and lowering is None and request.model == FIXED_NAME
+    parses = job.options.compare and ready is None and not alone and request.model == FIXED_NAME
     parsed = ParsedNetwork(job.work) if parses else None
 
     tensorrt, waits = Duration(), compares_late(job, variant)
@@ -555,7 +563,7 @@ def described(
 
 def placed(manifest: Manifest, job: Job) -> None:
     """Give engine and manifest their names, after both are on the disk."""
-    job.prepared.loaded.require_unchanged()
+    job.prepared.require_unchanged()
     written = job.beside / "manifest"
     written.write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
     put_in_place({job.built: job.engine, written: manifest_of(job.engine)}, job.beside)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
 
 import pytest
 
 from tests.models import parse, saved
 from trtnorm_cli import files
-from trtnorm_cli.errors import ModelError
+from trtnorm_cli.errors import ModelError, OutOfTolerance
 from trtnorm_cli.onnx_model import source_files
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
@@ -30,7 +31,16 @@ def replaced(path):
     other.replace(path)
 
 
-@pytest.mark.parametrize("change", [grown, replaced, lambda path: path.unlink()], ids=["grown", "replaced", "gone"])
+def overwritten_in_secret(path):
+    """Other bytes of the same number, and the time of the last change as it was."""
+    was = path.stat()
+    path.write_bytes(path.read_bytes()[::-1])
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "change", [grown, replaced, lambda path: path.unlink(), overwritten_in_secret], ids=["grown", "replaced", "gone", "secret"]
+)
 def test_a_change_is_noticed(path, change):
     loaded = load_model(path)
     loaded.require_unchanged()
@@ -66,3 +76,17 @@ def test_a_digest_that_cannot_be_computed_is_told_to_who_asks(tmp_path):
     nothing.start_digest()
     with pytest.raises(FileNotFoundError):
         nothing.sha256()
+
+
+def test_an_error_of_a_changed_file_is_explained_by_that(path):
+    loaded = load_model(path)
+
+    def fail() -> None:
+        with loaded.files.explaining_errors():
+            raise OutOfTolerance("the numbers differ")
+
+    with pytest.raises(OutOfTolerance):
+        fail()
+    grown(path)
+    with pytest.raises(ModelError, match="changed while it was worked on"):
+        fail()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from trtnorm_cli.checkpoint import Checkpoint, load_checkpoint
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
+from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
@@ -52,7 +54,7 @@ class Prepared:
 
     ``original`` is the model of the file, and ``loaded`` is how the profile reads it (``as_profiled``). ``proof`` is None where
     neither a profile gives sizes nor anybody needs them. Of a PyTorch model ``export`` says how it was exported, and
-    ``source`` is the file that it came from.
+    ``source`` is the file that it came from. ``further`` are the other files whose content gets into an engine.
     """
 
     original: LoadedModel
@@ -62,6 +64,18 @@ class Prepared:
     checkpoint: Checkpoint | None = None
     export: ExportRecord | None = None
     source: Path | None = None
+    further: SourceFiles = field(default_factory=lambda: SourceFiles(()), repr=False, compare=False)
+
+    def require_unchanged(self) -> None:
+        """Raise ``ModelError`` when a file is not what it was when it was read."""
+        self.original.require_unchanged()
+        self.further.require_unchanged()
+
+    @contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """A block in which an error becomes a ``ModelError`` where a file has changed, which explains it."""
+        with self.further.explaining_errors(), (self.original.files or SourceFiles(())).explaining_errors():
+            yield
 
     @property
     def sha256(self) -> str:
@@ -87,6 +101,14 @@ class Prepared:
 
         folder = Path() if self.profile_path is None else self.profile_path.parent
         return tuple(str(path.absolute()) for path in library_paths(self.profile, folder))
+
+    @property
+    def calibration_files(self) -> tuple[Path, ...]:
+        """The files with calibration inputs that the profile names, as far as they exist."""
+        path = None if self.profile is None else self.profile.calibration_data
+        if path is None or not path.exists():
+            return ()
+        return tuple(sorted(path.glob("*.npy"))) if path.is_dir() else (path,)
 
     def proof_shapes(self) -> dict[str, tuple[int, ...]]:
         """The input shapes at which changes are proved: the smallest that the engine must take."""
@@ -168,7 +190,7 @@ def prepare(
         loaded = replace(original, proto=as_profiled(original.proto, profile))
     checkpoint = None if opened.weights is None else load_checkpoint(opened.weights)
     proof = _proof(loaded, profile, snap) if needs_sizes or profile is not None else None
-    return Prepared(
+    prepared = Prepared(
         original=original,
         loaded=loaded,
         profile=None if proof is None else proof.profile,
@@ -177,6 +199,9 @@ def prepare(
         export=opened.export,
         source=opened.source,
     )
+    weights = () if checkpoint is None else checkpoint.files
+    libraries = map(Path, prepared.plugin_libraries)
+    return replace(prepared, further=SourceFiles([*weights, *libraries, *prepared.calibration_files]))
 
 
 def _proof(loaded: LoadedModel, profile: BuildProfile | None, snap: bool) -> Proof:

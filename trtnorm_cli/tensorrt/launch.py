@@ -27,8 +27,12 @@ def launch(
     on_event: EventHandler,
     limits: Limits = UNLIMITED,
     worker: tuple[str, ...] = WORKER,
+    is_repeatable: bool = False,
 ) -> BuildResult:
     """Run the build process on ``request`` in ``folder`` and return its result, good or bad.
+
+    ``is_repeatable`` fixes the addresses of its memory and Python's hashes: TensorRT for RTX orders and numbers some of what it
+    writes by them. It makes a fault in TensorRT's parser easier to exploit, so that not every build does it.
 
     Raises ``BuilderDied`` when the process crashed, was killed, exceeded one of ``limits``,
     could not write its files, or ended without a result. An interrupt kills the child at once
@@ -38,7 +42,11 @@ def launch(
         request.save(folder)
     except OSError as error:
         raise BuilderDied(f"the work folder cannot be written: {error.strerror}", str(folder), _ROOM) from error
-    ended = run_child([*worker, str(folder)], folder, limits=limits, listen=on_event, log=STDERR_FILE)
+    environment = {"PYTHONHASHSEED": "0"} if is_repeatable else {}
+    ended = run_child(
+        [*worker, str(folder)], folder, limits=limits, listen=on_event, log=STDERR_FILE, environment=environment,
+        fixed_addresses=is_repeatable,
+    )  # fmt: skip
     return _decode(ended, folder)
 
 

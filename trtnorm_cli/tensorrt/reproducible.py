@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from trtnorm_cli.child_process import can_fix_addresses
 from trtnorm_cli.errors import NotReproducible, TrtnormError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
@@ -35,14 +36,23 @@ def require_reproducible(
         reasons = "; ".join(message.text for message in result.errors)
         raise NotReproducible("the second build was refused, the first was not", reasons, _REPORT)
     if sha256_of([first_engine]) != sha256_of([engine]):
-        raise _different("building the same model twice gave two different engines", first_engine, engine, _TENSORRT)
+        raise _different("building the same model twice gave two different engines", first_engine, engine, _cause())
+
+
+def _cause() -> str:
+    """The reason why TensorRT gives the same model other bytes, as far as this system shows it."""
+    return _TENSORRT if can_fix_addresses() else _ADDRESSES
 
 
 _REPORT = "report it with the model"
 _TENSORRT = (
-    "the rewritten model was the same both times, so TensorRT made the difference: TensorRT for RTX numbers inner tensors "
-    "anew in each run of some models with dynamic sizes; TensorRT 10 and 11 choose kernels by timing them, unless "
-    "`timing_cache` keeps the times. Build without --check-reproducible where that does no harm"
+    "the rewritten model was the same both times, so TensorRT made the difference: TensorRT 10 and 11 choose kernels by timing "
+    "them, unless `timing_cache` keeps the times. Build without --check-reproducible where that does no harm"
+)
+_ADDRESSES = (
+    "the rewritten model was the same both times. TensorRT for RTX numbers some inner tensors by the addresses of its memory, "
+    "and this system does not let a process fix those (personality(2)): in a container, allow it with "
+    "--security-opt seccomp=unconfined. Kernels and weights are not affected"
 )
 
 

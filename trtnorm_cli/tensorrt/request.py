@@ -19,6 +19,8 @@ NETWORK_FILE = "network.onnx"
 NETWORK_RESULT_FILE = "network.json"
 # The exit code of a build process that could not write its own files.
 CANNOT_WRITE = 74
+# A request has a length that its paths hardly change: what the child reads moves what TensorRT allocates after it.
+_PADDED_TO = 4096
 STDERR_FILE = "worker-stderr.log"
 
 ShapeTriple = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -47,7 +49,8 @@ class BuildRequest:
 
     def save(self, folder: Path) -> Path:
         path = folder / REQUEST_FILE
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(asdict(self), indent=2) + "\n"
+        path.write_text(text.ljust(-(-len(text) // _PADDED_TO) * _PADDED_TO), encoding="utf-8")
         return path
 
     @staticmethod

@@ -2,8 +2,9 @@
 
 A manifest says what its engine was made from. That is the bytes of the model with its external data and of further weights,
 what the build profile means, and the programs. Where all of that is the same, and the engine's bytes are still those that the
-manifest describes, building again would change nothing. Builds are deterministic (``--check-reproducible`` shows it). Whatever
-cannot be read or differs is built.
+manifest describes, building again would change nothing that counts. TensorRT for RTX gives some inner tensors other numbers in
+each build, and TensorRT 10 and 11 choose kernels by timing them; ``--check-reproducible`` makes the former equal to the byte.
+Whatever cannot be read or differs is built.
 """
 
 from __future__ import annotations
@@ -46,10 +47,8 @@ def origins(prepared: Prepared) -> MadeFrom:
 
 def _digest_of_data(prepared: Prepared) -> str | None:
     """The digest of the calibration inputs that the build profile names; None where it names none."""
-    path = None if prepared.profile is None else prepared.profile.calibration_data
-    if path is None or not path.exists():
-        return None
-    return sha256_of(sorted(path.glob("*.npy")) if path.is_dir() else [path])
+    files = prepared.calibration_files
+    return sha256_of(files) if files else None
 
 
 def made_from(prepared: Prepared, backend: BackendFacts) -> MadeFrom:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 
 from trtnorm_cli.child_process import Limits
-from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.errors import BuilderDied, NoRoom
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
@@ -74,8 +74,9 @@ class VariantBuilder:
 
     def built(self, rewriting: Rewriting, engine: Path | None = None) -> BuiltVariant:
         """One variant. Its engine stays where ``engine`` says where."""
-        work = Path(tempfile.mkdtemp(prefix="variant-", dir=self.folder))
+        work = self.folder / f"variant-{uuid.uuid4().hex[:8]}"
         try:
+            work.mkdir()
             save_model(for_builder(rewriting.model), work / "variant.onnx", rewriting.folder)
             settings = {**self.request.settings, "profiling_verbosity": "detailed"}
             path = engine or work / "variant.engine"
@@ -84,7 +85,7 @@ class VariantBuilder:
             result = launch(request, work, lambda event: None, self.limits)
             cost = self.estimate(result, rewriting.model) if result.ok else None
             return BuiltVariant(rewriting, kernels_of(result, cost), result, cost)
-        except BuilderDied as error:
+        except (BuilderDied, NoRoom) as error:  # it is only looked at: the build can do without
             return BuiltVariant(rewriting, Kernels({}, 0, error.summary))
         finally:
             shutil.rmtree(work, ignore_errors=True)

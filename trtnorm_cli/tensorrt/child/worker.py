@@ -334,7 +334,9 @@ def work_or_say_why_not(folder: Path, events: Events) -> int:
 
 def main() -> None:
     die_with_parent()
-    folder = Path(sys.argv[1])
+    # TensorRT keeps the path of the model. A path of another length moves what it allocates, and with that the bytes it writes.
+    os.chdir(sys.argv[1])
+    folder = Path()
     events = Events(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     code = run_with_large_stack(lambda: work_or_say_why_not(folder, events))
     sys.stdout.flush()
