@@ -13,7 +13,7 @@ from trtnorm_cli.engine_cost.operations import operations
 from trtnorm_cli.engine_cost.profiles import of_profile
 from trtnorm_cli.engine_cost.reductions import Reduction, reduction
 from trtnorm_cli.engine_cost.tensors import element_counts, key_of
-from trtnorm_cli.records.engine_parts import Kernel, KernelTensor, UnreadKernel
+from trtnorm_cli.records.engine_parts import Kernel, KernelTensor, NetworkLayer, NetworkTensor, UnreadKernel
 
 
 def facts(text: str, weights: dict[str, np.ndarray] | None = None, **sizes: int) -> ModelFacts:
@@ -146,6 +146,20 @@ def test_rows_lie_apart_where_channels_lie_side_by_side_and_are_shared_where_blo
         "__myl_Mean_myl0_1", [counter, tensor("x", 2, 8, 4, 4)], [tensor("part", 64, 8), tensor("m", 2, 8, 1, 1)], "n"
     )
     assert work(shared, model).works[0].rows == Rows(16, 16, 4.0, True, True)
+
+
+def test_counters_set_to_zero_are_no_copy() -> None:
+    zeros = kernel("__myl_Move_myl0_0", [], [tensor("count", 16, dtype="Int32")], "n")
+    assert work(zeros, facts(NORM)).unasked is None
+    copied = kernel("__myl_Move_myl0_0", [tensor("x", 2, 8, 4, 4)], [tensor("y", 2, 8, 4, 4)], "n")
+    assert work(copied, facts(NORM)).unasked == "copy"
+
+
+def test_inputs_of_a_model_have_sizes_where_those_of_its_network_are_used() -> None:
+    layers = (NetworkLayer("n", "NORMALIZATION", (NetworkTensor("y", "FLOAT", (2, 8, 4, 4)),)),)
+    model = parse(NORM.replace("float[2,8,4,4]", "float[N,8,H,4]"))
+    assert model_facts(model, {"N": 2, "H": 4}, layers).shape("x") == (2, 8, 4, 4)
+    assert model_facts(model, {"N": 2}, layers).shape("x") is None
 
 
 def test_reductions_that_follow_each_other_in_one_kernel_are_counted() -> None:

@@ -12,6 +12,7 @@ from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.records.engine_parts import NetworkLayer, Sizes
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.propagate import propagate
+from trtnorm_cli.shapes.symbols import axis_symbol
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def model_facts(model: onnx.ModelProto, sizes: Mapping[str, int], layers: Iterab
     constants = frozenset(one.name for one in model.graph.initializer)
     shapes = {one.name: tuple(one.dims) for one in model.graph.initializer}
     known = _closed(layers)
-    shapes.update(known if known is not None else _worked_out(model, sizes))
+    # No layer has the inputs of the model among its outputs.
+    shapes.update({**_of_inputs(model, sizes), **known} if known is not None else _worked_out(model, sizes))
     return ModelFacts(nodes, shapes, constants, {tensor: tuple(names) for tensor, names in readers.items()})
 
 
@@ -61,6 +63,19 @@ def _closed(layers: Iterable[NetworkLayer]) -> dict[str, Sizes] | None:
                 return None
             found[tensor.name] = tensor.shape
     return found or None
+
+
+def _of_inputs(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, Sizes]:
+    found: dict[str, Sizes] = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        known = [
+            dim.dim_value if dim.HasField("dim_value") else sizes.get(dim.dim_param or axis_symbol(value.name, axis), -1)
+            for axis, dim in enumerate(dims)
+        ]
+        if -1 not in known and value.type.tensor_type.HasField("shape"):
+            found[value.name] = tuple(known)
+    return found
 
 
 def _worked_out(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, Sizes]:

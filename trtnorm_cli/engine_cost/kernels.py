@@ -96,7 +96,7 @@ def kernel_work(kernel: Kernel, known: Listing) -> KernelWork:
     rows = () if not _may_reduce(kernel, parts) else _rows(kernel, parts, [reduction(node, facts) for node in nodes])
     works = tuple(Work(read + weights, written, computed, kind, row, moves) for row in (rows or (None,)))
     unsized = sum(key_of(tensor) not in counts for tensor in (*inputs, *outputs))
-    return KernelWork(works, weights, _unasked(parts, {node.op_type for node in nodes}), unsized)
+    return KernelWork(works, weights, _unasked(parts, {node.op_type for node in nodes}) if inputs else None, unsized)
 
 
 def _operations(kernel: Kernel, node: onnx.NodeProto, known: Listing) -> int:
