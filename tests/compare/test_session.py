@@ -235,3 +235,19 @@ def test_a_table_of_two_rows_is_compared(folder: Path, capsys: pytest.CaptureFix
         code, found = compared(capsys, "two.onnx", "two.onnx", "-p", "two.yaml", "--seed", seed)
         assert code == 0
         assert found["skipped"] == []
+
+
+def test_a_model_that_changes_meanwhile_is_no_wrong_result(folder, capsys, monkeypatch):
+    from trtnorm_cli.compare import session
+
+    save("neg.onnx", RELU.replace("Relu", "Neg"))
+    real = session.judge_session
+
+    def judged(*arguments):
+        found = real(*arguments)
+        save("neg.onnx", RELU)
+        return found
+
+    monkeypatch.setattr(session, "judge_session", judged)
+    assert run(["compare", "relu.onnx", "neg.onnx", "-p", "p.yaml"]) == 3
+    assert "neg.onnx changed while it was worked on" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.blas_threads import one_thread
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
@@ -59,16 +60,25 @@ def run_session(
         hint = "leave out either the candidates or --weights, which are for the rewriting that stands in their place"
         raise UsageProblem("--weights are given, and nothing is rewritten", hint=hint)
     opened = opened or OpenedModel.of_file(reference.path, profile_path, settings.weights)
-    with Scratch("trtnorm-compare-") as scratch:
+    files = SourceFiles([target.path for target in (reference, *candidates) if target.path.is_file()])
+    with files.explaining_errors(), Scratch("trtnorm-compare-") as scratch:
         found = Candidates(scratch, settings.backend, settings.options.memory_bytes)
-        if not candidates:
-            with SideWork() as side:
-                session = _rewriting_session(reference, opened, found, settings, side)
-                return judge_session(session, opened.profile, settings)
-        first = found.file_participant(reference)
-        for target in candidates:
-            found.add_candidate(target)
-        return judge_session(Session(first, found.accepted, found.refused), opened.profile, settings)
+        comparison = _compared(reference, candidates, opened, found, settings)
+    files.require_unchanged()
+    return comparison
+
+
+def _compared(
+    reference: Target, candidates: Sequence[Target], opened: OpenedModel, found: Candidates, settings: Settings
+) -> Comparison:
+    if not candidates:
+        with SideWork() as side:
+            session = _rewriting_session(reference, opened, found, settings, side)
+            return judge_session(session, opened.profile, settings)
+    first = found.file_participant(reference)
+    for target in candidates:
+        found.add_candidate(target)
+    return judge_session(Session(first, found.accepted, found.refused), opened.profile, settings)
 
 
 def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, settings: Settings, side: SideWork) -> Session:

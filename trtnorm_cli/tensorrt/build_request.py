@@ -46,6 +46,7 @@ def shapes_and_settings(prepared: Prepared) -> tuple[tuple[dict[str, ShapeTriple
         shapes = {**{name: profile.shapes[name] for name in dynamic}, **profile.values}
         profiles.append({name: (s.min, s.opt, s.max) for name, s in shapes.items()})
     settings = builder_settings(prepared.profile)
-    if "timing_cache" in settings and prepared.profile_path is not None:  # relative to the file that names it
-        settings["timing_cache"] = str(prepared.profile_path.parent.absolute() / settings["timing_cache"])
+    if "timing_cache" in settings:  # relative to the file that names it
+        folder = Path() if prepared.profile_path is None else prepared.profile_path.parent
+        settings["timing_cache"] = str(folder.absolute() / settings["timing_cache"])
     return tuple(profiles), settings

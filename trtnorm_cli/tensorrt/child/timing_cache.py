@@ -6,11 +6,12 @@ TensorRT measures kernels while it builds. A later build that finds the measurem
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from trtnorm_cli.scratch import BESIDE, Scratch, remove_dead
 
 
 @contextmanager
@@ -39,15 +40,12 @@ def update(path: Path, merged: Callable[[bytes], bytes]) -> None:
     """
     with locked(path):
         content = merged(path.read_bytes() if path.exists() else b"")
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as temporary:
-            try:
-                temporary.write(content)
-                temporary.flush()
-                os.fsync(temporary.fileno())
-                Path(temporary.name).replace(path)
-            except BaseException:
-                Path(temporary.name).unlink(missing_ok=True)
-                raise
+        remove_dead(path.parent, BESIDE)
+        with Scratch(BESIDE, path.parent) as folder, (folder / path.name).open("wb") as temporary:
+            temporary.write(content)
+            temporary.flush()
+            os.fsync(temporary.fileno())
+            (folder / path.name).replace(path)
 
 
 def attach(config: Any, path: Path) -> None:
