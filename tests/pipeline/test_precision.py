@@ -189,6 +189,21 @@ def test_a_network_that_never_keeps_the_budget_is_named(
     assert left_in_temp(half) == []
 
 
+def test_what_rounding_decides_in_float32_too_is_not_held_to_the_budget(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal scores of 1e10 the order of their sums makes one the largest, in one network and not in another."""
+    weights = {"k": np.full((64, 32), 0.02, np.float32), "large": np.float32(1e10)}
+    graph = (
+        "g (float[4, 64] x) => (float[4, 32] y) {"
+        "a = Abs(x) b = Mul(x, a) p = MatMul(b, k) l = Mul(p, large) y = Softmax<axis = -1>(l) }"
+    )
+    saved(parse(graph, weights, opset=18), work / "m.onnx")
+    (work / "cfg.yaml").write_text("{}")
+    monkeypatch.setattr(lower._Lowering, "_network_errors", lambda self, network, trials, exact: {("y", 0): 1.7})
+    assert build("m.onnx", "--precision", "fp16", "-o", "m.engine") == 0
+    notes = manifest_of(work / "m.engine")["precision"]["notes"]
+    assert any("y at default min is not judged: rounding alone moves it by" in note for note in notes)
+
+
 def test_a_model_of_an_old_opset(work: Path) -> None:
     """Before opset 11 the branches of an If make results of one shape."""
     weights = {"v": random(16, 16), "w": random(16, 16, seed=1)}

@@ -24,11 +24,12 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.lowering.calibration import Calibration, calibrated
 from trtnorm_cli.lowering.settling import Settling, Unseen
+from trtnorm_cli.lowering.unsteady import moved_by_rounding
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.precision.convert import Typed
 from trtnorm_cli.precision.output_errors import output_errors
-from trtnorm_cli.precision.raising import raised
+from trtnorm_cli.precision.raising import has_low_types, raised
 from trtnorm_cli.precision.search import Found, Search
 from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.records.precision import OutputError, PrecisionRecord
@@ -180,7 +181,11 @@ class _Lowering:
         try:
             network = self.means.parsed(written(typed, self.means.scratch / "typed.onnx"))
             errors = self._network_errors(network, {at: trials[at] for at in self._settled(found)}, exact)
-            return Lowered(typed, self._record(found, trials, errors), self.wide, network)
+            unsteady = self._unsteady(errors, trials)
+            judged = {at: error for at, error in errors.items() if at not in unsteady}
+            record = self._record(found, trials, judged)
+            notes = [_unjudged(name, trials[at].label, error) for (name, at), error in unsteady.items()]
+            return Lowered(typed, replace(record, notes=(*record.notes, *notes)), self.wide, network)
         except UntranslatableNetwork as error:
             why_not: TrtnormError = error
             note = f"{error.summary} ({error.where})"
@@ -203,6 +208,17 @@ class _Lowering:
             for name, error in output_errors(exact(number), outputs).judged.items():
                 found[name, number] = error
         return found
+
+    def _unsteady(self, errors: Errors, trials: Sequence[Trial]) -> Errors:
+        """What rounding in float32 alone moves outputs by, where that and ``errors`` are over the budget.
+
+        So it is between two scores of 1e9 that are equal. No precision is to blame for that.
+        """
+        over = {(name, at) for (name, at), error in errors.items() if error > self.settings.limit}
+        if has_low_types(self.rewriting.model):
+            return {}
+        moved = {at: moved_by_rounding(self.wide, trials[at].feeds) for at in {at for _, at in over}}
+        return {(name, at): moved[at][name] for name, at in over if moved[at].get(name, 0.0) > self.settings.limit}
 
     def _record(self, found: Found, trials: Sequence[Trial], network: Errors = MappingProxyType({})) -> PrecisionRecord:
         def labelled(emulated: Errors, network: Errors) -> Iterator[OutputError]:
@@ -235,6 +251,10 @@ def written(rewriting: Rewriting, path: Path) -> LoadedModel:
 
 def _as(value: np.ndarray, onnx_type: int) -> np.ndarray:
     return value.astype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type), copy=False)
+
+
+def _unjudged(name: str, at: str, error: float) -> str:
+    return f"{name} at {at} is not judged: rounding alone moves it by {error:.1e} in float32 too"
 
 
 def _over_budget(settings: PrecisionSettings, worst: OutputError) -> RewriteError:
