@@ -18,6 +18,7 @@ from trtnorm_cli.precision.low_types import BF16, FP16, LowType
 from trtnorm_cli.precision.plan import TypePlan
 from trtnorm_cli.precision.static import static_kept
 from trtnorm_cli.precision.units import units_of
+from trtnorm_cli.profile.precision import KeptFloat32
 from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, launched
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
@@ -92,3 +93,27 @@ def test_a_masked_softmax_costs_no_kernel_in_float32(low: LowType, tmp_path: Pat
     assert [one.cause for one in chosen.kept] == ["mask"] * 2
     small = typed(_ATTENTION, {**weights, "hidden": np.float32(-100)}, low=low)
     assert len(_kernels(chosen.model, tmp_path)) <= len(_kernels(small.model, tmp_path))
+
+
+_QUANTISED = """
+g (float[32, 64] x) => (float[32, 64] y) {
+    [first] r = MatMul(x, w)
+    q = QuantizeLinear(r, s, n)
+    [data] d = DequantizeLinear(q, s, n)
+    [weights] t = DequantizeLinear<axis = 1>(v, many, none)
+    [product] p = MatMul(d, t)
+    y = MatMul(p, w)
+}
+"""
+
+
+def test_the_scales_of_a_product_are_of_one_type(tmp_path: Path) -> None:
+    """In larger networks Myelin refuses a float32 scale beside one in half: "type mismatch between matmul operand scales"."""
+    rng = np.random.default_rng(0)
+    weights = {"s": np.float32(0.1), "n": np.int8(0), "v": rng.integers(-9, 9, (64, 64)).astype(np.int8), "w": random(64, 64)}
+    weights |= {"many": np.linspace(0.1, 0.2, 64, dtype=np.float32), "none": np.zeros(64, np.int8)}
+    model = onnx.shape_inference.infer_shapes(parse(_QUANTISED, weights, opset=21))
+    parts, types = units_of(model, None)
+    kept = static_kept(model, None, types, parts, FP16, KeptFloat32(nodes=("weights",)))
+    assert _build(convert(model, None, TypePlan(FP16, kept), parts, types).model, tmp_path).ok
+    assert {one.node for one in kept.values()} == {"data", "weights", "product"}

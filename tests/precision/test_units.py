@@ -92,3 +92,24 @@ def test_completing_types_leaves_the_model_alone() -> None:
     before = model.SerializeToString(deterministic=True)
     assert complete_types(model, {})["z"].shape == (2, 8)
     assert model.SerializeToString(deterministic=True) == before
+
+
+_QUANTISED = """
+g (float[2, 8] x, float[2, 8] z) => (float[2, 8] y) {
+    q = QuantizeLinear(x, s, n)
+    d = DequantizeLinear(q, s, n)
+    t = DequantizeLinear(v, s, n)
+    u = Transpose<perm = [1, 0]>(t)
+    a = MatMul(d, u)
+    b = MatMul(d, w)
+    c = MatMul(z, w)
+    y = Sum(a, b, c)
+}
+"""
+
+
+def test_a_product_is_one_unit_with_what_it_dequantises_and_the_products_that_share_it() -> None:
+    weights = {"s": np.float32(0.1), "n": np.int8(0), "v": np.ones((8, 8), np.int8), "w": random(8, 8)}
+    (unit,) = _units(parse(_QUANTISED, weights, opset=18))
+    assert unit.keys == {"d", "t", "u", "a", "b"}
+    assert not unit.is_norm

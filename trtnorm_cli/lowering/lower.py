@@ -210,7 +210,7 @@ class _Lowering:
         return found
 
     def _unsteady(self, errors: Errors, trials: Sequence[Trial]) -> Errors:
-        """What rounding in float32 alone moves outputs by, where that and ``errors`` are over the budget.
+        """The errors of rounding in float32 alone, where these and ``errors`` are over the budget.
 
         So it is between two scores of 1e9 that are equal. No precision is to blame for that.
         """

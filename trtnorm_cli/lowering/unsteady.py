@@ -1,4 +1,4 @@
-"""How far rounding in float32 alone moves the outputs of a model: no precision is to blame for that."""
+"""Find how far rounding in float32 alone moves the outputs of a model: no precision is to blame for that."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from trtnorm_cli.precision.low_constants import Constants
 from trtnorm_cli.precision.low_types import LowType
 from trtnorm_cli.precision.operator_kinds import ELEMENTWISE, MOVES
 from trtnorm_cli.precision.plan import kept, name_of
-from trtnorm_cli.precision.units import Unit, scores_of
+from trtnorm_cli.precision.units import SOFTMAX, Unit, scores_of
 from trtnorm_cli.records.precision import Kept, Replaced
 
 # Where a score is lowered by less, a low type still holds it beside the others.
@@ -37,7 +37,7 @@ class Masks:
         self, model: onnx.ModelProto, types: Mapping[str, TensorType], units: Iterable[Unit], constants: Constants
     ) -> None:
         self.graph, self.constants, self._types = Connections(model), constants, types
-        self._units = [unit for unit in units if not unit.is_norm]
+        self._units = [unit for unit in units if unit.kind == SOFTMAX]
 
     def kept(self, low: LowType) -> Iterator[Kept]:
         """The nodes of masked softmaxes, and those that make their masks."""

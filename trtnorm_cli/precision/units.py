@@ -1,7 +1,7 @@
 """The units of a model: each normalization, and each softmax with the mask in front of it, is made low only as a whole.
 
-Between the mean and the division of a normalization no rounding may come; and a mask is added to scores only to be taken
-out by the softmax behind it.
+Between the mean and the division of a normalization no rounding may come; a mask is added to scores only to be taken out by the
+softmax behind it; and a product of quantised tensors needs both scales in one type.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.precision.connections import Connections, is_operator
 from trtnorm_cli.precision.operator_kinds import ELEMENTWISE, HEAVY, MOVES
 from trtnorm_cli.precision.plan import key_of
+from trtnorm_cli.precision.quantised_products import quantised_products
 from trtnorm_cli.precision.tensor_types import complete_types
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
 
-SOFTMAX = "Softmax"
+SOFTMAX, PRODUCT = "Softmax", "product of quantised tensors"
 _KINDS = {
     "BatchNormalization": "BatchNorm",
     "InstanceNormalization": "InstanceNorm",
@@ -62,8 +63,8 @@ class Unit:
 
     @property
     def is_norm(self) -> bool:
-        """True for all but a softmax."""
-        return self.kind != SOFTMAX
+        """True for all but a softmax and a product."""
+        return self.kind not in (SOFTMAX, PRODUCT)
 
 
 def units_of(model: onnx.ModelProto, folder: Path | None) -> tuple[list[Unit], dict[str, TensorType]]:
@@ -82,6 +83,7 @@ def units(model: onnx.ModelProto, types: Mapping[str, TensorType], composites: I
     found = [unit for norm in composites if (unit := _composite(norm, graph)) is not None]
     found += [_norm(node, types) for node in model.graph.node if _is_norm(node)]
     found += [_softmax(node, graph, types) for node in model.graph.node if is_operator(node, "Softmax", "LogSoftmax")]
+    found += [_product(node, keys) for node, keys in quantised_products(model, graph)]
     taken: set[str] = set()
     kept = []
     for unit in found:
@@ -89,6 +91,10 @@ def units(model: onnx.ModelProto, types: Mapping[str, TensorType], composites: I
             taken |= unit.keys
             kept.append(unit)
     return sorted(kept, key=lambda unit: graph.positions[unit.output])
+
+
+def _product(node: onnx.NodeProto, keys: frozenset[str]) -> Unit:
+    return Unit(PRODUCT, keys, node.input[0], node.output[0])
 
 
 def _is_norm(node: onnx.NodeProto) -> bool:
