@@ -39,6 +39,11 @@ class ProfileSizes:
     memory: MemoryRecord | None
     plot: str
 
+    @property
+    def is_fixed(self) -> bool:
+        """True where the engine takes one size alone."""
+        return all(one.min == one.max for one in self.inputs)
+
 
 @dataclass(frozen=True)
 class Sizes:

@@ -14,6 +14,8 @@ _BACKENDS = {"tensorrt": "NVIDIA TensorRT", "tensorrt-rtx": "NVIDIA TensorRT for
 # The generation of a GPU by the first digits of its compute capability, https://developer.nvidia.com/cuda-gpus.
 _GENERATIONS = {"75": "Turing", "80": "Ampere", "86": "Ampere", "87": "Ampere", "89": "Ada", "90": "Hopper", "100": "Blackwell",
                 "103": "Blackwell", "110": "Blackwell", "120": "Blackwell", "121": "Blackwell"}  # fmt: skip
+# A time that differs by less from another is the same to a reader.
+_NOTEWORTHY = 0.99
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def _time(manifest: Manifest, cost: EngineCostRecord) -> Figure:
     """The estimated time of a run, and what it was before the changes."""
     before = manifest.optimize.before
     text = f"An estimate for {cost.device}, in {counted(manifest.network.launches, 'step')} on the GPU."
-    if before is not None and before.cost is not None and before.cost.us and before.cost.us > cost.total.us:
+    if before is not None and before.cost is not None and before.cost.us and cost.total.us <= _NOTEWORTHY * before.cost.us:
         text += f" That is {percent(1 - cost.total.us / before.cost.us)} less than without the changes."
     return Figure(f"≈ {microseconds(cost.total.us)}", "for one run", text)
 
