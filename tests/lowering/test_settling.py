@@ -141,3 +141,15 @@ def test_the_users_own_inputs_are_the_only_ones(tmp_path: Path) -> None:
     record = settled(tmp_path, images(0), WEIGHTS, "precision: {type: fp16, data: inputs.npz}\n")
     assert at(record) == {"inputs.npz[0]"}
     assert record.unseen == ()
+
+
+def test_an_output_that_no_rounding_moves_is_named(tmp_path: Path) -> None:
+    graph = """
+    g (float[2, 16] x) => (float[2, 16] y, float[2, 16] z) {
+        a = Abs (x)
+        l = Add (a, large)
+        [saturated] y = Sigmoid (l)
+        z = MatMul (x, w)
+    }"""
+    record = settled(tmp_path, graph, {"large": np.float32(1000.0), "w": random(16, 16)}, "{}")
+    assert [note for note in record.notes if note.startswith("no rounding moves y at any of these inputs")]

@@ -46,6 +46,7 @@ Exact = Callable[[int], Mapping[str, np.ndarray]]
 
 # TensorRT's network may round at other places than the model: how often the budget is made tighter for it, and by how much.
 _ROUNDS, _TIGHTER = 3, 0.7
+_FLOAT = onnx.TensorProto.FLOAT
 
 
 @dataclass(frozen=True)
@@ -239,8 +240,20 @@ class _Lowering:
             data=dict(self.calibration.data),
             evaluations=found.evaluations,
             seed=self.means.seed,
-            notes=(*self.calibration.notes, *found.notes),
+            notes=(*self.calibration.notes, *found.notes, *self._unreached(found)),
         )
+
+    def _unreached(self, found: Found) -> Iterator[str]:
+        """The remark on floating outputs that rounding does not move at all: saturated ones, whose errors say nothing."""
+        floats = {value.name for value in self.rewriting.model.graph.output if value.type.tensor_type.elem_type == _FLOAT}
+        errors = [*found.errors.items(), *found.unseen.items()]
+        moved = {name for (name, _), error in errors if error > 0}
+        still = [name for name in dict.fromkeys(name for (name, _), _ in errors) if name in floats - moved]
+        if found.low and still and not self.calibration.is_users:
+            yield (
+                f"no rounding moves {', '.join(still)} at any of these inputs, so that errors say nothing there. Give your own "
+                "inputs with precision: {data: …}"
+            )
 
 
 def written(rewriting: Rewriting, path: Path) -> LoadedModel:
