@@ -18,7 +18,7 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-gpu axe bench hostile torture lint clean
+.PHONY: help demo test test-slow test-gpu axe bench hostile torture lint clean fuzz
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,8 @@ hostile: $(VENV)/.installed-dev ## run every command on files made to exhaust, m
 
 torture: $(VENV)/.installed-dev $(DEMO)/resnet18.onnx ## kill, starve and interrupt builds, and write docs/faults.md; takes half an hour
 	$(BIN)/python -m benchmarks.torture $(DEMO)/resnet18.onnx $(PROFILE) -o build/torture -p docs/faults.md
+fuzz: $(VENV)/.installed-dev ## mutate models for two hours, and print what ends in no clear error
+	$(BIN)/python -m benchmarks.fuzz_models --seconds 7200
 
 lint: $(VENV)/.installed-dev ## ruff (rules and formatting) and mypy
 	$(BIN)/ruff check .

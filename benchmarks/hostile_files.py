@@ -40,6 +40,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("compare", MODEL),
     "init": ("init", MODEL),
 }
+# The limit that every command is given; the whole family may have twice as much before it is stopped from outside.
+_LIMIT = ("--memory", "3GiB")
 _TAKES = {"--profile": ("rewrite", "build", "compare"), "--weights": ("inspect", "rewrite", "build")}
 _SAID_BYTES = 4000
 _AT_ONCE = 2
@@ -80,7 +82,7 @@ def end_of(case: Case, command: str) -> End:
 
 
 def _watched(case: Case, command: str, folder: Path) -> End:
-    extra = case.arguments if case.arguments and command in _TAKES[case.arguments[0]] else ()
+    extra = (*_LIMIT, *(case.arguments if case.arguments and command in _TAKES[case.arguments[0]] else ()))
     out = folder.parent / "out"
     start = time.perf_counter()
     pid = os.fork()
@@ -206,7 +208,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.way == "page":
         ends = [End(**record) for record in json.loads(arguments.source.read_text(encoding="utf-8"))]
-        arguments.target.write_text(page(ends), encoding="utf-8")
+        arguments.target.write_text(page(ends, len(list(all_cases()))), encoding="utf-8")
         return
     chosen = [case for case in all_cases() if arguments.only in f"{case.family}: {case.name}"]
     ends = run(chosen, arguments.commands.split(","), arguments.target)

@@ -16,7 +16,7 @@ in what it writes; and when a model that is sound, only unusual, is taken. [limi
 
 Each command runs in a process that was forked from one with everything imported, which is 120 MB to 240 MB of what is shown.
 Memory is what the command and all that it started hold of their own, at its worst. Seconds are the processor's, of the command
-itself. A command was stopped beyond {seconds} of these or {gigabytes} GiB.
+itself. Each command is given `--memory 3GiB`, and was stopped beyond {seconds} seconds or {gigabytes} GiB of all together.
 """
 
 
@@ -35,15 +35,15 @@ class End:
     said: str
 
 
-def page(ends: Sequence[End], seconds: int = 60, gigabytes: int = 6) -> str:
-    """The page, in Markdown."""
+def page(ends: Sequence[End], known: int, seconds: int = 60, gigabytes: int = 6) -> str:
+    """The page, in Markdown. ``known`` is how many cases there are."""
     commands = list(dict.fromkeys(end.command for end in ends))
     bad = [end for end in ends if end.problem]
     heaviest, longest = max(ends, key=lambda end: end.megabytes), max(ends, key=lambda end: end.cpu_s)
     files = len({(end.family, end.case) for end in ends})
     lines = [
         _INTRODUCTION.format(seconds=seconds, gigabytes=gigabytes),
-        f"**{len(ends) - len(bad)} of {len(ends)}** ended well: {files} files, and {len(commands)} commands",
+        f"**{len(ends) - len(bad)} of {len(ends)}** ended well: {files} of {known} files, and {len(commands)} commands",
         f"({', '.join(commands)}). The most memory took `{heaviest.command}` on",
         f"*{_text(heaviest.case)}*: {heaviest.megabytes:.0f} MB. The most time took",
         f"`{longest.command}` on *{_text(longest.case)}*: {longest.cpu_s:.0f} s.\n",
@@ -56,7 +56,8 @@ def page(ends: Sequence[End], seconds: int = 60, gigabytes: int = 6) -> str:
         lines += ["\n## What does not end well\n", *_table(("kind", "file", "command", "problem"), rows)]
     lines.append(
         "\n## By file\n\nExit codes: 0 done, 1 a comparison out of tolerance, 2 usage or profile, 3 the model, 4 ambiguous, "
-        "5 TensorRT\nrefuses or nothing could be compared, 6 a limit or a crash of the builder."
+        "5 TensorRT\nrefuses or nothing could be compared, 6 a limit or a crash of the builder. A cell is empty where that was "
+        "not run."
     )
     for family in dict.fromkeys(end.family for end in ends):
         lines += [
