@@ -25,7 +25,11 @@ from benchmarks.torture_run import Arena, Case, Outcome, earlier_pair, tried
 HEAD = """# Faults
 
 What becomes of a build that is killed, interrupted or robbed of its disk. `make torture` makes this page: each try builds
-{model} over an earlier engine and its manifest, and something happens to it at the stage that is named. {versions}.
+{model} over an earlier engine and its manifest, and something happens to it at the stage that is named.
+{versions}.
+
+`tests/test_placing.py` stops the last step, in which files get their names, at each single operation on a file: by SIGKILL, by an
+error, by errors from there on, and by an interrupt.
 
 After each try `benchmarks/torture.py` checks that:
 

@@ -277,6 +277,8 @@ def _end(code: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         return f"{how}, a new pair"
     if after == before:
         return f"{how}, the earlier pair is untouched"
+    if not after:
+        return f"{how}, the pair went with its folder"
     return f"{how}, an engine without a manifest" if MANIFEST not in after else f"{how}, a new pair"
 
 
