@@ -28,7 +28,7 @@ What becomes of a build that is killed, interrupted or robbed of its disk. `make
 {model} over an earlier engine and its manifest, and something happens to it at the stage that is named.
 {versions}.
 
-`tests/test_placing.py` stops the last step, in which files get their names, at each single operation on a file: by SIGKILL, by an
+`tests/test_placing.py` stops the last step, in which files get their names, at each operation on a file: by SIGKILL, by an
 error, by errors from there on, and by an interrupt.
 
 After each try `benchmarks/torture.py` checks that:
