@@ -53,3 +53,8 @@ def test_the_page_names_what_broke_and_what_was_not_tried():
     assert "2 tries, 1 of which broke one of these promises." in text
     assert "- SIGKILL, build: 2 processes run on" in text
     assert "- not tried: full disk, 1 MiB: mounting a disk takes root" in text
+
+
+def test_the_page_in_the_documents_has_every_kind():
+    text = (Path(__file__).parents[1] / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert [case.kind for case in CASES.values() if f"| {case.kind} |" not in text] == []
