@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.models import batchnorm, parse, random, saved
 from tests.report.page.conftest import values_of
 from trtnorm_cli.cli import run
 
@@ -93,3 +94,17 @@ def test_without_the_extra_the_message_says_how_to_install_it(engine, monkeypatc
     error = capsys.readouterr().err
     assert "Jinja2, grandalf, vl-convert-python are not installed" in error
     assert "pip install 'trtnorm[report]'" in error
+
+
+@pytest.mark.report
+@pytest.mark.rtx
+def test_a_build_writes_it_too_and_refuses_a_bad_name_before_any_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    nodes = "c = Conv(x, w) [bn1] y = BatchNormalization(c, gamma, beta, mu, var)"
+    graph = f"g (float[1, 2, 9, 9] x) => (float[1, 4, 7, 7] y) {{ {nodes} }}"
+    saved(parse(graph, {"w": random(4, 2, 3, 3), **batchnorm(4)}), tmp_path / "m.onnx")
+    assert run(["build", "m.onnx", "-o", "m.engine", "--report", "m.onnx"]) == 2
+    assert not Path("m.engine").exists()
+    assert run(["build", "m.onnx", "-o", "m.engine", "--report", "m.html", "-q"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["m.engine", "m.engine.json", "m.html"]
+    assert "fold-batchnorm-conv" in Path("m.html").read_text()
