@@ -13,7 +13,7 @@ _MOST_KERNELS = 6
 
 
 def print_diff(out: Console, diff: EngineDiff, every: bool = False) -> None:
-    """What differs, then the parts whose kernels differ, the largest difference of time first."""
+    """The differences, then the parts whose kernels differ, the largest difference of time first."""
     if not diff.differences and not diff.parts:
         out.print("the engines do not differ")
     else:
