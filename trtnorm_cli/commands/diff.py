@@ -20,7 +20,7 @@ KINDS = (
 @click.argument("second", type=click.Path(path_type=Path), metavar="B.engine")
 @click.option(
     "--fail-on", multiple=True, type=click.Choice([*KINDS, "anything"]), metavar="WHAT",
-    help=f"Exit with 1 when the engines differ in this: {', '.join(KINDS)}, or anything. May be given several times.",
+    help=f"Fail with exit code 1 when the engines differ in WHAT: {', '.join(KINDS)}, or anything.",
 )  # fmt: skip
 @click.option("--all", "every", is_flag=True, help="Show every part whose kernels differ.")
 @json_option

@@ -68,8 +68,9 @@ class RewriteSettings:
     gave beside the model. ``optimize`` says whether changes that only improve a model are made. ``auto`` makes them, and a
     build takes back those that cost time by the estimate. ``left_out`` names tensors whose computation must not change even so.
     ``instance_norm`` and ``group_norm`` say what computes these. ``measured`` is set where builds decide which optional changes
-    stay, so that changes may be tried that are not always for the better. ``corners`` are input shapes, min, opt and max of
-    every optimization profile. What is the same at all of them may be built upon. ``fixed`` are the inputs' sizes and elements
+    stay, so that changes may be tried that are not always for the better, and ``counted`` where the user asked for the fewest
+    kernels, so that changes may be tried whose proofs take seconds. ``corners`` are input shapes, min, opt and max of every
+    optimization profile. What is the same at all of them may be built upon. ``fixed`` are the inputs' sizes and elements
     that are the same at all of them.
     """
 
@@ -83,5 +84,6 @@ class RewriteSettings:
     instance_norm: Implementations = Implementations()
     group_norm: Implementations = Implementations()
     measured: bool = False
+    counted: bool = False
     corners: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     fixed: FixedInputs | None = None

@@ -195,8 +195,9 @@ class RewritingSession:
     ) -> Rewriting:
         """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``."""
         wanted = self.settings.optimize
-        measured = measured or wanted == "kernels"
-        settings = replace(self.settings, optimize=optimize or wanted, left_out=left_out, measured=measured)
+        counted = wanted == "kernels"
+        policy = optimize or wanted
+        settings = replace(self.settings, optimize=policy, left_out=left_out, measured=measured or counted, counted=counted)
         resolved, folder, model = self.resolved, self.loaded.folder, self.model
         opened, resolved.opened = resolved.opened, None
         # Nothing changes a graph before the rules are applied, so the first application takes the one that is open already.

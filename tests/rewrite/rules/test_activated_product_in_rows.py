@@ -16,7 +16,7 @@ from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rules import activated_product_in_rows as rule
 
 NAME = rule.RULE.name
-MEASURED = RewriteSettings(measured=True)
+MEASURED = RewriteSettings(measured=True, counted=True)
 PINS = {"x": (2, 3, 5, 8)}
 PRODUCT = "p = MatMul(x, w) s = Add(p, b)"
 GELU = "y = Gelu(s)"
