@@ -83,7 +83,7 @@ def test_the_names_in_the_file(tmp_path):
     values = json.loads(written(of_much(), tmp_path / "a.json").read_text())
     assert list(values) == [field.name for field in fields(Manifest)]
     assert list(values["optimize"]["chosen"]) == ["every change", "no change", "chosen", "left_out", "builds"]
-    assert values["optimize"]["chosen"]["chosen"] == {"launches": 4, "engine_bytes": 280852}
+    assert values["optimize"]["chosen"]["chosen"] == {"launches": 4, "engine_bytes": 280852, "us": 0.0, "compiled": 0}
     assert values["changes"][0]["check"]["float64_rel"] is None
     assert values["weights"] == {"file": "w.safetensors", "sha256": "1"}
 
