@@ -135,7 +135,7 @@ def test_variants_are_built_without_definitions_as_well(work, capsys):
 @rtx
 def test_native_builds(work):
     library = importlib.util.find_spec("_ctypes").origin
-    Path("cfg.yaml").write_text(f"{SHAPES}instance_norm: {{default: native}}\nplugins: [{library}]\n")
+    Path("cfg.yaml").write_text(f"{SHAPES}instance_norm: {{default: native}}\noptimize: never\nplugins: [{library}]\n")
     assert run(["build", "good.onnx", "--profile", "cfg.yaml", "--backend", "tensorrt-rtx"]) == 0
     manifest = json.loads(Path("good.engine.json").read_text())
     assert manifest["profile"]["instance_norm"] == {"default": "native", "nodes": {}}

@@ -115,7 +115,7 @@ class TestResnet18:
         """Rows of the table that depend neither on shapes nor on the machine; where they are wrapped may change."""
         shown = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
         printed = {" ".join(line.split()) for line in resnet18[1].stdout.splitlines()}
-        for row in ("cleaned", "rewritten", "network layers"):
+        for row in ("cleaned", "normalizations"):
             (line,) = [line for line in printed if line.startswith(row + " ")]
             assert line in shown
 

@@ -108,6 +108,7 @@ class Job:
     session: Rewriter
     clock: Stopwatch
     side: SideWork
+    said: set[str] = field(default_factory=set)
 
     @property
     def built(self) -> Path:
@@ -145,7 +146,10 @@ class Job:
         return estimated(result, model, self.prepared)
 
     def stage(self, name: str) -> None:
-        self.on_event({"event": "stage", "stage": name})
+        """Say that a stage begins; once, though a rewriting that comes instead goes through it again."""
+        if name not in self.said:
+            self.said.add(name)
+            self.on_event({"event": "stage", "stage": name})
 
     def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
         """Run one build process in ``folder``."""

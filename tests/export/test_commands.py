@@ -33,7 +33,7 @@ def test_build_exports_on_the_way(here, capsys):
     assert manifest["export"]["exporter"] == "dynamo"
     assert manifest["export"]["comparison"]["passed"]
     assert manifest["optimization_profiles"][0]["inputs"]["image"]["min"] == [1, 3, 40, 40]
-    assert [change["rule"] for change in manifest["changes"]] == ["fold-batchnorm-conv"]
+    assert "fold-batchnorm-conv" in [change["rule"] for change in manifest["changes"]]
     assert Path("cfg.yaml").read_text() == FLOW
     assert {path.name for path in here.iterdir()} == {"cfg.yaml", "flow_with_inputs.engine", "flow_with_inputs.engine.json"}
     shown = capsys.readouterr().out

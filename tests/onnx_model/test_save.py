@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.models import batchnorm, parse, random, saved
-from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.errors import NoRoom, UsageProblem
 from trtnorm_cli.onnx_model import save
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model
@@ -94,7 +94,7 @@ def test_an_earlier_file_stays_when_writing_fails(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(save.Path, "open", full)
-        with pytest.raises(UsageProblem, match="No space left on device"):
+        with pytest.raises(NoRoom, match="No space left on device"):
             save_model(model(), tmp_path / "out.onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]
     assert (tmp_path / "out.onnx").read_text() == "earlier"

@@ -57,7 +57,7 @@ def test_the_manifest_says_what_is_in_the_engine(engine):
 # What other programs read. Keys are added, and none is renamed or moved without a new format.
 KEYS = {
     "": "format versions source export weights plugins rewritten engine profile optimization_profiles cleaning normalizations "
-    "changes undone refused effects network cost rewrite_warnings warnings types optimize precision float32 comparison "
+    "changes rules undone refused effects network cost rewrite_warnings warnings types optimize precision float32 comparison "
     "made_from reproducible proof seconds",
     "versions": "trtnorm python onnx onnxruntime backend tensorrt",
     "source": "file sha256",
@@ -66,8 +66,9 @@ KEYS = {
     "engine.bindings": "name mode dtype shape location profiles",
     "optimization_profiles": "name inputs",
     "optimization_profiles.inputs.x": "min opt max",
-    "normalizations": "nodes pieces composite",
-    "changes": "rule node removed added because check warning changes_meaning compared_with_reference tensor optional refused",
+    "normalizations": "nodes pieces composite outcomes",
+    "changes": "rule node removed added because check warning changes_meaning compared_with_reference tensor optional refused "
+    "region",
     "changes.check": "max_abs max_rel tolerance float64_rel float64_tolerance seed shapes evaluated_with passed reason",
     "network": "inputs outputs layers layers_by_type kernels kernels_by_type",
     "network.inputs": "name dtype shape",
@@ -79,10 +80,10 @@ KEYS = {
     "cost.kernels": "name read written operations us bound unasked",
     "optimize.before": "kernels_by_type engine_bytes reason cost",
     "comparison": "passed state not_compared seed reference at inputs skipped candidates float64_evaluated_with notes seconds",
-    "comparison.candidates": "passed state label kind outputs notes",
+    "comparison.candidates": "passed state label kind depth outputs notes",
     "made_from": "file model weights plugins profile trtnorm packages backend data",
     "made_from.backend": "name version devices",
-    "proof": "notes memory",
+    "proof": "notes memory sizes",
     "seconds": "rewrite variants parse build compare",
 }
 

@@ -43,7 +43,9 @@ weights_option = click.option(
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """Bytes of a size such as ``4GiB``. A bare number is refused, because it was bytes in one command and MiB in another."""
-    if value is not None and value.strip().isdecimal():
+    if value is None:
+        return None
+    if value.strip().isdecimal():
         number = value.strip()
         raise click.BadParameter(f"'{number}' has no unit: write {number}MiB or {number}B")
     from pydantic import ValidationError

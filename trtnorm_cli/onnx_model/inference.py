@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import onnx
 
-from trtnorm_cli.onnx_model.walk import all_graphs, subgraphs
+from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs
 
 # Data propagation keeps about 140 bytes for every element of every vector that a node reads, whatever it holds.
 _LONG = 1 << 16
+# What makes vectors of any length from few elements.
+_MAKES_VECTORS = frozenset(
+    {"Range", "ConstantOfShape", "Expand", "Tile", "OneHot", "Pad", "Resize", "Upsample", "Loop", "Scan"}
+)
 _OPAQUE = "trtnorm.opaque"
 
 
@@ -17,8 +21,17 @@ def infer_types(light: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
     ``data_prop`` follows single dimensions through shape arithmetic; the nodes about long vectors then have another domain in
     the result. Raises whatever the inference library does: RuntimeError, ValueError and its own errors.
     """
-    asked = _without_long_vectors(light) if data_prop else light
+    asked = _without_long_vectors(light) if data_prop and _may_have_long_vectors(light) else light
     return onnx.shape_inference.infer_shapes(asked, check_type=False, strict_mode=False, data_prop=data_prop)
+
+
+def _may_have_long_vectors(model: onnx.ModelProto) -> bool:
+    """False where nothing in the model makes, holds or takes one, so that it need not be looked for."""
+    graphs = list(all_graphs(model.graph))
+    if any(node.op_type in _MAKES_VECTORS for node in all_nodes(model)):
+        return True
+    stated = (value for graph in graphs for value in (*graph.value_info, *graph.input, *graph.output))
+    return any(map(_is_long_vector, stated)) or any(len(t.dims) == 1 and t.dims[0] > _LONG for t in all_tensors(model))
 
 
 def _without_long_vectors(model: onnx.ModelProto) -> onnx.ModelProto:

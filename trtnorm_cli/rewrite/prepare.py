@@ -97,6 +97,8 @@ class Prepared:
     @property
     def plugin_libraries(self) -> tuple[str, ...]:
         """The libraries with plugins that the profile names, as absolute paths."""
+        if self.profile is None:
+            return ()
         from trtnorm_cli.profile.plugins import library_paths
 
         folder = Path() if self.profile_path is None else self.profile_path.parent

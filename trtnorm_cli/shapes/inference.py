@@ -10,6 +10,8 @@ import onnx
 from trtnorm_cli.shapes.expression import Size
 from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
 
+_INFERENCE_ERRORS = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError)
+
 
 def infer_with_onnx(
     node: onnx.NodeProto, inputs: Sequence[SymbolicTensor | None], model: onnx.ModelProto
@@ -39,7 +41,7 @@ def infer_with_onnx(
         found = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=list(model.opset_import), ir_version=max(model.ir_version, 4)
         )
-    except (RuntimeError, ValueError, TypeError, onnx.defs.SchemaError, onnx.shape_inference.InferenceError):
+    except (RuntimeError, ValueError, TypeError, onnx.defs.SchemaError, *_INFERENCE_ERRORS):
         return []
     return [_tensor(found[name], sizes) if name in found else UNKNOWN for name in node.output]
 

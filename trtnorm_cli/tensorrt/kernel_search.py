@@ -86,16 +86,15 @@ def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchang
     """
     none = Built(unchanged.rewriting, unchanged.result, unchanged.cost) if unchanged.result and unchanged.cost else None
     every, never = changed.total, NOT_BUILT if none is None else none.total
+    sites = frozenset(change.tensor for change in changed.rewriting.changes if change.optional)
     found: list[tuple[Cost, Rewriting, frozenset[str]]] = [(every, changed.rewriting, frozenset())]
-    builds = 2
-    sites = [change.tensor for change in changed.rewriting.changes if change.optional]
     if none is not None:
-        found.append((never, none.rewriting, frozenset(sites)))
         left_out = frozenset(slower_sites(changed, none))
-        if left_out and left_out != frozenset(sites):
+        if left_out and left_out != sites:
             part = session.rewrite("auto", left_out, measured)
             found.append((cost_of(variants.build(part)), part, left_out))
-            builds += 1
+        found.append((never, none.rewriting, sites))
+    builds = max(len(found), 2)
     preferred = _preferred([cost for cost, *_ in found])
     best, rewriting, left_out = next(one for one in found if one[0] == preferred)
     return Variant(rewriting, Choice(every, never, best, tuple(sorted(left_out)), builds), measured, is_settled=True)
@@ -123,11 +122,11 @@ def _are_told_apart(one: float, other: float) -> bool:
 
 
 def _preferred(costs: Sequence[Cost]) -> Cost:
-    """The least time; among those that the model does not tell from it the fewest kernels, then the fewest compiled on the
-    device."""
+    """The least time. Among those that the model does not tell from it the fewest kernels, then the fewest that are compiled
+    on the device, then the first."""
     least = min(cost.us for cost in costs)
     nearest = [cost for cost in costs if not _are_told_apart(cost.us, least)]
-    return min(nearest, key=lambda cost: (cost.launches, cost.compiled, cost.us, cost.engine_bytes))
+    return min(nearest, key=lambda cost: (cost.launches, cost.compiled))
 
 
 def aligned(changed: Built, unchanged: Built) -> list[Segment]:
