@@ -127,7 +127,7 @@ def _names_cases() -> Iterator[Case]:
     yield Case(NAMES, "with a zero byte", _renamed("a\0b"))
     yield Case(NAMES, "with escapes and markup", _renamed(_ESCAPES), is_sound=True)
     yield Case(NAMES, "written from right to left", _renamed("\u202egnp.exe\u2066\U0001f600"), is_sound=True)
-    yield Case(NAMES, "like paths", _renamed("../../../../tmp/trtnorm-hostile"), is_sound=True)
+    yield Case(NAMES, "like paths", _renamed("../../../../trtnorm-hostile"), is_sound=True)
     yield Case(NAMES, "like formats", _renamed("{0.__class__}%s%n${HOME}$(id)"), is_sound=True)
     yield Case(NAMES, "that are no UTF-8", _content(_not_utf8))
     yield Case(NAMES, "of a model with escapes and markup", edited(_documented(_ESCAPES)), is_sound=True)

@@ -292,9 +292,7 @@ def cases() -> Iterator[Case]:
     yield _input("an input of type 0", [1, 4], kind=0)
     yield _input("an input of complex numbers", [1, 4], kind=TensorProto.COMPLEX128)
     yield _input("an input of texts", [1, 4], operator="Identity", kind=TensorProto.STRING)
-    yield _input(
-        "an axis named like a formula", ["N*(H-1)//2**9**9**9", "__import__('os').system('touch /tmp/trtnorm-hostile')"]
-    )
+    yield _input("an axis named like a formula", ["N*(H-1)//2**9**9**9", "__import__('os').system('touch trtnorm-hostile')"])
     yield _input("an axis named by 5000 brackets", ["(" * 5000, 4])
     yield _input("an axis named by a markup", ["[red]", "[/]", "[link=http://127.0.0.1]x", "\x1b[31m"])
     yield _attribute("padding of 2^40", "Conv", "pads", [1 << 40] * 4)
