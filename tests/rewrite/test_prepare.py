@@ -14,7 +14,8 @@ from trtnorm_cli.files import sha256_of
 from trtnorm_cli.onnx_model import load, source_files
 from trtnorm_cli.profile import load as profile_load
 from trtnorm_cli.profile import prove
-from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
+from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare, rewrite_settings
 
 GRAPH = "g (float[N, 2, 9, 9] x) => (float[N, 4, 7, 7] y) { c = Conv(x, w) y = BatchNormalization(c, gamma, beta, mu, var) }"
 PROFILE = "dims: {N: {min: 1, opt: 2, max: 4}}\n"
@@ -88,3 +89,7 @@ def test_no_digest_is_made_of_what_took_the_files_place(work):
     Path("m.onnx").unlink()
     with pytest.raises(ModelError, match="changed while it was worked on"):
         _ = prepared.sha256
+
+
+def test_without_a_profile_the_policy_is_that_of_an_empty_one():
+    assert rewrite_settings(None).optimize == rewrite_settings(BuildProfile()).optimize == "auto"

@@ -155,7 +155,7 @@ class Prepared:
 def rewrite_settings(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:
     """The settings of ``profile`` for the rewriting; ``checkpoint`` are the weights given beside the model."""
     if profile is None:
-        return RewriteSettings(checkpoint=checkpoint)
+        return RewriteSettings(checkpoint=checkpoint, optimize="auto")
     return RewriteSettings(
         skip=profile.rules.skip,
         training_mode=profile.training_mode,
