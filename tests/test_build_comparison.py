@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.models import batchnorm, parse, random, saved
-from trtnorm_cli import pipeline
+from trtnorm_cli import engine_making
 from trtnorm_cli.cli import run
 from trtnorm_cli.compare.result import CandidateReport, Comparison
 
@@ -82,7 +82,7 @@ def test_a_defect_of_the_comparison_costs_no_engine(work, monkeypatch, capsys, e
     def broken(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(pipeline, "compare_rewriting", broken)
+    monkeypatch.setattr(engine_making, "compare_rewriting", broken)
     code, manifest = built("plain.onnx")
     assert code == 0
     assert "please report it" in manifest["comparison"]["not_compared"][0]
@@ -90,7 +90,7 @@ def test_a_defect_of_the_comparison_costs_no_engine(work, monkeypatch, capsys, e
 
 def test_a_comparison_that_failed_still_throws_the_engine_away(work, monkeypatch):
     wrong = CandidateReport("network:rewriting", "network", error="another shape")
-    monkeypatch.setattr(pipeline, "compare_rewriting", lambda *a, **o: Comparison("m", candidates=[wrong]))
+    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *a, **o: Comparison("m", candidates=[wrong]))
     assert built("plain.onnx") == (1, {})
 
 

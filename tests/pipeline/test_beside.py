@@ -14,8 +14,9 @@ import pytest
 
 from tests.models import parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
-from trtnorm_cli import build_job, child_process, pipeline
+from trtnorm_cli import build_job, child_process, engine_making, pipeline, variant_choice
 from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Bounds, fastest
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
@@ -68,7 +69,7 @@ def test_a_model_that_stays_as_it_is_is_built_once(work, started):
 
 
 def test_what_is_not_tiny_is_built_once_where_nothing_depends_on_more(work, started, monkeypatch):
-    monkeypatch.setattr(pipeline, "TO_TELL", Bounds(1, 4 << 20))
+    monkeypatch.setattr(variant_choice, "TO_TELL", Bounds(1, 4 << 20))
     Path("cfg.yaml").write_text(Path("cfg.yaml").read_text() + "optimize: always\n")
     assert build("good.onnx") == 0
     assert started.count(ENGINE) == 1
@@ -83,7 +84,7 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
         total = replace(changed.cost.total, us=1e6)
         return real(session, variants, replace(changed, cost=replace(changed.cost, total=total)), unchanged, measured)
 
-    monkeypatch.setattr(pipeline, "fastest", slow)
+    monkeypatch.setattr(variant_choice, "fastest", slow)
     monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.slower_sites", lambda changed, unchanged: [])
     assert build("good.onnx", "-o", "auto.engine") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (2, 1)
@@ -98,7 +99,7 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
 
 
 def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started, monkeypatch):
-    monkeypatch.setattr(pipeline, "bounds_for", lambda changes: Bounds(100, 1000))
+    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(100, 1000))
     assert build("good.onnx") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (1, 0)
     manifest = manifest_of(work / "good.engine")
@@ -139,7 +140,7 @@ def said(stderr: str) -> list[str]:
 
 @pytest.mark.parametrize("slow", [None, "engine", "comparison"])
 def test_the_order_of_what_it_says_does_not_depend_on_what_is_slow(work, monkeypatch, capsys, slow):
-    real_launch, real_comparison = build_job.launch, pipeline.compare_rewriting
+    real_launch, real_comparison = build_job.launch, engine_making.compare_rewriting
 
     def launch_late(*arguments, **options):
         time.sleep(1.0)
@@ -152,7 +153,7 @@ def test_the_order_of_what_it_says_does_not_depend_on_what_is_slow(work, monkeyp
     if slow == "engine":
         monkeypatch.setattr(build_job, "launch", launch_late)
     if slow == "comparison":
-        monkeypatch.setattr(pipeline, "compare_rewriting", compare_late)
+        monkeypatch.setattr(engine_making, "compare_rewriting", compare_late)
     assert build("good.onnx") == 0
     assert said(capsys.readouterr().err) == SAID
     assert list(manifest_of(work / "good.engine")["seconds"]) == ["rewrite", "variants", "parse", "build", "compare"]
@@ -199,7 +200,7 @@ def test_the_weights_of_the_network_are_those_of_the_model_and_not_written_again
     text = "g (float[N, 2, 9, 9] x) => (float[N, 2, 2, 2] y) { c = Conv(x, w) r = Relu(c) y = Conv(r, v) }"
     saved(parse(text, wide), work / "wide.onnx")
     written: list[tuple[int, set[str]]] = []
-    real = pipeline.compare_rewriting
+    real = engine_making.compare_rewriting
 
     def looking(*arguments, **options):
         network = arguments[3].result()
@@ -208,7 +209,7 @@ def test_the_weights_of_the_network_are_those_of_the_model_and_not_written_again
         )
         return real(*arguments, **options)
 
-    monkeypatch.setattr(pipeline, "compare_rewriting", looking)
+    monkeypatch.setattr(engine_making, "compare_rewriting", looking)
     assert build("wide.onnx") == 0
     ((size, places),) = written
     assert size < wide["w"].nbytes
@@ -234,8 +235,8 @@ def sleeping(folder: Path) -> child_process.Ended:
     return child_process.run_child(HANGS, folder)
 
 
-def nothing() -> pipeline.Later[None]:
-    return pipeline.Later(lambda: None)
+def nothing() -> Later[None]:
+    return Later(lambda: None)
 
 
 def test_two_builds_are_the_same(work):

@@ -1,0 +1,202 @@
+"""A rewriting saved, built by TensorRT, and compared with the model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from trtnorm_cli.build_job import Duration, Job, comparison_budget_s
+from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
+from trtnorm_cli.compare.result import CandidateReport, Comparison
+from trtnorm_cli.compare.session import build_settings, compare_lowered, compare_rewriting
+from trtnorm_cli.errors import NotCompared, TrtnormError
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
+from trtnorm_cli.onnx_model.plugin_nodes import for_builder
+from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.rewrite.prepare import rewrite_settings
+from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
+from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
+from trtnorm_cli.side_work import Awaited, Later
+from trtnorm_cli.target import NETWORK_PREFIX
+from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
+from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
+from trtnorm_cli.tensorrt.evidence import forget_evidence
+from trtnorm_cli.tensorrt.kernel_search import (
+    Variant,
+)
+from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
+from trtnorm_cli.tensorrt.quantised_forms import require_taken_quantisation
+from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
+from trtnorm_cli.tensorrt.request import BuildResult
+from trtnorm_cli.tensorrt.variants import BuiltVariant
+
+_MOST_REASONS = 3
+
+
+def require_rewritten(job: Job, rewriting: Rewriting) -> None:
+    """Refuse a model in which operators that a rule could have taken are left, with the rule's reasons."""
+    profile = job.prepared.profile
+    if profile is not None and profile.plugins:
+        return
+    refused = [rejection for rejection in rewriting.rejections if rule_named(rejection.rule) in QUANTISED]
+    reasons = [f"{refusal.rule} at {refusal.node}: {refusal.reason}" for refusal in refused[:_MOST_REASONS]]
+    where, asked_for = str(job.prepared.loaded.path), rewritten_operators(rewrite_settings(profile))
+    require_known_quantisation(rewriting.model, job.options.backend, where, reasons=reasons, asked_for=asked_for)
+
+
+@dataclass(frozen=True)
+class Making:
+    """The files of a rewritten model, and what is being made of it. The engine will be in ``Job.built``.
+
+    ``lowering`` is the rewriting in the precision that was asked for, if one was. ``building`` ends with what the build process
+    said, ``engine`` with that or the error that explains it. ``comparison`` is that of the model with its rewriting and with
+    TensorRT's ``network``. ``compares_late`` is set where it waits until it is known which rewriting stays.
+    """
+
+    variant: Variant
+    lowering: Lowered | None
+    files: Sequence[Path]
+    building: Awaited[BuildResult]
+    engine: Awaited[BuildResult]
+    network: Awaited[NetworkParticipant]
+    comparison: Awaited[Comparison]
+    compares_late: bool
+
+    @property
+    def rewriting(self) -> Rewriting:
+        """The rewriting that the engine is made of."""
+        return self.variant.rewriting if self.lowering is None else self.lowering.rewriting
+
+    @property
+    def result(self) -> BuildResult:
+        """The result of TensorRT's build. Raises the error that explains a failure."""
+        return self.engine.result()
+
+
+def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None = None) -> Making:
+    """Save the rewritten model, and begin to build the engine and to translate TensorRT's network of it.
+
+    The comparison is said to begin later where it ``waits``. The engine of an ``earlier`` build is taken where it is that of
+    ``variant``.
+    """
+    fixed = job.work / FIXED_NAME
+    variant.rewriting.require_all_checks_passed()
+    require_rewritten(job, variant.rewriting)
+    require_taken_quantisation(variant.rewriting.model, variant.rewriting.folder, str(job.prepared.loaded.path))
+    lowering = lowered_variant(job, variant)
+    rewriting = variant.rewriting if lowering is None else lowering.rewriting
+    files = save_model(rewriting.model, fixed, rewriting.folder)
+    require_valid(job.prepared.loaded, fixed)
+    request = with_model(job.request(job.built), rewriting, job.work)
+    # What else its process does decides where TensorRT's memory is, and so some bytes: to be repeated, it only builds.
+    alone = job.options.check_reproducible or lowering is not None
+    ready = None if earlier is None or alone else earlier.result_for(rewriting, request.settings)
+    # TensorRT parses a file once, unless it builds another one than is compared: a plugin's definition stands for the plugin.
+    parses = job.options.compare and ready is None and not alone and request.model == FIXED_NAME
+    parsed = ParsedNetwork(job.work) if parses else None
+
+    tensorrt = Duration()
+
+    def built() -> BuildResult:
+        if ready is not None:
+            job.unchanged.replace(job.built)
+        with tensorrt.measured():
+            if parsed is None:
+                result = ready or job.run(request, job.work)
+            else:
+                result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen), job.on_event)
+        if result.ok and not waits:
+            say_that_it_compares(job)
+        return result
+
+    building = job.side.start(built) if ready is None else Later(built)
+    attempt = Attempt(request, job.work, for_builder(rewriting.model), rewriting.folder, job.subject(rewriting), job.run)
+    isolated = isolated_folder(job.engine) if job.options.isolate else None
+    engine = Later(lambda: attempt.result(building, isolated, job.on_event))
+    loaded = Later(lambda: load_model(fixed))
+    if lowering is not None:
+        network: Awaited[NetworkParticipant] = Later(lowering.known_network)
+    elif parsed is not None:
+        network = Later(lambda: parsed_network(parsed, building, fixed))
+    else:
+        network = begun_network(job, loaded)
+
+    def known_network() -> NetworkParticipant:
+        if network.error() is not None and engine.error() is not None:  # which ends the build
+            raise NotCompared("there is no engine")
+        return network.result()
+
+    comparison = Later(lambda: _comparison(job, variant.rewriting, lowering, loaded, Later(known_network), tensorrt))
+    return Making(variant, lowering, files, building, engine, network, comparison, waits)
+
+
+def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
+    """The rewriting in the precision that the build profile asks for, held to TensorRT's network of it; None where it asks
+    for none."""
+    settings = settings_of(job.prepared)
+    if settings is None:
+        return None
+    job.stage("precision")
+    options, folder = job.options, Path(tempfile.mkdtemp(prefix="precision-", dir=job.work))
+
+    def parsed(loaded: LoadedModel) -> NetworkParticipant:
+        return loaded_network(loaded, folder, options.backend, memory_bytes=options.memory_bytes)
+
+    with job.clock.time("precision"):
+        return lowered(job.prepared, variant.rewriting, settings, Means(folder, options.seed, options.memory_bytes, parsed))
+
+
+def say_that_it_compares(job: Job) -> None:
+    if job.options.compare:
+        job.stage("compare")
+
+
+def parsed_network(parsed: ParsedNetwork, building: Awaited[BuildResult], model: Path) -> NetworkParticipant:
+    """The network that the build process made of ``model``, which it writes before it builds."""
+    if (translation := parsed.translation(model, building)) is None:
+        raise building.error() or NotCompared("there is no engine")
+    return translated_network(translation, f"{NETWORK_PREFIX}{model}")
+
+
+def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkParticipant]:
+    """TensorRT's network of the rewritten model, where a comparison will ask for it."""
+    backend, memory_bytes = job.options.backend, job.options.memory_bytes
+    scratch = Path(tempfile.mkdtemp(prefix="network-", dir=job.work))
+
+    def translated() -> NetworkParticipant:
+        return loaded_network(loaded.result(), scratch, backend, memory_bytes=memory_bytes)
+
+    if not job.options.compare or not job.side.is_beside or loaded.error() is not None:
+        return Later(translated)
+    return job.side.start(translated, forget_evidence)
+
+
+def _comparison(
+    job: Job,
+    rewriting: Rewriting,
+    lowering: Lowered | None,
+    loaded: Awaited[LoadedModel],
+    network: Awaited[NetworkParticipant],
+    tensorrt: Duration,
+) -> Comparison:
+    """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
+    prepared, options = job.prepared, job.options
+    try:
+        with job.clock.time("compare"):
+            if lowering is not None:
+                settings = build_settings(options.memory_bytes, options.seed, lambda: comparison_budget_s(tensorrt))
+                typed = loaded.result()
+                return compare_lowered(prepared, rewriting, lowering.wide, typed, network, job.work, settings)
+            return compare_rewriting(
+                prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes,
+                lambda: comparison_budget_s(tensorrt),
+            )  # fmt: skip
+    except TrtnormError as error:
+        why = f"{error.summary} ({error.where})" if error.where else error.summary
+    except Exception as error:  # the engine is built, and whoever waited for it should have it
+        why = f"trtnorm's comparison failed, please report it: {type(error).__name__}: {error}"
+    report = CandidateReport("network:rewriting", "network", error=why, unavailable=True)
+    return Comparison(prepared.loaded.path.name, candidates=[report])

@@ -1,0 +1,125 @@
+"""The choice of the rewriting that an engine is made of, by what the policy asks for and what engines would cost."""
+
+from __future__ import annotations
+
+from trtnorm_cli.build_job import Job
+from trtnorm_cli.engine_making import Making
+from trtnorm_cli.lowering.lower import settings_of
+from trtnorm_cli.rewrite.rewriting import Rewriter
+from trtnorm_cli.side_work import Awaited, Later
+from trtnorm_cli.tensorrt.backend import first_installed
+from trtnorm_cli.tensorrt.kernel_search import (
+    QUICK_BACKEND,
+    TO_DECIDE,
+    TO_TELL,
+    Built,
+    Variant,
+    bounds_for,
+    fastest,
+    folds_alone,
+    is_quick,
+    may_be_quick,
+    why_more,
+    with_fewest_kernels,
+)
+from trtnorm_cli.tensorrt.manifest import (
+    Kernels,
+    Optimization,
+)
+from trtnorm_cli.tensorrt.variants import BuiltVariant, cost_of, kernels_of
+
+
+def first_variant(job: Job) -> Variant:
+    """The rewriting that the policy asks for.
+
+    Where builds will show which changes stay, those are tried too that are not always for the better.
+    """
+    with job.clock.time("rewrite"):
+        if job.policy == "kernels":
+            return with_fewest_kernels(job.session, job.variants())
+        if not may_be_chosen(job) or not may_be_quick(job.prepared.loaded.proto, TO_DECIDE):
+            return Variant(job.session.rewrite())
+        return Variant(job.session.rewrite(measured=True), measured=True)
+
+
+def may_be_chosen(job: Job) -> bool:
+    """True where estimates of what was built decide about optional changes, by the policy."""
+    quick = first_installed(job.options.backend) == QUICK_BACKEND
+    return quick and job.policy == "auto" and settings_of(job.prepared) is None
+
+
+def may_be_replaced(job: Job, variant: Variant) -> bool:
+    """True where a faster rewriting may come instead."""
+    return may_be_chosen(job) and not variant.is_settled and any(change.optional for change in variant.rewriting.changes)
+
+
+def compares_late(job: Job, variant: Variant) -> bool:
+    """True for a rewriting that another one is likely to replace: what is compared should be what stays."""
+    return may_be_replaced(job, variant) and not folds_alone(variant.rewriting.changes)
+
+
+def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
+    """The build without the changes that only improve the model, to see what they did.
+
+    None where there are no such changes, and where a second build would take long for what its answer is worth. TensorRT for
+    RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
+    """
+    model = made.variant.rewriting.model
+    bounds = bounds_for(made.variant.rewriting.changes) if may_be_replaced(job, made.variant) else TO_TELL
+
+    def build_unchanged() -> BuiltVariant | None:
+        result = made.building.result()
+        if not (result.ok and is_quick(result, bounds)):
+            return None
+        with job.clock.time("variants"):
+            return job.variants().built(unchanged.result(), job.unchanged)
+
+    if made.lowering is not None or not any(change.optional for change in made.variant.rewriting.changes):
+        return Later(lambda: None)
+    unchanged = Later(lambda: job.session.rewrite("never"))
+    is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
+    if job.side.is_beside and is_likely and unchanged.error() is None:
+        return job.side.start(build_unchanged)
+    return Later(build_unchanged)
+
+
+def faster(job: Job, made: Making, unchanged: BuiltVariant | None) -> Variant:
+    """The rewriting that ``optimize: auto`` prefers: the one that was made, or another."""
+    variant = made.variant
+    if not may_be_replaced(job, variant):
+        return variant
+    cost = None if unchanged is None else job.estimated(made.result, made.rewriting.model)
+    if unchanged is None or cost is None:
+        return without_measured_changes(job, variant)
+    with job.clock.time("variants"):
+        every = Built(made.rewriting, made.result, cost)
+        return fastest(job.session, job.variants(), every, unchanged, variant.measured)
+
+
+def without_measured_changes(job: Job, variant: Variant) -> Variant:
+    """The rewriting with those changes only that are for the better everywhere, for an engine that is not built twice."""
+    if not variant.measured:
+        return variant
+    with job.clock.time("rewrite"):
+        rewriting = job.session.rewrite()
+    return Variant(variant.rewriting if rewriting.changes == variant.rewriting.changes else rewriting, is_settled=True)
+
+
+def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
+    """The outcome of the policy, and why the engine still launches more kernels, or takes longer, where it does."""
+    more = None
+    if before is not None:
+        now = cost_of(kernels_of(made.result, job.estimated(made.result, made.rewriting.model)))
+        more = why_more(now, cost_of(before), job.policy)
+    return Optimization(job.policy, made.variant.choice, before, more)
+
+
+def made_again(job: Job, session: Rewriter, variant: Variant) -> Variant:
+    """``variant`` from the start. What a search found is taken over: it follows from engines that are thrown away."""
+    if variant.choice is None:
+        return Variant(session.rewrite(measured=variant.measured))
+    if job.policy == "kernels":
+        return with_fewest_kernels(session, job.variants())
+    if not variant.rewriting.changes or variant.choice.chosen == variant.choice.no_change:
+        return Variant(session.rewrite("never"))
+    return Variant(session.rewrite("auto", frozenset(variant.choice.left_out), variant.measured))
