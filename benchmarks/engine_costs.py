@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -109,7 +110,7 @@ def measure(models: list[Path], target: Path, python: Path, kinds: list[str]) ->
         for kind in kinds:
             if kind in row:
                 continue
-            start = time.perf_counter()
+            start, processor = time.perf_counter(), processor_seconds()
             try:
                 if kind == RAW:
                     row[kind] = built_as_it_is(path, profile)
@@ -119,11 +120,18 @@ def measure(models: list[Path], target: Path, python: Path, kinds: list[str]) ->
                     row[kind] = built_by_trtnorm(path, profile, kind)
             except subprocess.TimeoutExpired:
                 row[kind] = {"refused": "too long"}
+            row[kind]["cpu_seconds"] = round(processor_seconds() - processor, 2)
             target.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
             found = (
                 row[kind].get("refused") or f"{row[kind]['us']} µs, {row[kind]['launches']} kernels, {row[kind]['bytes']} bytes"
             )
             print(f"{path.stem} {kind}: {found} ({time.perf_counter() - start:.0f} s)", flush=True)
+
+
+def processor_seconds() -> float:
+    """The processor's seconds of all child processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def page(known: dict[str, dict[str, Any]]) -> str:

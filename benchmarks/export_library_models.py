@@ -21,7 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,13 @@ def sample(shape: list[Any], sizes: Mapping[str, int], how: Mapping[str, Any]) -
     if "below" in how:
         return torch.randint(0, how["below"], exact)
     return torch.ones(exact, dtype=torch.int64) if how.get("ones") else torch.randn(exact)
+
+
+def version_of(library: str) -> str | None:
+    """The version of an installed library; None for a file beside this one."""
+    with contextlib.suppress(PackageNotFoundError):
+        return version(library)
+    return None
 
 
 def inputs_of(entry: Mapping[str, Any]) -> dict[str, tuple[list[Any], Mapping[str, Any]]]:
@@ -179,7 +186,7 @@ def one(name: str, entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Export one entry and say what came of it; whatever an exporter raises is a result."""
     path = folder / f"{name}.onnx"
     library = entry["call"].split(".")[0]
-    record: dict[str, Any] = {"name": name, "package": library, "version": version(library), "profile": None, "failed": None}
+    record: dict[str, Any] = {"name": name, "package": library, "version": version_of(library), "profile": None, "failed": None}
     record["member"] = " ".join([entry["call"], *map(str, entry.get("arguments", []))])
     record["exporter"] = f"{entry['exporter']} {entry['opset']}" + (", norms kept" if entry.get("keep_norms") else "")
     start = time.monotonic()

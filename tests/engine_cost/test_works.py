@@ -100,6 +100,47 @@ def test_a_part_of_a_tensor_is_not_the_whole() -> None:
     assert counts[("both", (-1, 6))] == 30
 
 
+def test_a_tensor_in_another_shape_is_as_large_whatever_its_readers_have() -> None:
+    text = """g (float[N,7,7,6] x, float[6] s, float[6] b) => (float[N,7,7,24] y)
+    { [norm] n = LayerNormalization (x, s, b) [product] p = MatMul (n, w) [gelu] y = Gelu (p) }"""
+    model = facts(text, {"w": random(6, 24)}, N=2)
+    norm = kernel(
+        "__myl_Mean_myl0_1", [tensor("x", -1, 7, 7, 6)], [tensor("norm_biased.1_myl0", -1, 7, 7, 6), tensor("m", -1, 1)], "norm"
+    )
+    fused = kernel(
+        "__myl_FcErf_myl0_2", [tensor("norm_biased.1_myl0", -1, 6)], [tensor("__mye1_myl0", -1, 24)], "gelu", "product"
+    )
+    move = kernel("__myl_Tran_myl0_3", [tensor("norm_biased.1_myl0", -1, 6, 7, 7)], [tensor("__arg1_myl0", -1, 6, 1, 1)])
+    counts = element_counts([norm, fused, move], model)
+    assert [counts[key_of(one)] for one in (*fused.inputs, *fused.outputs, *move.inputs)] == [588, 2352, 588]
+
+
+def test_a_number_marks_an_operand_of_the_tensor_of_that_name() -> None:
+    text = """g (float[N,8,H,W] x) => (float[N,8,h,w] y)
+    { [first] c = Conv (x, w) [norm] y = Conv <strides=[2,2]> (c, w) }"""
+    model = facts(text, {"w": random(8, 8, 1, 1)}, N=1, H=8, W=8)
+    first = kernel("first_myl0_1", [tensor("x", -1, 8, -1, -1)], [tensor("y.1_7_myl0", -1, 8, -1, -1)], "first")
+    second = kernel("second_myl0_2", [first.outputs[0]], [tensor("y.1_myl0", -1, 8, -1, -1)], "norm")
+    counts = element_counts([first, second], model)
+    assert [counts[key_of(one)] for one in (*first.outputs, *second.outputs)] == [512, 128]
+
+
+def test_products_side_by_side_are_as_large_as_all_of_them() -> None:
+    text = "g (float[N,S,6] x) => (float[N,S,6] p, float[N,S,6] q) { [one] p = MatMul (x, w) [two] q = MatMul (x, w) }"
+    model = facts(text, {"w": random(6, 6)}, N=2, S=5)
+    both = kernel("one+two_myl0_1", [tensor("x", -1, 6)], [tensor("__mye1_myl0", 2, -1, 6)], "one", "two")
+    assert element_counts([both], model)[key_of(both.outputs[0])] == 120
+
+
+def test_weights_that_are_computed_are_no_data() -> None:
+    text = """g (float[N,4,6] x) => (float[N,4,3] y)
+    { [turn] t = Transpose (w) [one] y = MatMul (x, t) }"""
+    model = facts(text, {"w": random(3, 6)}, N=2)
+    assert {"w", "t"} <= model.constants
+    one = kernel("one_myl0_1", [tensor("x", -1, 6)], [tensor("__mye1_myl0", -1, 3)], "turn", "one")
+    assert element_counts([one], model)[key_of(one.outputs[0])] == 24
+
+
 def test_bytes_weights_and_operations_of_a_convolution() -> None:
     model = facts(CONV, {"w": random(8, 3, 3, 3)}, N=1, H=4, W=4)
     constants = (tensor("w", 8, 3, 3, 3, dtype="Half"),)

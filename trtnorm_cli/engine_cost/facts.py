@@ -14,12 +14,14 @@ from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.propagate import propagate
 from trtnorm_cli.shapes.symbols import axis_symbol
 
+_RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Nodes by name, the sizes of tensors, the names of constants, and which node produces and which ones read a tensor.
+    """Nodes by name, the sizes of tensors, the names of constants, and which nodes read a tensor.
 
-    A tensor whose sizes are not known is not in ``shapes``.
+    A tensor whose sizes are not known is not in ``shapes``. What is computed from constants alone is one, too.
     """
 
     nodes: Mapping[str, onnx.NodeProto]
@@ -46,12 +48,21 @@ def model_facts(model: onnx.ModelProto, sizes: Mapping[str, int], layers: Iterab
     for name, node in nodes.items():
         for tensor in node.input:
             readers.setdefault(tensor, []).append(name)
-    constants = frozenset(one.name for one in model.graph.initializer)
+    constants = _constants(model.graph)
     shapes = {one.name: tuple(one.dims) for one in model.graph.initializer}
     known = _closed(layers)
     # No layer has the inputs of the model among its outputs.
     shapes.update({**_of_inputs(model, sizes), **known} if known is not None else _worked_out(model, sizes))
     return ModelFacts(nodes, shapes, constants, {tensor: tuple(names) for tensor, names in readers.items()})
+
+
+def _constants(graph: onnx.GraphProto) -> frozenset[str]:
+    given = {value.name for value in graph.input}
+    found = {one.name for one in graph.initializer if one.name not in given}
+    for node in graph.node:
+        if node.op_type not in _RANDOM and all(name in found for name in node.input if name):
+            found.update(name for name in node.output if name)
+    return frozenset(found)
 
 
 def _closed(layers: Iterable[NetworkLayer]) -> dict[str, Sizes] | None:

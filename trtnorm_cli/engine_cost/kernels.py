@@ -141,7 +141,7 @@ def _weights(kernel: Kernel, known: Listing) -> int:
     bits = max((bits_of(tensor) for tensor in kernel.outputs), default=32)
     facts, found = known.model, 0
     for node in facts.named(kernel.onnx_nodes):
-        elements = sum(math.prod(facts.shapes[name]) for name in set(node.input) & facts.constants)
+        elements = sum(math.prod(facts.shapes.get(name, (0,))) for name in set(node.input) & facts.constants)
         found += elements // known.shares[node.name]
     return found * bits // 8
 
