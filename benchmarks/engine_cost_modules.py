@@ -37,8 +37,8 @@ class CycleGanGenerator(nn.Sequential):
 
 
 class StyleTransfer(nn.Sequential):
-    """The network of Johnson et al. 2016, "Perceptual Losses for Real-Time Style Transfer and Super-Resolution", with the affine
-    InstanceNorms of Ulyanov et al. 2016, "Instance Normalization", and nearest upsampling before its last convolutions."""
+    """The network of Johnson et al. 2016, "Perceptual Losses for Real-Time Style Transfer and Super-Resolution", with
+    the affine InstanceNorms of Ulyanov et al. 2016 ("Instance Normalization") and nearest upsampling."""
 
     def __init__(self, channels: int = 32, blocks: int = 5) -> None:
         parts: list[nn.Module] = []

@@ -157,14 +157,14 @@ def _stacked(tensor: KernelTensor, shapes: Sequence[Sizes]) -> Iterator[int]:
 def _likened(tensor: KernelTensor, others: Iterable[tuple[Sizes, int]]) -> Iterator[int]:
     """The elements where the open sizes are those of another tensor, which has them at the same axes."""
     for shape, count in others:
-        if (
-            -1 in shape
-            and len(shape) == len(tensor.shape)
-            and all((a == -1) == (b == -1) for a, b in zip(tensor.shape, shape, strict=True))
-        ):
+        if -1 in shape and _open_axes(shape) == _open_axes(tensor.shape):
             known = _known_product(shape)
             if known and count % known == 0:
                 yield count // known * _known_product(tensor.shape)
+
+
+def _open_axes(shape: Sizes) -> list[bool]:
+    return [size == -1 for size in shape]
 
 
 def _multiples(tensor: KernelTensor, counts: Iterable[int]) -> Iterator[int]:
