@@ -1,4 +1,4 @@
-"""Which builds are repeated to see what changes did."""
+"""Which builds are repeated to see what changes did, and which of them is preferred."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from trtnorm_cli.records.engine_parts import Kernel
-from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick
+from trtnorm_cli.rewrite.kernels import Cost
+from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick, preferred
 from trtnorm_cli.tensorrt.request import BuildResult
 
 SMALL = BuildResult(True, "done", "tensorrt-rtx", kernels=(Kernel("k", "kgen", "", (), (), ()),) * 80, engine_bytes=50 << 20)
@@ -30,3 +31,17 @@ def test_whether_a_build_is_repeated_does_not_depend_on_the_clock(
     result: BuildResult, bounds: Bounds, quick: bool, seconds: float
 ) -> None:
     assert is_quick(replace(result, seconds={"build": seconds}), bounds) is quick
+
+
+@pytest.mark.parametrize(
+    ("costs", "best"),
+    [
+        ([Cost(126, 9, 2610.0), Cost(167, 9, 2588.0)], 1),
+        ([Cost(99, 9, 500.0), Cost(98, 9, 500.3)], 1),
+        ([Cost(23, 9, 675.0, 20), Cost(23, 9, 675.3, 1)], 1),
+        ([Cost(23, 9, 675.0, 1), Cost(23, 9, 675.0, 1)], 0),
+    ],
+    ids=["less time in more kernels", "as much time in fewer kernels", "fewer compiled on the device", "the first of equals"],
+)
+def test_the_least_time_is_preferred_and_kernels_decide_between_equal_times(costs: list[Cost], best: int) -> None:
+    assert preferred(costs) is costs[best]

@@ -20,8 +20,11 @@ from trtnorm_cli.tensorrt.variants import NOT_BUILT, BuiltVariant, VariantBuilde
 
 # TensorRT for RTX times no kernel. It takes about 20 ms of one core for a launch, and 6 for a megabyte.
 QUICK_BACKEND = "tensorrt-rtx"
-# Two sides of a segment whose estimates are nearer than this take the same time, as far as the model of the device can tell.
-_TOLD_APART = 0.01
+# Times that are nearer than this are equal. Equal builds are the same to the byte, and so are their estimates; but the same
+# work in other kernels may differ by as much, because a roofline lets memory and arithmetic overlap in each kernel alone.
+_TOLD_APART = 0.001
+# Bytes that are nearer than this are those of the same work.
+_SAME_BYTES = 0.01
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchang
             found.append((cost_of(variants.build(part)), part, left_out))
         found.append((never, none.rewriting, sites))
     builds = max(len(found), 2)
-    preferred = _preferred([cost for cost, *_ in found])
-    best, rewriting, left_out = next(one for one in found if one[0] == preferred)
+    chosen = preferred([cost for cost, *_ in found])
+    best, rewriting, left_out = next(one for one in found if one[0] == chosen)
     return Variant(rewriting, Choice(every, never, best, tuple(sorted(left_out)), builds), measured, is_settled=True)
 
 
@@ -112,16 +115,16 @@ def _is_slower(segment: Segment) -> bool:
     a roofline assumes to be perfect.
     """
     now, before = segment.changed, segment.unchanged
-    if now.launches == before.launches and not _are_told_apart(now.bytes, before.bytes):
+    if now.launches == before.launches and not _are_told_apart(now.bytes, before.bytes, _SAME_BYTES):
         return False
     return now.us > before.us if _are_told_apart(now.us, before.us) else now.launches > before.launches
 
 
-def _are_told_apart(one: float, other: float) -> bool:
-    return abs(one - other) > _TOLD_APART * max(one, other)
+def _are_told_apart(one: float, other: float, share: float = _TOLD_APART) -> bool:
+    return abs(one - other) > share * max(one, other)
 
 
-def _preferred(costs: Sequence[Cost]) -> Cost:
+def preferred(costs: Sequence[Cost]) -> Cost:
     """The least time. Among those that the model does not tell from it the fewest kernels, then the fewest that are compiled
     on the device, then the first."""
     least = min(cost.us for cost in costs)
@@ -194,4 +197,4 @@ def why_more(now: Cost, before: Cost, policy: str) -> str | None:
 
 def _saved(now: Cost, before: Cost) -> str:
     saved = (before.us - now.us) / before.us if before.us else 0.0
-    return f"in {saved:.0%} less time by the estimate" if saved > _TOLD_APART else "in the same time by the estimate"
+    return f"in {saved:.1%} less time by the estimate" if saved > _TOLD_APART else "in the same time by the estimate"
