@@ -73,7 +73,7 @@ class _Search:
             yield from _multiples(tensor, map(math.prod, leaving))
 
     def by_reader(self, kernel: Kernel, tensor: KernelTensor) -> Iterator[int]:
-        """What the nodes of its readers need, or one that the kernel's own nodes have among themselves."""
+        """A tensor that the nodes of its readers need, or one that the kernel's own nodes have among themselves."""
         yield from _fitting(tensor, self._entering(tensor))
         yield from _fitting(tensor, self._within(kernel, tensor))
 
@@ -113,7 +113,7 @@ class _Search:
         return self._shapes(name for name in names if name not in self.facts.constants)
 
     def _entering(self, tensor: KernelTensor) -> list[Sizes]:
-        """What the nodes of its readers read of others, constants left out."""
+        """The tensors that the nodes of its readers read of others, constants left out."""
         names: list[str] = []
         for reader in self.readers.get(tensor.name, ()):
             nodes = self.facts.named(reader.onnx_nodes)
