@@ -31,6 +31,7 @@ import onnx
 from benchmarks.foreign_corpus import Source
 from benchmarks.foreign_models import corners
 from benchmarks.precision_models import planted
+from benchmarks.precision_result import described
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.compare.participants import loaded_network, loaded_participant
 from trtnorm_cli.compare.settings import Settings
@@ -39,6 +40,7 @@ from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.load import load_model
+from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.tensorrt.launch import launch
@@ -49,8 +51,8 @@ KINDS = ("fp16", "bf16")
 MODELS = (
     *("nafnet", "llama_rmsnorm", "style_transfer_instancenorm", "unet_groupnorm", "unet3d_batchnorm", "vit_layernorm"),
     *("timm_convnext_atto_t", "timm_swin_tiny_t", "timm_vit_tiny_t", "transformers_bert", "transformers_llama"),
-    *("timm_resnet50_kept", "timm_resnet18_kept", "timm_efficientnet_b0_kept", "torchvision_fcn_resnet50_kept"),
-    *("monai_segresnet", "diffusers_vae_decoder"),
+    *("resnet50", "timm_resnet18_kept", "timm_efficientnet_b0_kept", "torchvision_fcn_resnet50_kept"),
+    *("monai_segresnet", "diffusers_vae_decoder", "optical_flow_instancenorm", "resnet18_batchnorm"),
 )
 PLANTED = (
     *("nafnet", "llama_rmsnorm", "style_transfer_instancenorm", "unet_groupnorm", "timm_swin_tiny_t", "transformers_bert"),
@@ -125,9 +127,8 @@ def measure(case: Case, tool: str, kind: str, peers: Path, folder: Path) -> dict
     seconds = round(time.perf_counter() - begin, 1)
     if failure or not out.exists():
         return {"failed": failure or "no file", "seconds": seconds}
-    model = onnx.load(out)
-    casts = sum(node.op_type == "Cast" for node in model.graph.node)
-    return {"seconds": seconds, "casts": casts, **_built(case, out, folder), "errors": _errors(case, out, folder)}
+    found = {"seconds": seconds, **described(out), **_built(case, out, folder), "errors": _errors(case, out, folder)}
+    return {**found, "onnxruntime": _in_onnxruntime(case, out)}
 
 
 def _converted(case: Case, tool: str, kind: str, peers: Path, out: Path) -> str:
@@ -186,6 +187,24 @@ def _errors(case: Case, out: Path, folder: Path) -> dict[str, Any]:
     return found
 
 
+def _in_onnxruntime(case: Case, out: Path) -> float | str:
+    """The largest relative L2 error for the random inputs as ONNX Runtime runs the file, or why it does not."""
+    kinds = model_inputs(onnx.load(out, load_external_data=False))
+    feeds = {
+        name: value.astype(onnx.helper.tensor_dtype_to_np_dtype(kinds[name].dtype))
+        for name, value in case.feeds["random"].items()
+        if name in kinds
+    }
+    with OrtRunner() as runner:
+        exact = runner.run(case.path, case.feeds["random"])
+        try:
+            got = runner.run(out, feeds)
+        except RunFailed as error:
+            return str(error)[:200]
+    wanted = {name: value for name, value in exact.items() if value.dtype == np.float32 and value.size}
+    return max((distance(value, got[name].astype(np.float32)).relative_l2 for name, value in wanted.items()), default=0.0)
+
+
 def convert(path: Path, kind: str, out: Path, profile: Path | None) -> None:
     """What a build of trtnorm hands to TensorRT's builder."""
     from trtnorm_cli.export.opening import opened_model
@@ -216,9 +235,9 @@ def run(exports: Path, peers: Path, output: Path, only: str, tools: str) -> None
         for case in cases(exports, Path(name), only):
             rows = known.setdefault(case.name, {})
             if "float32" not in rows:
-                rows["float32"] = _built(case, case.path, Path(name))
+                rows["float32"] = {**_built(case, case.path, Path(name)), **described(case.path)}
             for kind in KINDS:
-                for tool in (tool for tool in TOOLS if fnmatch.fnmatch(tool, tools)):
+                for tool in (tool for tool in TOOLS if any(fnmatch.fnmatch(tool, one) for one in tools.split(","))):
                     if f"{tool} {kind}" in rows or (tool == "onnxconverter-common" and kind == "bf16"):
                         continue
                     rows[f"{tool} {kind}"] = measure(case, tool, kind, peers, Path(name))
