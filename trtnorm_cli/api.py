@@ -39,6 +39,7 @@ def build(
     *,
     profile: File | None = None,
     precision: str | None = None,
+    dynamic_quantization: str | None = None,
     weights: File | None = None,
     snap: bool = False,
     force: bool = False,
@@ -49,8 +50,8 @@ def build(
     """Build a TensorRT engine as ``trtnorm build`` does, and return its manifest.
 
     ``model`` is an ONNX file or names a PyTorch model; ``exporting`` says how that is exported. An engine that is up to date
-    is not built again unless ``force`` is set. ``on_event`` is told what the build is at. ``precision`` is as-written, fp16,
-    bf16 or fp32, in place of what the profile says.
+    is not built again unless ``force`` is set. ``on_event`` is told what the build is at. ``precision`` (as-written, fp16,
+    bf16 or fp32) and ``dynamic_quantization`` (as-written or float) stand in place of what the profile says.
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
@@ -63,7 +64,7 @@ def build(
     target = parse_model(str(model))
     engine = Path(f"{target.stem}.engine" if output is None else output)
     exporting = replace(_export_options(exporting, weights), backend=options.backend, seed=options.seed)
-    with opened_model(target, _path(profile), exporting, on_event, precision) as opened:
+    with opened_model(target, _path(profile), exporting, on_event, precision, dynamic_quantization) as opened:
 
         def on_loaded(loaded: LoadedModel) -> None:
             pipeline.require_buildable(loaded, opened, options.backend)
@@ -80,6 +81,7 @@ def rewrite(
     *,
     profile: File | None = None,
     precision: str | None = None,
+    dynamic_quantization: str | None = None,
     weights: File | None = None,
     snap: bool = False,
     exporting: ExportOptions | None = None,
@@ -90,7 +92,7 @@ def rewrite(
 
     ``on_proof`` is told what is known of the profile's sizes, before the rewriting begins. With ``in_memory=False`` weights
     are not read into ``rewriting.model``, which is then of no use to others. ``precision`` is as in :func:`build`, and settled
-    without TensorRT.
+    without TensorRT. ``dynamic_quantization`` is as in :func:`build`.
     """
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.onnx_model.stored import brought_in
@@ -104,7 +106,8 @@ def rewrite(
             loaded.start_digest()
 
     exporting = _export_options(exporting, weights)
-    with opened_model(parse_model(str(model)), _path(profile), exporting, precision=precision) as opened:
+    target = parse_model(str(model))
+    with opened_model(target, _path(profile), exporting, None, precision, dynamic_quantization) as opened:
         prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
         with prepared.explaining_errors():
@@ -134,12 +137,14 @@ def export(
     *,
     profile: File | None = None,
     precision: str | None = None,
+    dynamic_quantization: str | None = None,
     options: ExportOptions | None = None,
     update_profile: bool = False,
 ) -> WrittenExport:
     """Export a PyTorch model to ONNX as ``trtnorm export`` does, and return what was written and learnt.
 
-    With ``precision`` (fp16, bf16 or fp32) the model is rewritten and converted as well, without TensorRT.
+    With ``precision`` (fp16, bf16 or fp32) the model is rewritten and converted as well, without TensorRT; with
+    ``dynamic_quantization="float"`` it is rewritten.
     """
     from trtnorm_cli.errors import UsageProblem
     from trtnorm_cli.export.command import run_export
@@ -149,7 +154,9 @@ def export(
         raise UsageProblem("to update the build profile it must be given", hint="name it with profile=")
     require_torch()
     chosen = _export_options(options, None)
-    return run_export(parse_pytorch(model), _path(output), _path(profile), chosen, update_profile, precision)
+    return run_export(
+        parse_pytorch(model), _path(output), _path(profile), chosen, update_profile, precision, dynamic_quantization
+    )
 
 
 def compare(
@@ -157,17 +164,19 @@ def compare(
     *candidates: File,
     profile: File | None = None,
     precision: str | None = None,
+    dynamic_quantization: str | None = None,
     settings: Settings | None = None,
 ) -> Comparison:
     """Compare candidates with a reference as ``trtnorm compare`` does; without candidates, the reference's rewriting.
 
-    ``precision`` is as in :func:`build`, and for a comparison without candidates.
+    ``precision`` and ``dynamic_quantization`` are as in :func:`build`, and for a comparison without candidates.
     """
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.target import parse_target
 
     others = [parse_target(str(candidate)) for candidate in candidates]
-    return compare_targets(parse_target(str(reference)), others, _path(profile), settings or Settings(), precision)
+    target, path = parse_target(str(reference)), _path(profile)
+    return compare_targets(target, others, path, settings or Settings(), precision, dynamic_quantization)
 
 
 def compare_targets(
@@ -176,35 +185,63 @@ def compare_targets(
     profile: Path | None,
     settings: Settings,
     precision: str | None = None,
+    dynamic_quantization: str | None = None,
 ) -> Comparison:
-    """Compare what ``parse_target`` read."""
-    if reference.kind == "onnx" and not candidates:
-        from trtnorm_cli.export.opening import opened_model
+    """Compare what ``parse_target`` read.
 
-        with opened_model(reference, profile, _export_options(None, settings.weights), precision=precision) as opened:
-            wanted = None if opened.profile is None else opened.profile.precision
-            if wanted is not None and wanted.type != "as-written":
-                from trtnorm_cli.lowering.session import run_precision_session
+    Raises ``UsageProblem`` where ``precision`` or ``dynamic_quantization`` is given and nothing is converted.
+    """
+    from trtnorm_cli.export.opening import opened_model, profile_of
 
-                return run_precision_session(opened, wanted, settings)
-            from trtnorm_cli.compare.session import run_session
-
-            return run_session(reference, candidates, profile, settings, opened)
-    elif precision not in (None, "as-written"):
-        from trtnorm_cli.errors import UsageProblem
-
-        raise UsageProblem(
-            "--precision is for an ONNX file alone, which is converted and compared with itself",
-            reference.text,
-            "leave out the candidates, or --precision",
-        )
-    if reference.is_pytorch:
+    is_alone = not candidates and (reference.kind == "onnx" or reference.is_pytorch)
+    if not is_alone:
+        _require_nothing_asked(reference, candidates, precision, dynamic_quantization)
+    asked = profile_of(profile, precision, dynamic_quantization) if is_alone else None
+    wanted = None if asked is None or asked.precision.type == "as-written" else asked.precision
+    if reference.is_pytorch and wanted is None:
         from trtnorm_cli.export.module_session import run_module_session
 
-        return run_module_session(reference, candidates, profile, settings)
+        return run_module_session(reference, candidates, profile, settings, dynamic_quantization)
     from trtnorm_cli.compare.session import run_session
 
-    return run_session(reference, candidates, profile, settings)
+    if not is_alone:
+        return run_session(reference, candidates, profile, settings)
+    exporting = replace(_export_options(None, settings.weights), seed=settings.seed, backend=settings.backend)
+    with opened_model(reference, profile, exporting, None, precision, dynamic_quantization) as opened:
+        if wanted is None:
+            return run_session(reference, candidates, profile, settings, opened)
+        from trtnorm_cli.lowering.session import run_precision_session
+
+        return run_precision_session(reference, opened, wanted, settings)
+
+
+def _require_nothing_asked(
+    reference: Target, candidates: Sequence[Target], precision: str | None, dynamic_quantization: str | None
+) -> None:
+    from trtnorm_cli.errors import UsageProblem
+
+    option = (
+        f"--precision {precision}"
+        if precision not in (None, "as-written")
+        else "--dynamic-quantization float"
+        if dynamic_quantization == "float"
+        else None
+    )
+    if option is None:
+        return
+    model = next((target.location for target in (reference, *candidates) if target.kind != "engine"), "MODEL.onnx")
+    if candidates:
+        raise UsageProblem(
+            f"{option} is given, and candidates are compared in the types and operators that they have",
+            f"candidates {', '.join(target.text for target in candidates)}",
+            f"leave it out: a candidate in half or bfloat16 is held to the rounding of its own types; or convert the model "
+            f"first, with trtnorm rewrite {model} {option} -o CONVERTED.onnx, and name that as a candidate",
+        )
+    raise UsageProblem(
+        f"{option} is for a model that trtnorm converts, and {reference.text} is taken as it is",
+        reference.text,
+        f"name the model: trtnorm compare {model} {option}",
+    )
 
 
 def inspect(

@@ -52,6 +52,16 @@ def test_compare_takes_the_module_for_the_reference(here, capsys):
     assert [candidate["kind"] for candidate in comparison["candidates"]] == ["onnx", "network"]
 
 
+@pytest.mark.rtx
+def test_compare_converts_the_export(here, capsys):
+    assert run(["compare", f"{MODELS}:flow_with_inputs", "--precision", "fp16", "--in-between", "0", "--json"]) == 0
+    shown = capsys.readouterr().out
+    record = json.loads(shown[shown.index("{") :])
+    assert record["reference"] == f"export of {MODELS}:flow_with_inputs"
+    assert record["precision"]["type"] == "fp16"
+    assert 1e-5 < max(error["network"] for error in record["precision"]["errors"]) < 1e-2
+
+
 def test_compare_finds_another_model(here, capsys):
     assert run(["export", f"{MODELS}:flow_with_inputs", "-o", "m.onnx"]) == 0
     model = onnx.load("m.onnx")

@@ -66,6 +66,17 @@ def test_a_model_without_weights_is_compared_in_the_precision_that_it_has(work: 
     assert build("m.onnx", "--precision", kind, "-o", "m.engine") == 0
 
 
+@pytest.mark.parametrize(
+    ("participants", "message"),
+    [(["m.onnx", "other.onnx"], "candidates other.onnx"), (["network:m.onnx"], "network:m.onnx is taken as it is")],
+)
+def test_only_what_trtnorm_converts_is_compared_in_another_precision(
+    half: Path, participants: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compare", *participants, "--precision", "fp16"]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_inputs_and_outputs_take_the_type_where_that_is_wanted(half: Path) -> None:
     (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, io: low}\n")
     assert build("m.onnx", "-o", "m.engine") == 0

@@ -43,6 +43,7 @@ def test_the_operators_are_named_and_counted(refusing):
     assert "1 DynamicQuantizeLinear, 1 MatMulInteger" in caught.value.summary
     assert caught.value.where == "m.onnx\nnodes dq, mm"
     assert "\ndynamic_quantization: float\n" in caught.value.hint
+    assert "give --dynamic-quantization float" in caught.value.hint
     assert "the float model" in caught.value.hint
     assert "QuantFormat.QDQ" in caught.value.hint
 
@@ -125,12 +126,17 @@ def test_a_build_is_refused_before_anything_is_rewritten(tmp_path, monkeypatch, 
 
 
 @pytest.mark.rtx
-def test_a_build_with_floats(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("line", "options"), [
+    ("dynamic_quantization: float", []),
+    ("", ["--dynamic-quantization", "float"]),
+    ("dynamic_quantization: as-written", ["--dynamic-quantization", "float"]),
+], ids=["profile", "option", "option before profile"])  # fmt: skip
+def test_a_build_with_floats(tmp_path, monkeypatch, capsys, line, options):
     monkeypatch.chdir(tmp_path)
     dynamic = model(f"(float[N, 4] x) => (float[N, 2] y) {WEIGHTS} {{ {QUANTISE} {PRODUCT} }}")
     saved(dynamic, tmp_path / "m.onnx")
-    (tmp_path / "p.yaml").write_text("dynamic_quantization: float\ndims: {N: {min: 1, opt: 4, max: 8}}\n")
-    assert run(["build", "m.onnx", "-p", "p.yaml"]) == 0, capsys.readouterr().err
+    (tmp_path / "p.yaml").write_text(f"{line}\ndims: {{N: {{min: 1, opt: 4, max: 8}}}}\n")
+    assert run(["build", "m.onnx", "-p", "p.yaml", *options]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
     assert shown.count("dynamic_quantization: float") == 3  # in the table, and in two warnings
     manifest = Manifest.load(tmp_path / "m.engine.json")
@@ -150,6 +156,23 @@ def test_a_build_of_what_no_rule_takes_is_refused_with_the_reason(tmp_path, monk
     (tmp_path / "p.yaml").write_text("dynamic_quantization: float\n")
     assert run(["build", "m.onnx", "-p", "p.yaml"]) == 5
     assert "1 DynamicQuantizeLinear, 1 MatMulInteger" in capsys.readouterr().err
+
+
+def test_the_option_is_for_rewriting_and_comparing_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(DYNAMIC, tmp_path / "m.onnx")
+    asked = ["--dynamic-quantization", "float"]
+    assert run(["rewrite", "m.onnx", "-o", "fixed.onnx", *asked]) == 0
+    assert [node.op_type for node in onnx.load(tmp_path / "fixed.onnx").graph.node] == ["MatMul"]
+    assert run(["compare", "m.onnx", "fixed.onnx", *asked]) == 2
+    assert "candidates fixed.onnx" in capsys.readouterr().err
+
+
+@pytest.mark.rtx
+def test_a_comparison_with_floats(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(DYNAMIC, tmp_path / "m.onnx")
+    assert run(["compare", "m.onnx", "--dynamic-quantization", "float"]) == 0, capsys.readouterr().err
 
 
 def test_inspect_says_it(tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ import click
 
 from trtnorm_cli.commands.options import (
     backend_option,
+    dynamic_quantization_option,
     export_options,
     json_option,
     memory_option,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @spec_argument
 @profile_option
 @precision_option
+@dynamic_quantization_option
 @snap_option
 @weights_option
 @click.option(
@@ -69,6 +71,7 @@ def command(
     model: str,
     profile: Path | None,
     precision: str | None,
+    dynamic_quantization: str | None,
     snap: bool,
     weights: Path | None,
     output: Path | None,
@@ -117,7 +120,10 @@ def command(
     target = parse_model(model)
     engine = output or Path(f"{target.stem}.engine")
     export = replace(exporting, backend=backend, seed=seed, weights=weights)
-    with BuildProgress(verbosity) as progress, opened_model(target, profile, export, progress, precision) as opened:
+    with (
+        BuildProgress(verbosity) as progress,
+        opened_model(target, profile, export, progress, precision, dynamic_quantization) as opened,
+    ):
         prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         if report is not None:
             require_report_possible(report, [engine, manifest_of(engine), *pipeline.sources_of(prepared)])

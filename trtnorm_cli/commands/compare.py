@@ -9,6 +9,7 @@ import click
 
 from trtnorm_cli.commands.options import (
     backend_option,
+    dynamic_quantization_option,
     json_option,
     memory_option,
     precision_option,
@@ -28,6 +29,7 @@ _EXIT_NOT_RUN = 5
 @click.argument("candidates", metavar="[CANDIDATE]...", nargs=-1)
 @profile_option
 @precision_option
+@dynamic_quantization_option
 @weights_option
 @snap_option
 @click.option(
@@ -67,6 +69,7 @@ def command(
     candidates: tuple[str, ...],
     profile: Path | None,
     precision: str | None,
+    dynamic_quantization: str | None,
     weights: Path | None,
     snap: bool,
     data: Path | None,
@@ -120,7 +123,7 @@ def command(
         find_blame=not no_blame,
         save_to=save or Path(f"{target.stem}.difference"),
     )
-    comparison = api.compare_targets(target, others, profile, settings, precision)
+    comparison = api.compare_targets(target, others, profile, settings, precision, dynamic_quantization)
     shown_seed = None if data else seed
     if as_json:
         click.echo(json.dumps(comparison_record(comparison, shown_seed).to_json(), indent=2))

@@ -11,6 +11,7 @@ import click
 
 from trtnorm_cli.commands.options import (
     backend_option,
+    dynamic_quantization_option,
     export_options,
     json_option,
     own_memory_option,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @profile_option
 @precision_option
+@dynamic_quantization_option
 @weights_option
 @export_options
 @click.option("--update-profile", is_flag=True, help="Write the sizes that the model turned out to take into CFG.yaml.")
@@ -52,6 +54,7 @@ def command(
     output: Path | None,
     profile: Path | None,
     precision: str | None,
+    dynamic_quantization: str | None,
     weights: Path | None,
     exporting: ExportOptions,
     update_profile: bool,
@@ -64,7 +67,8 @@ def command(
 
     SPEC is path/to/file.py:callable, package.module:callable, or a saved program.pt2. The callable returns the module, or
     (module, example inputs). Dynamic sizes come from the build profile. Sizes that the model's code does not accept are
-    found and left out. With --precision the model is rewritten and converted too.
+    found and left out. With --precision the model is rewritten and converted too,
+    with --dynamic-quantization float rewritten.
 
     \b
     Example:
@@ -76,7 +80,15 @@ def command(
     options = replace(exporting, backend=backend, seed=seed, weights=weights)
     if update_profile and profile is None:
         raise click.UsageError("--update-profile needs the build profile: --profile CFG.yaml")
-    done = api.export(spec, output, profile=profile, precision=precision, options=options, update_profile=update_profile)
+    done = api.export(
+        spec,
+        output,
+        profile=profile,
+        precision=precision,
+        dynamic_quantization=dynamic_quantization,
+        options=options,
+        update_profile=update_profile,
+    )
     if as_json:
         click.echo(json.dumps(done.manifest.to_json(), indent=2))
     print_export(done, as_json, verbosity)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from trtnorm_cli.limits import change_limit
-from trtnorm_cli.profile.rewriting import PRECISIONS
+from trtnorm_cli.profile.rewriting import DYNAMIC_QUANTIZATIONS, PRECISIONS
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.tensorrt.backend import NAMES
 
@@ -28,6 +28,12 @@ precision_option = click.option(
     type=click.Choice(PRECISIONS),
     help="Compute in half (fp16), bfloat16 (bf16) or float32 (fp32) instead of the types of the file. Nodes that would spoil "
     "the result stay float32.",
+)
+dynamic_quantization_option = click.option(
+    "--dynamic-quantization",
+    type=click.Choice(DYNAMIC_QUANTIZATIONS),
+    help="Compute with floats and dequantised weights (float) where the model quantises activations while it runs, which "
+    "TensorRT has no operators for, in place of the profile's setting.",
 )
 snap_option = click.option(
     "--snap", is_flag=True, help="Move sizes of the profile that do not fit the model to the nearest sizes that fit."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trtnorm_cli.commands.options import (
+    dynamic_quantization_option,
     export_options,
     json_option,
     own_memory_option,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FIXED.onnx", help="Save the result to this file.")
 @profile_option
 @precision_option
+@dynamic_quantization_option
 @snap_option
 @weights_option
 @export_options
@@ -45,6 +47,7 @@ def command(
     output: Path | None,
     profile: Path | None,
     precision: str | None,
+    dynamic_quantization: str | None,
     snap: bool,
     weights: Path | None,
     exporting: ExportOptions,
@@ -73,6 +76,7 @@ def command(
         None if dry_run else output,
         profile=profile,
         precision=precision,
+        dynamic_quantization=dynamic_quantization,
         snap=snap,
         exporting=replace(exporting, weights=weights),
         on_proof=partial(print_proof_notes, verbosity=verbosity),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.export.export_model import ExportedModel, export_model
-from trtnorm_cli.export.opening import in_precision
+from trtnorm_cli.export.opening import as_asked
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.profile_update import Edit, planned_update, suggestion
 from trtnorm_cli.files import require_free
@@ -16,6 +16,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import data_file_of
 from trtnorm_cli.placing import put_in_place
 from trtnorm_cli.profile.load import load_profile
+from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.records.export import ExportRecord
 from trtnorm_cli.scratch import scratch_beside
 from trtnorm_cli.target import Target
@@ -39,10 +40,12 @@ def run_export(
     options: ExportOptions,
     update: bool,
     precision: str | None = None,
+    dynamic_quantization: str | None = None,
 ) -> WrittenExport:
     """Export the model ``spec`` to ``output`` with its manifest beside it. Nothing is written unless everything succeeded.
 
-    With ``precision`` the exported model is rewritten and converted after it was compared with the module.
+    With ``precision`` the exported model is rewritten and converted after it was compared with the module, with
+    ``dynamic_quantization`` rewritten alone.
     """
     profile = None if profile_path is None else load_profile(profile_path)
     target = output or Path(f"{spec.stem}.onnx")
@@ -54,8 +57,8 @@ def run_export(
     with scratch_beside(target) as folder:
         exported = export_model(spec, profile, options, folder, target.name)
         manifest = exported.record()
-        if precision not in (None, "as-written"):
-            exported, manifest = _converted(exported, precision, folder)
+        if precision not in (None, "as-written") or dynamic_quantization == "float":
+            exported, manifest = _converted(exported, as_asked(exported.profile, precision, dynamic_quantization), folder)
         (folder / manifest_path.name).write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
         suggested = [] if profile is None else suggestion(profile, exported.result.dimensions)
         learnt = exported.result.dimensions
@@ -67,19 +70,20 @@ def run_export(
     return WrittenExport(target, manifest_path, manifest, tuple(suggested), () if updating is None else updating.edits)
 
 
-def _converted(exported: ExportedModel, precision: str, folder: Path) -> tuple[ExportedModel, ExportRecord]:
-    """The exported model, rewritten and in ``precision``, in place of what was exported."""
-    from trtnorm_cli.lowering.lower import lowered_alone
+def _converted(exported: ExportedModel, profile: BuildProfile | None, folder: Path) -> tuple[ExportedModel, ExportRecord]:
+    """The exported model, rewritten and in the precision of ``profile``, in place of what was exported."""
+    from trtnorm_cli.lowering.lower import lowered_alone, settings_of
     from trtnorm_cli.onnx_model.save import save_model
     from trtnorm_cli.precision.session import typed_session
     from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 
-    profile = in_precision(exported.profile, precision)
     prepared = prepare(OpenedModel(exported.path, profile, exported.path, None))
-    rewriting = typed_session(prepared).rewrite()
-    rewriting.require_all_checks_passed()
-    made, record = lowered_alone(prepared, rewriting, profile.precision, exported.seed)
-    work = folder / precision
+    settings, record = settings_of(prepared), None
+    made = (typed_session(prepared) if settings else prepared).rewrite()
+    made.require_all_checks_passed()
+    if settings is not None:
+        made, record = lowered_alone(prepared, made, settings, exported.seed)
+    work = folder / "rewritten"
     work.mkdir()
     files = save_model(made.model, work / exported.path.name, made.folder)
     for file in exported.files:

@@ -29,11 +29,15 @@ from trtnorm_cli.target import Target, require_torch
 
 
 def run_module_session(
-    reference: Target, candidates: Sequence[Target], profile_path: Path | None, settings: Settings
+    reference: Target,
+    candidates: Sequence[Target],
+    profile_path: Path | None,
+    settings: Settings,
+    dynamic_quantization: str | None = None,
 ) -> Comparison:
     """Compare candidates with the module ``reference``.
 
-    Without any, compare the models that it is exported to and rewritten to.
+    Without any, compare the models that it is exported to and rewritten to; ``dynamic_quantization`` is then as in a build.
 
     Raises the errors of exporting, reading, fitting and pairing, and ``ModelError`` when the module runs on none of the inputs.
     """
@@ -45,7 +49,7 @@ def run_module_session(
             for target in candidates:
                 found.add_candidate(target)
             return _judged(reference, found, None if profile_path is None else load_profile(profile_path), settings)
-        with opened_model(reference, profile_path, options) as opened:
+        with opened_model(reference, profile_path, options, None, None, dynamic_quantization) as opened:
             prepared = prepare(opened, settings.snap, needs_sizes=False)
             rewriting = prepared.rewrite()
             rewriting.require_all_checks_passed()

@@ -23,16 +23,15 @@ def opened_model(
     options: ExportOptions,
     on_event: Listener | None = None,
     precision: str | None = None,
+    dynamic_quantization: str | None = None,
 ) -> Iterator[OpenedModel]:
     """The ONNX file that ``model`` names. One that was exported is gone at the end, unless TensorRT failed on it.
 
-    ``precision`` takes the place of the type that the profile asks for.
+    ``precision`` and ``dynamic_quantization`` take the place of what the profile says under these names.
 
     Raises as ``export_model`` does.
     """
-    profile = None if profile_path is None else _profile(profile_path)
-    if precision is not None:
-        profile = in_precision(profile, precision)
+    profile = profile_of(profile_path, precision, dynamic_quantization)
     if not model.is_pytorch:
         yield OpenedModel(model.path, profile, model.path, options.weights)
         return
@@ -44,6 +43,23 @@ def opened_model(
         exported = export_model(model, profile, options, folder)
         source = None if model.kind == "module" else model.path
         yield OpenedModel(exported.path, exported.profile, source, None, exported.record())
+
+
+def profile_of(path: Path | None, precision: str | None, dynamic_quantization: str | None) -> BuildProfile | None:
+    """The build profile at ``path``, with what was asked for beside it; None where there is neither."""
+    return as_asked(None if path is None else _profile(path), precision, dynamic_quantization)
+
+
+def as_asked(profile: BuildProfile | None, precision: str | None, dynamic_quantization: str | None) -> BuildProfile | None:
+    """``profile`` with what was asked for beside it. What is None stays as the profile says."""
+    if precision is not None:
+        profile = in_precision(profile, precision)
+    if dynamic_quantization is not None:
+        from trtnorm_cli.profile.model import BuildProfile
+
+        profile = profile or BuildProfile()
+        profile = profile.model_copy(update={"dynamic_quantization": dynamic_quantization}).located(profile.positions)
+    return profile
 
 
 def in_precision(profile: BuildProfile | None, precision: str) -> BuildProfile:

@@ -15,13 +15,15 @@ from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.side_work import Later
+from trtnorm_cli.target import Target
 
 
-def run_precision_session(opened: OpenedModel, precision: PrecisionSettings, settings: Settings) -> Comparison:
+def run_precision_session(named: Target, opened: OpenedModel, precision: PrecisionSettings, settings: Settings) -> Comparison:
     """Compare a model with its rewriting, and TensorRT's network with the rewriting in ``precision``.
 
-    The result holds the record of the conversion: which nodes stay float32, why, and the errors of each output. Raises as
-    ``lowered`` does.
+    A PyTorch model, as ``named``, stands in ``opened`` as it was exported, and its export was compared with it then. The result
+    holds the record of the conversion: which nodes stay float32, why, and the errors of each output. Raises as ``lowered``
+    does.
     """
     prepared = prepare(opened, settings.snap)
     with Scratch("trtnorm-compare-") as scratch:
@@ -37,4 +39,6 @@ def run_precision_session(opened: OpenedModel, precision: PrecisionSettings, set
         typed = written(made.rewriting, scratch / "lowered.onnx")
         comparison = compare_lowered(prepared, rewriting, made.wide, typed, Later(made.known_network), scratch, settings)
     comparison.precision = made.record
+    if named.is_pytorch:
+        comparison.reference = f"export of {named.text}"
     return comparison

@@ -20,6 +20,7 @@ TrainingMode = Literal["as-written", "eval", "refuse"]
 Precision = Literal["as-written", "fp16", "bf16", "fp32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 DynamicQuantization = Literal["as-written", "float"]
+DYNAMIC_QUANTIZATIONS: tuple[str, ...] = get_args(DynamicQuantization)
 Optimize = Literal["auto", "always", "kernels", "never"]
 
 Implementation = Literal["native", "plugin"]

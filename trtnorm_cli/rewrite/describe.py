@@ -184,8 +184,9 @@ def _quantised_dynamically(model: onnx.ModelProto) -> Iterator[str]:
     if counts:
         listed = ", ".join(f"{number} {kind}" for kind, number in counts.most_common())
         yield (
-            f"it is quantised dynamically ({listed}), which TensorRT does not have: `build` refuses it unless the build "
-            "profile says `dynamic_quantization: float`, which computes with floats and measures how far that moves the results"
+            f"it is quantised dynamically ({listed}), which TensorRT does not have: `build` refuses it without "
+            "`--dynamic-quantization float` (in the build profile `dynamic_quantization: float`), which computes with floats "
+            "and measures how far that moves the results"
         )
 
 

@@ -26,7 +26,7 @@ _MODELS = {
     "QLinearMatMul": "(int8[2,4] a, int8[4,2] b, float s, int8 z) => (int8[2,2] y) { y = QLinearMatMul(a,s,z,b,s,z,s,z) }",
     "QLinearConv": "(int8[1,1,4,4] a, int8[1,1,3,3] b, float s, int8 z) => (int8[] y) { y = QLinearConv(a,s,z,b,s,z,s,z) }",
 }
-FLOATS_LINE = "dynamic_quantization: float"
+FLOATS_OPTION, FLOATS_LINE = "--dynamic-quantization float", "dynamic_quantization: float"
 _WEIGHTS_ONLY = re.compile(r"MatMul(NBits|Bnb4|FpQ4)|GatherBlockQuantized")
 _MOST_NODES = 3
 
@@ -83,7 +83,7 @@ def _advice(kinds: Iterable[str], is_asked_for: bool) -> str:
         return f"it was quantised into operators on integers: build from the float model that it was made from,\n{static}"
     return (
         "it was quantised dynamically. To compute with floats, the weights dequantised and no activation rounded to 8 bits, "
-        "write this line in the build profile; how far that moves the results is measured then:\n"
+        f"give {FLOATS_OPTION}, or write this line in the build profile; how far that moves the results is measured then:\n"
         f"{FLOATS_LINE}\n"
         f"else build from the float model that it was made from, {static}"
     )

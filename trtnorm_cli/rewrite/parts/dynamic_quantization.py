@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trtnorm_cli.onnx_model.surgery import Surgery
 
-BECAUSE = "the build profile asks for floats in place of dynamic quantization (dynamic_quantization: float)"
+BECAUSE = "floats were asked for in place of dynamic quantization (dynamic_quantization: float)"
 _DYNAMIC = "DynamicQuantizeLinear"
 _QUANTISED, _SCALE, _ZERO = range(3)
 
@@ -36,7 +36,7 @@ def the_profile_asks_for_floats(m: Match) -> str | None:
 
 def warning(m: Match) -> str:
     return (
-        "computes with floats, because the build profile says dynamic_quantization: float; the file rounds its activations to "
+        "computes with floats, because dynamic_quantization: float was asked for; the file rounds its activations to "
         "8 bits by the range that they have at run time"
     )
 
