@@ -237,7 +237,7 @@ def run(exports: Path, peers: Path, output: Path, only: str, tools: str) -> None
             if "float32" not in rows:
                 rows["float32"] = {**_built(case, case.path, Path(name)), **described(case.path)}
             for kind in KINDS:
-                for tool in (tool for tool in TOOLS if any(fnmatch.fnmatch(tool, one) for one in tools.split(","))):
+                for tool in (tool for tool in TOOLS if any(fnmatch.fnmatch(f"{tool} {kind}", one) for one in tools.split(","))):
                     if f"{tool} {kind}" in rows or (tool == "onnxconverter-common" and kind == "bf16"):
                         continue
                     rows[f"{tool} {kind}"] = measure(case, tool, kind, peers, Path(name))
@@ -252,7 +252,7 @@ def main() -> None:
     one.add_argument("--exports", type=Path, required=True)
     one.add_argument("--peers", type=Path, required=True)
     one.add_argument("--only", default="*")
-    one.add_argument("--tools", default="*")
+    one.add_argument("--tools", default="*", help='patterns of tool and type, such as "autocast fp16,blind *"')
     one.add_argument("-o", "--output", type=Path, required=True)
     two = parts.add_parser("page")
     two.add_argument("found", type=Path)
