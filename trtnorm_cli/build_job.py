@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
+from typing import Protocol
 
 import onnx
 
 from trtnorm_cli.child_process import Limits
+from trtnorm_cli.compare.result import Comparison
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import available_memory
@@ -30,7 +32,7 @@ _STEPS = ("rewrite", "types", "precision", "variants", "parse", "build", "reprod
 # A comparison may take this share of TensorRT's own time, within bounds.
 _SHARE_OF_TENSORRT, _LEAST_COMPARISON_S, _MOST_COMPARISON_S = 0.25, 1.0, 8.0
 # Processes that work on a model at once take this many times its size, of this share of the memory that there is.
-_COPIES, _MEMORY_SHARE = 12, 0.5
+COPIES, _MEMORY_SHARE = 12, 0.5
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,19 @@ def comparison_budget_s(tensorrt: Duration) -> float:
     return min(max(_SHARE_OF_TENSORRT * tensorrt.seconds, _LEAST_COMPARISON_S), _MOST_COMPARISON_S)
 
 
+class Findings(Protocol):
+    """What builds of one model find out alike, wherever they run."""
+
+    def comparison(self, made_from: str, compare: Callable[[], Comparison]) -> Comparison:
+        """The comparison of what has this digest: one that was made before, or that ``compare`` makes."""
+
+
 @dataclass(frozen=True)
 class Job:
-    """One build: what is built, how, and where. ``work`` is private to it, ``beside`` a folder on the disk of ``engine``."""
+    """One build: what is built, how, and where. ``work`` is private to it, ``beside`` a folder on the disk of ``engine``.
+
+    ``findings`` are shared with other builds, where there are any.
+    """
 
     prepared: Prepared
     engine: Path
@@ -109,6 +121,7 @@ class Job:
     clock: Stopwatch
     side: SideWork
     said: set[str] = field(default_factory=set)
+    findings: Findings | None = None
 
     @property
     def built(self) -> Path:
@@ -159,9 +172,13 @@ class Job:
         return launch(request, folder, listen, self.limits)
 
 
-def has_room(prepared: Prepared) -> bool:
-    """True where several processes of TensorRT may work on the model at once. Each takes about three times its size."""
-    return _COPIES * model_bytes(prepared) < _MEMORY_SHARE * available_memory()
+def has_room(prepared: Prepared, memory_bytes: int | None = None) -> bool:
+    """True where several processes of TensorRT may work on the model at once. Each takes about three times its size.
+
+    ``memory_bytes`` is what each may have at most, where that is limited.
+    """
+    share = _MEMORY_SHARE * available_memory()
+    return COPIES * model_bytes(prepared) < (share if memory_bytes is None else min(share, memory_bytes))
 
 
 def model_bytes(prepared: Prepared) -> int:

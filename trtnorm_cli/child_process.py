@@ -106,7 +106,13 @@ def cancellable(stop: threading.Event) -> Iterator[None]:
         _STOP.reset(token)
 
 
-def _require_wanted() -> None:
+def is_cancellable() -> bool:
+    """True where the work of this thread may be given up."""
+    return _STOP.get() is not None
+
+
+def require_wanted() -> None:
+    """Raise ``Cancelled`` where the work of this thread is not wanted any more."""
     stop = _STOP.get()
     if stop is not None and stop.is_set():
         raise Cancelled
@@ -221,7 +227,7 @@ class Child:
         dies_with_parent: bool = True,
         keeps_limit: bool = False,
     ) -> None:
-        _require_wanted()
+        require_wanted()
         watched, self._lifeline = os.pipe()
         try:
             with log.open("wb") as output:
@@ -267,7 +273,7 @@ class Child:
         start = time.monotonic()
         with _end_of(self.pid) as sleep:
             while not self.has_ended():
-                _require_wanted()
+                require_wanted()
                 if (excess := exceeded(limits, self.pid, time.monotonic() - start)) is not None:
                     return excess
                 sleep(_PAUSE_S)

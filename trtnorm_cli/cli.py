@@ -24,6 +24,7 @@ from trtnorm_cli.plain_text import shown
 # One line for each command; the module is imported when the command runs, so that --help stays quick.
 COMMANDS = {
     "build": "Rewrite a model, prove each change, and build a TensorRT engine.",
+    "batch": "Build engines of many models for many targets.",
     "export": "Export a PyTorch model to ONNX, with dynamic sizes solved.",
     "rewrite": "Rewrite the normalization layers of a model and save it.",
     "inspect": "Show what is in a model or an engine.",

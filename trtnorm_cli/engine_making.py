@@ -11,11 +11,13 @@ from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network,
 from trtnorm_cli.compare.result import CandidateReport, Comparison
 from trtnorm_cli.compare.session import build_settings, compare_lowered, compare_rewriting
 from trtnorm_cli.errors import NotCompared, TrtnormError
+from trtnorm_cli.files import digest_of, sha256_of
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.record import json_of
 from trtnorm_cli.rewrite.prepare import rewrite_settings
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
 from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
@@ -174,6 +176,15 @@ def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkPart
     return job.side.start(translated, forget_evidence)
 
 
+def _compared_files(job: Job, lowering: Lowered | None, fixed: LoadedModel, network: NetworkParticipant) -> str:
+    """The digest of all that a comparison depends on: the models, the sizes, and the data."""
+    profile = job.prepared.profile
+    values = {} if profile is None else profile.model_dump(mode="json", exclude={"builder", "device"})
+    digests = [job.prepared.sha256, fixed.sha256, sha256_of([network.path])]
+    digests += [] if lowering is None else [lowering.wide.sha256]
+    return digest_of([values, json_of(job.prepared.fitted.records()), digests, job.options.seed])
+
+
 def _comparison(
     job: Job,
     rewriting: Rewriting,
@@ -184,16 +195,22 @@ def _comparison(
 ) -> Comparison:
     """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
     prepared, options = job.prepared, job.options
+
+    def compare() -> Comparison:
+        if lowering is not None:
+            settings = build_settings(options.memory_bytes, options.seed, lambda: comparison_budget_s(tensorrt))
+            typed = loaded.result()
+            return compare_lowered(prepared, rewriting, lowering.wide, typed, network, job.work, settings)
+        return compare_rewriting(
+            prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes,
+            lambda: comparison_budget_s(tensorrt),
+        )  # fmt: skip
+
     try:
         with job.clock.time("compare"):
-            if lowering is not None:
-                settings = build_settings(options.memory_bytes, options.seed, lambda: comparison_budget_s(tensorrt))
-                typed = loaded.result()
-                return compare_lowered(prepared, rewriting, lowering.wide, typed, network, job.work, settings)
-            return compare_rewriting(
-                prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes,
-                lambda: comparison_budget_s(tensorrt),
-            )  # fmt: skip
+            if job.findings is None:
+                return compare()
+            return job.findings.comparison(_compared_files(job, lowering, loaded.result(), network.result()), compare)
     except TrtnormError as error:
         why = f"{error.summary} ({error.where})" if error.where else error.summary
     except Exception as error:  # the engine is built, and whoever waited for it should have it

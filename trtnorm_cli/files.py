@@ -24,6 +24,11 @@ def sha256_of(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
+def digest_of(values: Any) -> str:
+    """The digest of JSON values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
 def require_free(targets: Iterable[Path], sources: Iterable[Path]) -> None:
     """Raise ``UsageProblem`` when writing one of ``targets`` would overwrite one of ``sources``, or one is no file."""
     sources = [source for source in sources if source.exists()]

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from trtnorm_cli.build_job import BuildOptions, Job, Stopwatch, has_room
+from trtnorm_cli.build_job import BuildOptions, Findings, Job, Stopwatch, has_room
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, Comparison
 from trtnorm_cli.engine_making import Making, lowered_variant, make, say_that_it_compares
@@ -74,8 +74,12 @@ def earlier_build(prepared: Prepared, engine: Path, options: BuildOptions) -> Ma
     return earlier_manifest(prepared, engine, options.backend, wanted, options.seed)
 
 
-def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler) -> Manifest:
+def build(
+    prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler, findings: Findings | None = None
+) -> Manifest:
     """Rewrite, check, build and compare; writes ``engine`` and its manifest and returns the manifest.
+
+    With ``findings`` what another build found out is not found out again.
 
     Neither file is written, nor an earlier one touched, unless everything succeeded. Raises ``RewriteError``,
     ``TensorRTRefusal``, ``BuilderDied`` or ``OutOfTolerance`` otherwise.
@@ -86,10 +90,10 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, on_event: Eve
         scratch_beside(engine) as beside,
         work_folder(subject) as work,
         prepared.explaining_errors(),
-        SideWork(has_room(prepared)) as side,
+        SideWork(has_room(prepared, options.memory_bytes)) as side,
         one_child(),
     ):
-        job = started(prepared, engine, options, work, beside, on_event, side)
+        job = replace(started(prepared, engine, options, work, beside, on_event, side), findings=findings)
         first = first_variant(job)
         narrowing = narrowing_checked(job, first.rewriting)
         made = make(job, first, compares_late(job, first))

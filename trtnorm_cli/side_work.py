@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, Generic, Protocol, TypeVar
 
-from trtnorm_cli.child_process import Cancelled, cancellable
+from trtnorm_cli.child_process import Cancelled, cancellable, is_cancellable, require_wanted
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -54,6 +54,18 @@ class Later(Generic[T]):
             self._future.set_exception(Cancelled())
 
 
+_PAUSE_S = 0.1
+
+
+def wait_while_wanted(future: Future[Any]) -> None:
+    """Wait until ``future`` is done. Raises ``Cancelled`` where the work of this thread is not wanted any more."""
+    if not is_cancellable():
+        return
+    while not future.done():
+        require_wanted()
+        wait([future], timeout=_PAUSE_S)
+
+
 class Pending(Generic[T]):
     """Work in a thread of its own, begun at once."""
 
@@ -75,10 +87,12 @@ class Pending(Generic[T]):
             self._future.set_result(found)
 
     def error(self) -> BaseException | None:
+        wait_while_wanted(self._future)
         return self._future.exception()
 
     def result(self) -> T:
         self.was_asked = True
+        wait_while_wanted(self._future)
         return self._future.result()
 
     def cancel(self) -> None:

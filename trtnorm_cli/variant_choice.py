@@ -5,7 +5,9 @@ from __future__ import annotations
 from trtnorm_cli.build_job import Job
 from trtnorm_cli.engine_making import Making
 from trtnorm_cli.lowering.lower import settings_of
-from trtnorm_cli.rewrite.rewriting import Rewriter
+from trtnorm_cli.precision.session import typed_session
+from trtnorm_cli.rewrite.prepare import Prepared
+from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.kernel_search import (
@@ -27,6 +29,14 @@ from trtnorm_cli.tensorrt.manifest import (
     Optimization,
 )
 from trtnorm_cli.tensorrt.variants import BuiltVariant, cost_of, kernels_of
+
+
+def first_rewriting(prepared: Prepared, backend: str | None) -> Rewriting:
+    """The rewriting that a build with this backend begins with, for what it proves."""
+    session = typed_session(prepared)
+    if session.settings.optimize == "auto" and first_installed(backend) == QUICK_BACKEND:
+        return session.rewrite(measured=may_be_quick(prepared.loaded.proto, TO_DECIDE))
+    return session.rewrite()
 
 
 def first_variant(job: Job) -> Variant:

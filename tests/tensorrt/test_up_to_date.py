@@ -144,7 +144,7 @@ def test_another_backend(work, built_again, monkeypatch, facts):
 
 
 def test_other_code(work, built_again, monkeypatch):
-    monkeypatch.setattr(up_to_date, "_own_code", lambda: "0.2.0 0123456789abcdef")
+    monkeypatch.setattr(up_to_date, "own_code", lambda: "0.2.0 0123456789abcdef")
     assert build() == 0
     assert built_again
 

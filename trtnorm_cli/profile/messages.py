@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +15,8 @@ from trtnorm_cli.suggest import listing, nearest
 
 ANY = "*"
 
-SECTIONS: dict[KeyPath, type[BaseModel]] = {
+Sections = Mapping[KeyPath, type[BaseModel]]
+SECTIONS: Sections = {
     (): model.BuildProfile,
     ("optimization_profiles", ANY): model.OptimizationProfile,
     ("optimization_profiles", ANY, "inputs", ANY): model.ShapeRange,
@@ -42,29 +43,32 @@ SECTIONS: dict[KeyPath, type[BaseModel]] = {
 DISTRIBUTIONS = tuple(str(path[2]) for path in SECTIONS if path[:2] == ("data", ANY))
 
 
-def problems_of(error: ValidationError, positions: Positions) -> list[Problem]:
+def problems_of(error: ValidationError, positions: Positions, sections: Sections = SECTIONS) -> list[Problem]:
     """One problem for each of pydantic's errors, at the key path that the file holds.
 
-    A missing key whose misspelling is reported as unknown is one mistake, not two.
+    A missing key whose misspelling is reported as unknown is one mistake, not two. ``sections`` are the mappings of the file,
+    by default of a build profile.
     """
     details = error.errors(include_url=False)
     unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"]
-    misspelled = {(*loc[:-1], nearest(str(loc[-1]), section_at(loc[:-1]).model_fields)) for loc in unknown}
+    misspelled = {(*loc[:-1], nearest(str(loc[-1]), section_at(loc[:-1], sections).model_fields)) for loc in unknown}
     return [
-        _problem(detail, positions) for detail in details if not (detail["type"] == "missing" and detail["loc"] in misspelled)
+        _problem(detail, positions, sections)
+        for detail in details
+        if not (detail["type"] == "missing" and detail["loc"] in misspelled)
     ]
 
 
-def _problem(detail: Any, positions: Positions) -> Problem:
+def _problem(detail: Any, positions: Positions, sections: Sections) -> Problem:
     loc: KeyPath = detail["loc"]
     if detail["type"] == "extra_forbidden":
-        return _unknown_key(loc, positions)
+        return _unknown_key(loc, positions, sections)
     if detail["type"] == "missing":
         return _missing_key(loc)
     if detail["type"] == CUSTOM:
         text, hint = detail["ctx"]["text"], detail["ctx"]["hint"] or None
     else:
-        text, hint = _text(detail)
+        text, hint = _text(detail, sections)
     return Problem(loc, indexed(loc, positions) + text, hint)
 
 
@@ -74,11 +78,11 @@ def indexed(path: KeyPath, positions: Positions) -> str:
     return f"dimension {indices[-1]}: " if indices else ""
 
 
-def _text(detail: Any) -> tuple[str, str | None]:
+def _text(detail: Any, sections: Sections) -> tuple[str, str | None]:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     got = f"got {described(value)}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"expected a mapping, {got}", _space_hint(value) or _keys_hint(detail["loc"])
+        return f"expected a mapping, {got}", _space_hint(value) or _keys_hint(detail["loc"], sections)
     if kind in ("tuple_type", "list_type"):
         hint = "begin each entry with '- '" if isinstance(value, dict) else None
         return f"expected a list, {got}", hint or _space_hint(value)
@@ -112,15 +116,15 @@ def _unknown_distribution(given: object) -> str:
     return f"unknown distribution {shown}; {suggestion}"
 
 
-def _unknown_key(loc: KeyPath, positions: Positions) -> Problem:
+def _unknown_key(loc: KeyPath, positions: Positions, sections: Sections) -> Problem:
     parent, key = loc[:-1], str(loc[-1])
     line = positions.line(loc)
-    section = section_at(parent)
+    section = section_at(parent, sections)
     valid = list(section.model_fields)
     meant = nearest(key, valid)
     if meant is not None:
         return Problem(parent, f"unknown key {key!r}; did you mean {meant!r}?", None, line)
-    elsewhere = next(_homes(key), None)
+    elsewhere = next(_homes(key, sections), None)
     if elsewhere is not None:
         return Problem(parent, f"unknown key {key!r}; it belongs in {elsewhere}", None, line)
     hint = f"valid keys here: {listing(valid)}"
@@ -135,25 +139,25 @@ def _missing_key(loc: KeyPath) -> Problem:
     return Problem(loc[:-1], f"the key {str(loc[-1])!r} is missing")
 
 
-def section_at(path: KeyPath) -> type[BaseModel]:
+def section_at(path: KeyPath, sections: Sections = SECTIONS) -> type[BaseModel]:
     """The model of the mapping at ``path``, in which pydantic puts the distribution below ``data.<input>``."""
-    for pattern, section in SECTIONS.items():
+    for pattern, section in sections.items():
         if len(pattern) == len(path) and all(part in (ANY, name) for part, name in zip(pattern, path, strict=True)):
             return section
     raise KeyError(path)
 
 
-def _keys_hint(path: KeyPath) -> str | None:
+def _keys_hint(path: KeyPath, sections: Sections) -> str | None:
     if path[:1] == ("data",):
         return f"write {{distribution: …}}: {', '.join(DISTRIBUTIONS)}"
     try:
-        return f"its keys are {listing(section_at(path).model_fields)}"
+        return f"its keys are {listing(section_at(path, sections).model_fields)}"
     except KeyError:
         return None
 
 
-def _homes(key: str) -> Iterator[str]:
-    for pattern, section in SECTIONS.items():
+def _homes(key: str, sections: Sections) -> Iterator[str]:
+    for pattern, section in sections.items():
         if key not in section.model_fields:
             continue
         names = ".".join(str(part) for part in pattern if part != ANY)

@@ -17,6 +17,7 @@ from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.rewrite.rule import Check
 from trtnorm_cli.rewrite.rules import RULES
 
 # A rewriting without a build profile needs none of what reads profiles: with pydantic it would take a tenth of a second.
@@ -54,7 +55,8 @@ class Prepared:
 
     ``original`` is the model of the file, and ``loaded`` is how the profile reads it (``as_profiled``). ``proof`` is None where
     neither a profile gives sizes nor anybody needs them. Of a PyTorch model ``export`` says how it was exported, and
-    ``source`` is the file that it came from. ``further`` are the other files whose content gets into an engine.
+    ``source`` is the file that it came from. ``further`` are the other files whose content gets into an engine. ``proofs`` are
+    checks of changes that were made before, by what was proved; those that are made are added.
     """
 
     original: LoadedModel
@@ -65,6 +67,7 @@ class Prepared:
     export: ExportRecord | None = None
     source: Path | None = None
     further: SourceFiles = field(default_factory=lambda: SourceFiles(()), repr=False, compare=False)
+    proofs: dict[str, Check] = field(default_factory=dict, repr=False, compare=False)
 
     def require_unchanged(self) -> None:
         """Raise ``ModelError`` when a file is not what it was when it was read."""
@@ -138,11 +141,11 @@ class Prepared:
         """
         settings = rewrite_settings(self.profile, self.checkpoint)
         if self.proof is None:
-            return RewritingSession(self.loaded, None, settings)
+            return RewritingSession(self.loaded, None, settings, self.proofs)
         from trtnorm_cli.profile.facts import fixed_inputs
 
         settings = replace(settings, corners=self._corners(), fixed=fixed_inputs(self.fitted))
-        session = RewritingSession(self.loaded, self.proof_shapes(), settings)
+        session = RewritingSession(self.loaded, self.proof_shapes(), settings, self.proofs)
         if self.profile is not None:
             from trtnorm_cli.profile.names import refuse_unknown_names
 

@@ -151,11 +151,17 @@ class Rewriter(Protocol):
 class RewritingSession:
     """One model under one set of settings, which can be rewritten several times with other optional changes left out.
 
-    Cleaning and resolving are done once, and a change that was proved once is not proved again. ONNX Runtime gets ready beside
+    Cleaning and resolving are done once, and a change that was proved once is not proved again; ``proofs`` may bring such. ONNX Runtime gets ready beside
     the cleaning, where it will be needed, and stays until the model was rewritten once.
     """
 
-    def __init__(self, loaded: LoadedModel, proof_shapes: ProofShapes | None, settings: RewriteSettings) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        proof_shapes: ProofShapes | None,
+        settings: RewriteSettings,
+        proofs: dict[str, Check] | None = None,
+    ) -> None:
         self.loaded, self.settings = loaded, settings
         self.rules = select_rules(settings.skip)
         self._runner: OrtRunner | None = OrtRunner()
@@ -163,7 +169,7 @@ class RewritingSession:
         if _is_changed_mostly(loaded.proto):
             self._runner.start(wait=False)
         chosen = () if settings.checkpoint is None else settings.checkpoint.notes
-        self.proofs: dict[str, Check] = {}
+        self.proofs: dict[str, Check] = {} if proofs is None else proofs
         source, self.notes = _provable(loaded.proto)
         self.notes = [*chosen, *self.notes]
         self.was_raised = source is not loaded.proto

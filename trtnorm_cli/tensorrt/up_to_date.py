@@ -40,8 +40,8 @@ def origins(prepared: Prepared) -> MadeFrom:
         data=_digest_of_data(prepared),
         plugins=tuple(sha256_of([Path(library)]) for library in prepared.plugin_libraries),
         profile=hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest(),
-        trtnorm=_own_code(),
-        packages={"python": platform.python_version(), **_versions(_PACKAGES)},
+        trtnorm=own_code(),
+        packages=package_versions(),
     )
 
 
@@ -81,7 +81,12 @@ def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, want
     return manifest if same else None
 
 
-def _own_code() -> str:
+def package_versions() -> dict[str, str]:
+    """The versions of Python and of the packages that an engine depends on."""
+    return {"python": platform.python_version(), **_versions(_PACKAGES)}
+
+
+def own_code() -> str:
     """The digest of this package's source, since a checkout changes without a new version."""
     root = Path(trtnorm_cli.__file__).parent
     return f"{trtnorm_cli.__version__} {sha256_of(sorted(root.rglob('*.py')))[:16]}"

@@ -46,11 +46,11 @@ def page_of(manifest: Manifest) -> str:
 
     drawings = Drawings()
     remarks = remarks_of(manifest)
-    script = _file("page.js")
-    text = _environment().get_template("page.html.j2").render(
+    script = template_file("page.js")
+    text = environment().get_template("page.html.j2").render(
         manifest=manifest,
         contents=CONTENTS.items(),
-        style=Markup(_file("page.css")),
+        style=Markup(template_file("page.css")),
         script=Markup(script),
         script_hash=_digest(script),
         summary=Summary.of(manifest, sum(remark.is_warning for remark in remarks)),
@@ -68,7 +68,8 @@ def page_of(manifest: Manifest) -> str:
     return words.fit(text)
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates, with the filters that they use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -87,7 +88,8 @@ def _counted(count: int, singular: str) -> str:
     return words.counted(count, singular)
 
 
-def _file(name: str) -> str:
+def template_file(name: str) -> str:
+    """A file that lies beside the templates."""
     return resources.files("trtnorm_cli.report.page").joinpath(f"{_TEMPLATES}/{name}").read_text(encoding="utf-8")
 
 

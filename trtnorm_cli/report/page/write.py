@@ -10,13 +10,13 @@ from trtnorm_cli.files import cannot_write, require_free, write_in_one_step
 from trtnorm_cli.tensorrt.manifest import Manifest
 
 # What the page is made with, by the name under which it is imported.
-_LIBRARIES = {"jinja2": "Jinja2", "grandalf": "grandalf", "vl_convert": "vl-convert-python"}
+LIBRARIES = {"jinja2": "Jinja2", "grandalf": "grandalf", "vl_convert": "vl-convert-python"}
 _BEGINNING = "<!doctype html>"
 
 
 def require_report_possible(page: Path, sources: list[Path]) -> None:
     """Raise ``UsageProblem`` where no report can be written to ``page``, which must not be one of ``sources``."""
-    missing = [package for module, package in _LIBRARIES.items() if find_spec(module) is None]
+    missing = [package for module, package in LIBRARIES.items() if find_spec(module) is None]
     if missing:
         what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and needed for a report"
         raise UsageProblem(what, str(page), "pip install 'trtnorm[report]'")
