@@ -76,7 +76,7 @@ $(VENV)/.installed-demo: pyproject.toml $(PINS)
 $(VENV)/.installed-dev: pyproject.toml $(PINS)
 	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) '.[dev,report,rtx,torch]'
+	$(INSTALL) '.[batch,dev,report,rtx,torch]'
 	@touch $@
 
 $(DEMO)/resnet18.onnx: samples/resnet18_batchnorm/export.py $(PINS) | $(VENV)/.installed-demo

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-EXTRAS = {"report": "vl_convert", "rtx": "tensorrt_rtx", "torch": "torch"}
+EXTRAS = {"batch": "distributed", "report": "vl_convert", "rtx": "tensorrt_rtx", "torch": "torch"}
 # Ten seconds on two cores, in processor time: what else a machine does makes a test wait, not compute.
 _QUICK_S = 20.0
 

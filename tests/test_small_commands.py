@@ -94,6 +94,12 @@ def test_the_committed_schema_is_current(capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out) == json.loads(committed.read_text()), "run: trtnorm schema > " + committed.name
 
 
+def test_the_committed_schema_of_plans_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["schema", "--batch"]) == 0
+    committed = Path(__file__).parents[1] / "configs" / "plan.schema.json"
+    assert json.loads(capsys.readouterr().out) == json.loads(committed.read_text()), "run: trtnorm schema --batch > …"
+
+
 @pytest.mark.rtx
 def test_doctor_finds_the_backend_that_builds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json"]) == 0

@@ -98,7 +98,7 @@ def comparison_budget_s(tensorrt: Duration) -> float:
 
 
 class Findings(Protocol):
-    """What builds of one model find out alike, wherever they run."""
+    """Findings that builds of one model share, wherever they run."""
 
     def comparison(self, made_from: str, compare: Callable[[], Comparison]) -> Comparison:
         """The comparison of what has this digest: one that was made before, or that ``compare`` makes."""

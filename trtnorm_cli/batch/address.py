@@ -46,12 +46,21 @@ def addresses_of(job: Job, inputs: Inputs, machine: Machine) -> Addresses:
     if inputs.target.is_pytorch:
         options = [job.exporter, job.opset, job.accept, job.strict, job.verify, job.how.seed]
         spec = [inputs.target.kind, inputs.target.attribute, inputs.target.location if not inputs.model else ""]
-        model = [spec, _digests(inputs.model), weights, inputs.packages, options, _without(values, "builder", "device", "precision")]
+        model = [
+            spec,
+            _digests(inputs.model),
+            weights,
+            inputs.packages,
+            options,
+            _without(values, "builder", "device", "precision"),
+        ]
         export = address(EXPORT, [model, used, programs])
         source: Any = export
     else:
         source = [_digests(inputs.model), weights]
-    rewrite = address(REWRITE, [source, further, _without(values, "builder", "device", "precision"), job.how.snap, used, programs])
+    rewrite = address(
+        REWRITE, [source, further, _without(values, "builder", "device", "precision"), job.how.snap, used, programs]
+    )
     how = [job.how.compare, job.how.seed, job.how.snap]
     place = [job.gpu, sorted(job.resources.items())]
     build = address(BUILD, [source, further, values, how, place, used, programs])

@@ -66,7 +66,7 @@ def _is_gone(claim: dict[str, Any]) -> bool:
 def _space() -> str:
     """The name space in which numbers of processes mean something: two containers may share a host name."""
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
 
@@ -86,7 +86,7 @@ def claimed(
     ``on_wait`` is called before another's work is waited for, and ``after_wait`` where it has to be done here nevertheless.
     Raises ``KillsWorkers`` where this run has lost a worker in each of its attempts.
     """
-    own = {
+    own: dict[str, Any] = {
         "token": secrets.token_hex(8), "run": run, "host": socket.gethostname(), "boot": _boot(), "space": _space(),
         "pid": os.getpid(), "began": _start_of(os.getpid()), "attempt": 1, "beat": 0,
     }  # fmt: skip

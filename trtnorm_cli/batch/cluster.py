@@ -185,7 +185,9 @@ def machines_of(client: Client, backends: Iterable[str], further: Iterable[str])
     for address, answer in answers.items():
         if isinstance(answer, BaseException):
             what = f"a worker cannot take jobs: {type(answer).__name__}: {answer}"
-            raise UsageProblem(what, address, "install the same trtnorm there as here, with the extras batch and rtx or tensorrt")
+            raise UsageProblem(
+                what, address, "install the same trtnorm there as here, with the extras batch and rtx or tensorrt"
+            )
         found[address] = Machine.load(answer)
     return found
 
@@ -198,7 +200,7 @@ def dashboard_of(client: Client) -> str | None:
 
 
 def how_to_serve(job: Job, workers: Iterable[Worker]) -> str:
-    """What to start for a job that no worker can serve."""
+    """The command that starts a worker for a job that no worker can serve."""
     wanted = " ".join(f"{name}={number:g}" for name, number in job.resources.items())
     there = sorted({name for worker in workers for name in worker.resources})
     have = f"the workers have {', '.join(there)}" if there else "no worker has resources"

@@ -38,7 +38,7 @@ class InputFile(Record):
 
 @dataclass(frozen=True)
 class Inputs(Record):
-    """All that a job reads. ``spec`` is the model with its file's place. ``packages`` are versions that an export depends on."""
+    """All that a job reads. ``spec`` is the model where the plan is. ``packages`` are those that an export depends on."""
 
     spec: str
     model: tuple[InputFile, ...]
@@ -72,7 +72,7 @@ class LaidOut:
 
 
 class InputReader:
-    """Finds the files of jobs; each file is read once, however many jobs have it. Raises the error of a file that is not there."""
+    """Finds the files of jobs. Each is read once, however many jobs have it."""
 
     def __init__(self) -> None:
         self._digests: dict[Path, tuple[str, int]] = {}
@@ -100,7 +100,7 @@ class InputReader:
         return Inputs(job.spec, model, self._files(weights), self._files(_profile_files(settings, profile)), settings, packages)
 
     def _files(self, paths: Iterable[Path]) -> tuple[InputFile, ...]:
-        given = [Path(os.path.abspath(path)) for path in paths]
+        given = [Path(os.path.normpath(path.absolute())) for path in paths]
         if not given:
             return ()
         root = os.path.commonpath([path.parent for path in given])
@@ -111,7 +111,9 @@ class InputReader:
             try:
                 self._digests[path] = sha256_of([path]), path.stat().st_size
             except OSError as error:
-                raise ModelError(f"the file cannot be read: {error.strerror}", str(path), "check the path in the plan") from error
+                raise ModelError(
+                    f"the file cannot be read: {error.strerror}", str(path), "check the path in the plan"
+                ) from error
         return InputFile(os.path.relpath(path, root), str(path), *self._digests[path])
 
 
@@ -152,7 +154,7 @@ def _profile_files(settings: PlannedSettings, profile: BuildProfile | None) -> l
 
 
 def imported_files(file: Path) -> list[Path]:
-    """The Python files in the folder of ``file`` that it imports, and those that these import; a package with all of its files."""
+    """The Python files beside ``file`` that it imports, and those that these import; a package with all of its files."""
     found: dict[Path, None] = {}
     waiting = [file]
     while waiting:

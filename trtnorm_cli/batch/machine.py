@@ -47,7 +47,7 @@ class Machine(Record):
 
 
 def this_machine(backends: Iterable[str], further: Iterable[str] = ()) -> Machine:
-    """What this machine has. ``backends`` are names, or ``ANY_BACKEND``; ``further`` are packages that exports depend on."""
+    """The programs here. ``backends`` are names, or ``ANY_BACKEND``; ``further`` are packages that exports depend on."""
     found = {name: _backend(name) for name in sorted(set(backends))}
     return Machine(own_code(), package_versions(), found, versions_of(further))
 

@@ -29,7 +29,9 @@ def jobs_of(plan: Plan) -> tuple[Job, ...]:
     made = {job.name: job for job in everything}
     if len(made) < len(everything):
         alike = next(name for name in made if sum(job.name == name for job in everything) > 1)
-        raise refusal([Problem(("models",), f"two jobs are called {alike!r}", "give a part of one another name")], plan.positions)
+        raise refusal(
+            [Problem(("models",), f"two jobs are called {alike!r}", "give a part of one another name")], plan.positions
+        )
     problems = list(_idle_exclusions(plan, everything))
     made = {name: job for name, job in made.items() if not any(_fits(one, job) for one in plan.exclude)}
     for inclusion in plan.include:
@@ -106,10 +108,11 @@ def _fixed_part(pattern: Path) -> Path:
 
 def _of_model(plan: Plan, name: str, model: _Model) -> Iterator[Job]:
     entry = model.entry
-    own = [None] if entry.profile is not None else None
-    for profile in own or entry.profiles or list(plan.profiles) or [None]:
-        for precision in entry.precisions or plan.precisions or [None]:
-            for target in entry.targets or list(plan.targets) or [None]:
+    alone: tuple[str | None, ...] = (None,)
+    profiles = alone if entry.profile is not None else entry.profiles or tuple(plan.profiles) or alone
+    for profile in profiles:
+        for precision in entry.precisions or plan.precisions or alone:
+            for target in entry.targets or tuple(plan.targets) or alone:
                 yield _job(plan, name, model, profile, precision, target)
 
 
@@ -173,9 +176,7 @@ def _overridden(job: Job, overrides: Iterable[Override]) -> Job:
 def _fits(selection: Selection, job: Job) -> bool:
     parts = {"model": (job.model, job.group), "profile": (job.profile,), "target": (job.target,)}
     parts["precision"] = (job.precision or NOTHING,)
-    return all(
-        any(fnmatchcase(part, pattern) for part in parts[key]) for key, pattern in selection.parts().items()
-    )
+    return all(any(fnmatchcase(part, pattern) for part in parts[key]) for key, pattern in selection.parts().items())
 
 
 def _unknown_names(plan: Plan, models: Mapping[str, _Model]) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,7 +35,8 @@ _BEGIN = "a plan begins with 'models:'; docs/batch.md has one to copy"
 
 
 def _gpu(value: object) -> str | None:
-    return None if value is None else read_targets([value])[0]  # type: ignore[index]
+    read = None if value is None else read_targets([value])
+    return None if read is None else read[0]
 
 
 Gpu = Annotated[str | None, BeforeValidator(_gpu), WithJsonSchema({"type": ["string", "number"], "examples": ["sm_89"]})]
@@ -44,7 +46,7 @@ Settings = dict[str, Any]
 
 
 class _Shared(ProfileSection):
-    """What a model, an override and the whole plan may say of how builds are run."""
+    """Settings of how builds are run, for a model, an override, or the whole plan."""
 
     timeout: Positive | None = Field(default=None, description="Stop the builder after this many seconds.")
     memory: Bytes = Field(default=None, description="Stop a job whose processes take more than this each, as in '8GiB'.")
@@ -85,7 +87,9 @@ class PlannedModel(_Shared):
     @model_validator(mode="after")
     def _one_way_to_profiles(self) -> PlannedModel:
         if self.profile is not None and self.profiles is not None:
-            raise invalid([Problem(("profiles",), "the model has a 'profile' of its own as well", "leave out one of them")], None)
+            raise invalid(
+                [Problem(("profiles",), "the model has a 'profile' of its own as well", "leave out one of them")], None
+            )
         return self
 
 
@@ -102,7 +106,7 @@ class PlannedProfile(ProfileSection):
 
 
 class PlannedTarget(ProfileSection):
-    """What engines are built for: a backend, and the GPUs that it compiles for, or the GPU that it needs at hand."""
+    """The aim of engines: a backend, and the GPUs that it compiles for, or the GPU that it needs at hand."""
 
     backend: Literal["tensorrt", "tensorrt-rtx"] | None = Field(default=None, description="The TensorRT package.")
     targets: Targets = Field(default=None, description="Compute capabilities to compile for ahead of time (tensorrt-rtx).")
@@ -127,7 +131,9 @@ class Selection(ProfileSection):
     @model_validator(mode="after")
     def _not_empty(self) -> Selection:
         if not self.parts():
-            raise invalid([Problem((), "names nothing, and would fit every job", "give model, profile, precision or target")], None)
+            raise invalid(
+                [Problem((), "names nothing, and would fit every job", "give model, profile, precision or target")], None
+            )
         return self
 
 
@@ -173,11 +179,11 @@ class Plan(_Shared):
     @property
     def folder(self) -> Path:
         """The folder of the file, where relative paths in it start."""
-        return Path() if self._positions.source is None else Path(self._positions.source).parent
+        return (Path() if self._positions.source is None else Path(self._positions.source).parent).absolute()
 
     @model_validator(mode="after")
     def _names_are_names(self) -> Plan:
-        sections = {"models": self.models, "profiles": self.profiles, "targets": self.targets}
+        sections: dict[str, Iterable[str]] = {"models": self.models, "profiles": self.profiles, "targets": self.targets}
         problems = [
             Problem((section, name), f"{name!r} cannot be a name", "use letters, digits, '_', '.', '+' and '-': files get it")
             for section, named in sections.items()

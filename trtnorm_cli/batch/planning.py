@@ -102,7 +102,18 @@ def failed(record: JobRecord, error: TrtnormError) -> JobRecord:
 def with_result(record: JobRecord, result: Mapping[str, object], state: str) -> JobRecord:
     """``record`` with what the store has of its build."""
     values = {**record.to_json(), "state": state}
-    for key in ("seconds", "stages", "worker", "engine_bytes", "kernels", "estimate_us", "comparison", "tensorrt", "changes", "warnings"):
+    for key in (
+        "seconds",
+        "stages",
+        "worker",
+        "engine_bytes",
+        "kernels",
+        "estimate_us",
+        "comparison",
+        "tensorrt",
+        "changes",
+        "warnings",
+    ):
         if key in result:
             values[key] = result[key]
     values["files"] = [file["name"] for file in result["files"]]  # type: ignore[attr-defined]
@@ -123,7 +134,9 @@ def among(workers: list[Worker]) -> Callable[[Job], Machine]:
         if not fit:
             wanted = ", ".join(f"{name} {number:g}" for name, number in job.resources.items())
             what = f"no worker can serve it: it needs {wanted}" if wanted else "there is no worker"
-            raise UsageProblem(what, hint=how_to_serve(job, workers) if wanted else "start one: dask worker ADDRESS --nthreads 1")
+            raise UsageProblem(
+                what, hint=how_to_serve(job, workers) if wanted else "start one: dask worker ADDRESS --nthreads 1"
+            )
         machines = {worker.name: worker.machine for worker in fit if worker.machine is not None}
         usable = {name: one for name, one in machines.items() if not one.backends[job.backend or ANY_BACKEND].missing}
         if not usable:

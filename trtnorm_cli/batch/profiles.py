@@ -59,7 +59,9 @@ class PlannedSettings(Record):
             made = BuildProfile.model_validate(merged(below, self.settings))
         except ValidationError as error:
             refused = refusal(problems_of(error, lines), lines)
-            hint = "this is the build profile with the plan's settings put over it" + (f"\n{refused.hint}" if refused.hint else "")
+            hint = "this is the build profile with the plan's settings put over it" + (
+                f"\n{refused.hint}" if refused.hint else ""
+            )
             raise ProfileError(refused.summary, refused.where, hint) from error
         # Without the text: who reads the profile again must not read the file alone.
         return made.located(Positions(named, lines.lines))

@@ -104,11 +104,15 @@ class BatchRun:
             ticket = self._ticket(one).to_json()
             exporting = None
             if (at := one.addresses.export) is not None:
-                exporting = shared.get(at) or shared.setdefault(at, self._submitted(tasks.export_task, "export", one, at, ticket))
+                exporting = shared.get(at) or shared.setdefault(
+                    at, self._submitted(tasks.export_task, "export", one, at, ticket)
+                )
             rewriting = None
             if alike[at := one.addresses.rewrite] > 1:
                 make = tasks.rewrite_task
-                rewriting = shared.get(at) or shared.setdefault(at, self._submitted(make, "rewrite", one, at, ticket, exporting))
+                rewriting = shared.get(at) or shared.setdefault(
+                    at, self._submitted(make, "rewrite", one, at, ticket, exporting)
+                )
             future = self._submitted(
                 tasks.build_task, "build", one, one.addresses.build, ticket, exporting, rewriting, resources=one.job.resources
             )
@@ -126,7 +130,13 @@ class BatchRun:
         return Ticket(one.job, one.inputs, one.addresses, *about)
 
     def _submitted(
-        self, task: Callable[..., Any], kind: str, one: ReadyJob, address: str, *given: Any, resources: dict[str, float] | None = None
+        self,
+        task: Callable[..., Any],
+        kind: str,
+        one: ReadyJob,
+        address: str,
+        *given: Any,
+        resources: dict[str, float] | None = None,
     ) -> Future:
         key = f"{kind}-{one.job.name}-{address[:8]}-{self.run}"
         return self.client.submit(task, *given, key=key, pure=False, resources=resources or None)
@@ -191,10 +201,10 @@ class BatchRun:
 
     def _give_up_unserved(self) -> None:
         """End jobs for which there is no worker any more, after the time that one may take to come."""
-        if not any(self._ready[name].job.resources for name in self._futures):
-            if self.client.scheduler_info(n_workers=1)["workers"]:
-                self._unserved.clear()
-                return
+        anyone_serves = not any(self._ready[name].job.resources for name in self._futures)
+        if anyone_serves and self.client.scheduler_info(n_workers=1)["workers"]:
+            self._unserved.clear()
+            return
         workers, now = workers_of(self.client), time.monotonic()
         for name in list(self._futures):
             job = self._ready[name].job

@@ -214,9 +214,7 @@ def _client(ready: list[ReadyJob], options: BatchOptions) -> Iterator[tuple[Clie
         yield client, slots
 
 
-def _placed_among_workers(
-    client: Client, planning: Planning, ready: list[ReadyJob], options: BatchOptions
-) -> list[ReadyJob]:
+def _placed_among_workers(client: Client, planning: Planning, ready: list[ReadyJob], options: BatchOptions) -> list[ReadyJob]:
     """The jobs with their addresses on the scheduler's workers, after the time that these may take to come."""
     until = time.monotonic() + options.wait_s
     while True:

@@ -12,8 +12,8 @@ from trtnorm_cli import pipeline
 from trtnorm_cli.batch.address import COMPARE, EXPORT, REWRITE, address
 from trtnorm_cli.batch.claims import claimed
 from trtnorm_cli.batch.inputs import LaidOut, laid_out
-from trtnorm_cli.batch.store import Store, StoredFile
 from trtnorm_cli.batch.saying import say, worker_memory
+from trtnorm_cli.batch.store import Store, StoredFile
 from trtnorm_cli.batch.ticket import Ticket
 from trtnorm_cli.child_process import Event
 from trtnorm_cli.compare.result import PASSED, Comparison
@@ -95,7 +95,7 @@ def can_report() -> bool:
 
 
 def _about(manifest: Manifest) -> dict[str, Any]:
-    """What a table of many builds has of each."""
+    """The facts of a build that a table of many has."""
     cost = manifest.cost
     return {
         "stages": manifest.seconds,
@@ -144,9 +144,7 @@ def _opened(ticket: Ticket, laid: LaidOut, store: Store, folder: Path) -> Opened
     for file in files:
         store.get_file(file, place / file.name)
     model = next(file.name for file in files if file.name.endswith(".onnx"))
-    return OpenedModel(
-        place / model, _learnt(laid.profile, result["profile"]), None, None, ExportRecord.load(result["record"])
-    )
+    return OpenedModel(place / model, _learnt(laid.profile, result["profile"]), None, None, ExportRecord.load(result["record"]))
 
 
 def _learnt(given: BuildProfile | None, values: dict[str, Any] | None) -> BuildProfile | None:

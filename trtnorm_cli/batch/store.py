@@ -72,7 +72,10 @@ class Store:
         """Create the store where there is none. Raises where it is of another format."""
         with self._explained():
             files = self._place[0]
-            files.makedirs(self._place[1], exist_ok=True)
+            try:
+                files.makedirs(self._place[1], exist_ok=True)
+            except FileNotFoundError as error:
+                raise cannot_write("the store", Path(self.url), error, _HINT) from error
             if not self._put_new(self._path("store.json"), _encoded({"format": FORMAT})):
                 found = json.loads(files.cat_file(self._path("store.json")))
                 if found.get("format") != FORMAT:
@@ -155,7 +158,7 @@ class Store:
     # Claims
 
     def claim(self, address: str) -> dict[str, Any] | None:
-        """What the one who works on ``address`` wrote; None where nobody does."""
+        """The claim of whoever works on ``address``; None where nobody does."""
         return self._read(self._claim(address))
 
     def put_claim(self, address: str, claim: Mapping[str, Any], *, anew: bool) -> bool:
@@ -254,7 +257,9 @@ class _Explained:
         if isinstance(error, OSError):
             raise cannot_write("the store", Path(self._url), error, _HINT) from error
         if isinstance(error, ImportError):
-            raise UsageProblem(f"the store needs a further package: {error}", self._url, "install it, as in pip install s3fs") from error
+            raise UsageProblem(
+                f"the store needs a further package: {error}", self._url, "install it, as in pip install s3fs"
+            ) from error
         if isinstance(error, ValueError) or type(error).__module__.startswith(("botocore", "aiobotocore", "aiohttp", "google")):
             raise UsageProblem(f"the store cannot be used: {error}", self._url, _HINT) from error
 

@@ -61,9 +61,7 @@ def rewrite_task(ticket: dict[str, Any], before: dict[str, Any] | None) -> dict[
     return _unless_failed(before) or _done(REWRITE, given.addresses.rewrite, given, rewritten)
 
 
-def build_task(
-    ticket: dict[str, Any], exported: dict[str, Any] | None, rewritten: dict[str, Any] | None
-) -> dict[str, Any]:
+def build_task(ticket: dict[str, Any], exported: dict[str, Any] | None, rewritten: dict[str, Any] | None) -> dict[str, Any]:
     """Build an engine, compare it with the model, and write its report.
 
     A rewriting that failed says for itself why when it is made again; one that took all memory, or workers, is not.
@@ -168,7 +166,8 @@ def _since(start: float) -> float:
 
 def _out_of_memory() -> LimitReached:
     return LimitReached(
-        "the job needs more memory than its worker may take", hint="run fewer jobs at once (-j), or allow more with --memory SIZE"
+        "the job needs more memory than its worker may take",
+        hint="run fewer jobs at once (-j), or allow more with --memory SIZE",
     )
 
 

@@ -15,7 +15,7 @@ _SHARE_OF_LIMIT = 0.9
 
 
 def dask_setup(worker: Any) -> None:
-    """Leave interrupts to the process that the user runs, and let what takes too much memory fail before Dask ends the worker."""
+    """Leave interrupts to the process that the user runs, and let a job without memory fail before its worker does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

@@ -1,4 +1,4 @@
-"""``trtnorm schema``: the JSON Schema of the build profile."""
+"""``trtnorm schema``: the JSON Schema of the build profile, or of the plan of a batch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import click
 
 
 @click.command("schema")
-def command() -> None:
+@click.option("--batch", is_flag=True, help="Print the schema of the plan of `trtnorm batch` instead.")
+def command(batch: bool) -> None:
     """Print the JSON Schema of the build profile. Editors complete and check profiles with it.
 
     Put a line such as `# yaml-language-server: $schema=profile.schema.json` first in the profile. The repository has the
-    schema as configs/profile.schema.json.
+    schemas as configs/profile.schema.json and configs/plan.schema.json.
 
     \b
     Example:
@@ -18,6 +19,9 @@ def command() -> None:
     """
     import json
 
-    from trtnorm_cli.profile.model import json_schema
+    if batch:
+        from trtnorm_cli.batch.plan import json_schema
+    else:
+        from trtnorm_cli.profile.model import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

@@ -91,7 +91,7 @@ class BatchRecord(Record):
 
     @property
     def stage_seconds(self) -> dict[str, float]:
-        """What each step took in all builds together, the longest first."""
+        """The seconds of each step in all builds together, the longest first."""
         total: Counter[str] = Counter()
         for job in self.jobs:
             if job.state == "built":

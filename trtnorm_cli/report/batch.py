@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.plain_text import shown
-from trtnorm_cli.records.batch import UNSUCCESSFUL, BatchRecord, JobRecord
+from trtnorm_cli.records.batch import UNSUCCESSFUL, BatchRecord, JobProblem, JobRecord
 from trtnorm_cli.report.console import bytes_text, console, table
 from trtnorm_cli.report.verbosity import Verbosity
+from trtnorm_cli.suggest import listing
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -111,7 +112,12 @@ class _LiveTable:
         counts = Counter(job.state for job in jobs)
         shown_jobs = [job for job in jobs if job.state == "running"] + [job for job in jobs if job.state == "failed"]
         rows = [
-            (job.name, job.state, job.stage or (job.problem.summary if job.problem else ""), f"{now - self._since[job.name]:.0f} s")
+            (
+                job.name,
+                job.state,
+                job.stage or (job.problem.summary if job.problem else ""),
+                f"{now - self._since[job.name]:.0f} s",
+            )
             for job in shown_jobs[:_MOST_ROWS]
         ]
         steps: Counter[str] = Counter()
@@ -134,7 +140,9 @@ def print_plan(batch: BatchRecord) -> None:
     out.print(table("", ("job", "state", "precision", "target", "takes", "needs"), rows))
     out.print()
     todo = [job for job in batch.jobs if job.state == "planned"]
-    out.print(f"{len(batch.jobs)} jobs, {len(todo)} to build in about {sum(job.expected_s for job in todo):.0f} s of one worker")
+    out.print(
+        f"{len(batch.jobs)} jobs, {len(todo)} to build in about {sum(job.expected_s for job in todo):.0f} s of one worker"
+    )
     _print_problems(batch)
 
 
@@ -159,7 +167,9 @@ def print_batch(batch: BatchRecord, output: str, verbosity: Verbosity) -> None:
         out.print(table("", columns, rows))
         out.print()
         if batch.stage_seconds:
-            out.print(f"steps     {', '.join(f'{name} {seconds:g} s' for name, seconds in list(batch.stage_seconds.items())[:6])}")
+            out.print(
+                f"steps     {', '.join(f'{name} {seconds:g} s' for name, seconds in list(batch.stage_seconds.items())[:6])}"
+            )
     _print_problems(batch)
     counted = ", ".join(f"{number} {state}" for state, number in batch.counts.items())
     out.print(f"batch     {counted} in {batch.seconds:.1f} s")
@@ -168,11 +178,14 @@ def print_batch(batch: BatchRecord, output: str, verbosity: Verbosity) -> None:
 
 
 def _print_problems(batch: BatchRecord) -> None:
+    """Each problem once, with the jobs that have it."""
     err = console(stderr=True)
+    jobs: dict[JobProblem, list[str]] = {}
     for job in batch.jobs:
         if job.state in UNSUCCESSFUL and job.problem is not None:
-            problem = job.problem
-            lines = [f"error: {job.name}: {problem.summary}"]
-            lines += [f"  {line}" for line in (problem.where or "").splitlines()]
-            lines += [f"  {'fix: ' if n == 0 else '     '}{line}" for n, line in enumerate((problem.hint or "").splitlines())]
-            err.print("\n".join(lines))
+            jobs.setdefault(job.problem, []).append(job.name)
+    for problem, names in jobs.items():
+        lines = [f"error: {listing(names, 4)}: {problem.summary}"]
+        lines += [f"  {line}" for line in (problem.where or "").splitlines()]
+        lines += [f"  {'fix: ' if n == 0 else '     '}{line}" for n, line in enumerate((problem.hint or "").splitlines())]
+        err.print("\n".join(lines))

@@ -151,8 +151,8 @@ class Rewriter(Protocol):
 class RewritingSession:
     """One model under one set of settings, which can be rewritten several times with other optional changes left out.
 
-    Cleaning and resolving are done once, and a change that was proved once is not proved again; ``proofs`` may bring such. ONNX Runtime gets ready beside
-    the cleaning, where it will be needed, and stays until the model was rewritten once.
+    Cleaning and resolving are done once, and a change that was proved once is not proved again; ``proofs`` may bring such.
+    ONNX Runtime gets ready beside the cleaning, where it will be needed, and stays until the model was rewritten once.
     """
 
     def __init__(
