@@ -31,6 +31,7 @@ from trtnorm_cli.rewrite.rule import Check
 from trtnorm_cli.target import parse_model, require_torch
 from trtnorm_cli.tensorrt.backend import require_backend
 from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
+from trtnorm_cli.variant_choice import first_rewriting
 
 _PAGE = ".html"
 
@@ -59,7 +60,7 @@ def rewritten(ticket: Ticket, store: Store, folder: Path) -> Mapping[str, Any]:
     say(ticket, "rewrite")
     prepared = _prepared(ticket, store, folder)
     with prepared.explaining_errors():
-        pipeline.first_rewriting(prepared, ticket.job.backend).require_all_checks_passed()
+        first_rewriting(prepared, ticket.job.backend).require_all_checks_passed()
     return {"proofs": json_of(prepared.proofs)}
 
 
