@@ -37,7 +37,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_importing_it_imports_nothing_heavy():
     done = python(
-        "import sys\nfrom trtnorm_cli import build, rewrite, export, compare, inspect\n"
+        "import sys\nfrom trtnorm_cli import build, rewrite, export, compare, inspect, diff\n"
         f"sys.exit(', '.join(name for name in {HEAVY!r} if name in sys.modules) or 0)"
     )
     assert done.returncode == 0, done.stderr
@@ -49,10 +49,10 @@ def test_a_folder_with_the_name_of_a_function_is_that_function(before):
     """Whichever of the two is imported first, and as often as it is asked for."""
     done = python(
         f"try:\n    {before}\nexcept ImportError:\n    pass\n"
-        "import trtnorm_cli\nfrom trtnorm_cli import build, rewrite, export, compare, inspect\n"
+        "import trtnorm_cli\nfrom trtnorm_cli import build, rewrite, export, compare, inspect, diff\n"
         "import trtnorm_cli.compare.result as result, trtnorm_cli.rewrite.rule as rule\n"
         "from trtnorm_cli import api\n"
-        "assert all(map(callable, (build, rewrite, export, compare, inspect, trtnorm_cli.compare, trtnorm_cli.rewrite)))\n"
+        "assert all(map(callable, (build, diff, rewrite, export, compare, inspect, trtnorm_cli.compare)))\n"
         "api.compare = api.rewrite = api.export = lambda *a, **k: (a, k)\n"
         "assert compare(1, 2, profile=3) == trtnorm_cli.compare(1, 2, profile=3) == ((1, 2), {'profile': 3})\n"
         "assert rewrite(1) == export(1) == ((1,), {})\n"

@@ -1,6 +1,6 @@
 """Turn PyTorch and ONNX models into TensorRT engines and get every normalization layer right.
 
-    from trtnorm_cli import build, compare, export, inspect, rewrite
+    from trtnorm_cli import build, compare, diff, export, inspect, rewrite
 
 Nothing heavy is imported until one of them is called.
 """
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _API = "trtnorm_cli.api"
-_FUNCTIONS = frozenset({"build", "compare", "export", "inspect", "rewrite"})
+_FUNCTIONS = frozenset({"build", "compare", "diff", "export", "inspect", "rewrite"})
 _TYPES = {
     "BuildOptions": "trtnorm_cli.pipeline",
     "ExportOptions": "trtnorm_cli.export.options",
@@ -46,7 +46,7 @@ class _Package(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in _TYPES:
             return getattr(importlib.import_module(_TYPES[name]), _NAMES_THERE.get(name, name))
-        if name in {"build", "inspect"}:
+        if name in {"build", "diff", "inspect"}:
             return getattr(importlib.import_module(_API), name)
         if name in _FUNCTIONS:
             return importlib.import_module(f"{__name__}.{name}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trtnorm_cli.child_process import Listener
     from trtnorm_cli.compare.result import Comparison
     from trtnorm_cli.compare.settings import Settings
+    from trtnorm_cli.differences.record import Diff
     from trtnorm_cli.export.command import WrittenExport
     from trtnorm_cli.export.inspecting import ModuleDescription
     from trtnorm_cli.export.options import ExportOptions
@@ -274,6 +275,25 @@ def inspect(
     from trtnorm_cli.rewrite.describe import describe_model
 
     return describe_model(spec.path)
+
+
+def diff(
+    first: File,
+    second: File,
+    *,
+    exported: bool = False,
+    profile: File | None = None,
+    backend: str | None = None,
+    exporting: ExportOptions | None = None,
+) -> Diff:
+    """The differences between two models, networks or engines, as ``trtnorm diff`` shows them.
+
+    ``exported`` asks for the graphs of two PyTorch models, whose sizes ``profile`` has.
+    """
+    from trtnorm_cli.differences.comparing import Options, compare_targets
+
+    options = Options(exported, _path(profile), backend, _export_options(exporting, None))
+    return compare_targets(str(first), str(second), options)
 
 
 def _path(file: File | None) -> Path | None:

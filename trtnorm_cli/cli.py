@@ -28,7 +28,7 @@ COMMANDS = {
     "export": "Export a PyTorch model to ONNX, with dynamic sizes solved.",
     "rewrite": "Rewrite the normalization layers of a model and save it.",
     "inspect": "Show what is in a model or an engine.",
-    "diff": "Show in what two engines differ, kernel by kernel.",
+    "diff": "Show in what two models, networks or engines differ.",
     "report": "Write the report on an engine as one page of HTML.",
     "compare": "Compare a model with its rewriting or with another model.",
     "init": "Write a build profile to start from.",
@@ -82,7 +82,7 @@ def cli() -> None:
     Exit codes:
       0    done
       1    a comparison is out of tolerance, a rebuild has other bytes, or two
-           engines differ in what --fail-on names
+           targets differ in what --fail-on names
       2    wrong usage, or an invalid build profile
       3    the model cannot be read or exported, or is not valid ONNX
       4    the model is ambiguous, or needs a change that failed its check

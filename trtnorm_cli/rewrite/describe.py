@@ -25,7 +25,7 @@ from trtnorm_cli.record import Record
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, CompositeOutcome, Made, composite_norms, count_by_kind, outcome_of
 from trtnorm_cli.rewrite.pattern import describe
-from trtnorm_cli.rewrite.rewriting import Rewriting, plan
+from trtnorm_cli.rewrite.rewriting import Rewriting, opened_and_cleaned, plan
 from trtnorm_cli.rewrite.rule import Rejection
 
 _LIKELY_RANKS = (4, 3, 5, 2)
@@ -101,6 +101,12 @@ def norm_counts(cleaned: onnx.ModelProto, composites: Iterable[CompositeNorm]) -
     nodes = Counter(norm.operator for norm in normalizations(cleaned))
     nodes.subtract({operator: pieces[operator] for operator in nodes})
     return {"nodes": dict((+nodes).most_common()), "pieces": count_by_kind(composites)}
+
+
+def norms_of(loaded: LoadedModel) -> dict[str, dict[str, int]]:
+    """How many normalizations a model has after cleaning, as ``norm_counts`` says."""
+    surgery, cleaning = opened_and_cleaned(loaded)
+    return norm_counts(cleaning.model, composite_norms(surgery, declared_types(cleaning.model)))
 
 
 def of_rewriting(rewriting: Rewriting) -> tuple[CompositeOutcome, ...]:

@@ -293,11 +293,16 @@ def _unneeded(
 def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[Surgery, driver.RewritePlan, Cleaning]:
     """The plan of ``rewrite``, without doing it."""
     settings = settings or RewriteSettings()
-    with OrtRunner() as runner:
-        cleaning = clean(_provable(loaded.proto)[0], loaded.folder, runner.run)
-    surgery = open_model(cleaning.model, loaded.folder)
+    surgery, cleaning = opened_and_cleaned(loaded)
     types, _ = tolerant_types(cleaning.model, None)
     return surgery, driver.plan(surgery, select_rules(settings.skip), types, settings=settings), cleaning
+
+
+def opened_and_cleaned(loaded: LoadedModel) -> tuple[Surgery, Cleaning]:
+    """The model after cleaning, which is what rules look at."""
+    with OrtRunner() as runner:
+        cleaning = clean(_provable(loaded.proto)[0], loaded.folder, runner.run)
+    return open_model(cleaning.model, loaded.folder), cleaning
 
 
 def select_rules(skip: Sequence[str]) -> tuple[Rule, ...]:

@@ -11,8 +11,8 @@ import pytest
 from tests.models import batchnorm, parse, random
 from trtnorm_cli.cli import run
 from trtnorm_cli.commands.diff import KINDS
-from trtnorm_cli.tensorrt import engine_diff
-from trtnorm_cli.tensorrt.manifest import Manifest
+from trtnorm_cli.differences import record
+from trtnorm_cli.differences.comparing import compare_targets
 
 TEXT = (
     "g (float[N, 16, 24, 24] x) => (float[N, 16, 24, 24] y) { [conv] c = Conv(x, w)"
@@ -52,11 +52,11 @@ def test_what_fails_is_said_and_the_rest_does_not_fail(engines: Path, capsys: py
     never, auto = str(engines / "never.engine"), str(engines / "auto.engine")
     assert run(["diff", never, auto, "--fail-on", "time"]) == 1
     shown = capsys.readouterr()
-    assert "the engines differ in time" in shown.err
+    assert "the two differ in time" in shown.err
     assert "estimated time" in shown.out
     assert run(["diff", never, auto, "--fail-on", "types", "--fail-on", "sizes"]) == 0
     assert run(["diff", never, never, "--fail-on", "anything"]) == 0
-    assert "the engines do not differ" in capsys.readouterr().out
+    assert "the two do not differ" in capsys.readouterr().out
 
 
 def test_what_is_no_engine_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,13 +66,47 @@ def test_what_is_no_engine_is_one_error(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_kinds_of_the_command_are_those_that_are_found() -> None:
-    assert KINDS == engine_diff.KINDS
+    assert KINDS == record.KINDS
 
 
 @pytest.mark.rtx
 def test_an_engine_without_an_estimate_is_told(engines: Path) -> None:
-    manifest = Manifest.load(engines / "auto.engine.json")
-    old = Manifest(**{**manifest.__dict__, "cost": None})
-    diff = engine_diff.engine_diff(old, manifest)
+    manifest = json.loads((engines / "auto.engine.json").read_text())
+    old = engines / "old.engine.json"
+    old.write_text(json.dumps({**manifest, "cost": None}))
+    diff = compare_targets(str(old), str(engines / "auto.engine"))
     assert diff.parts == ()
     assert diff.notes == ("the first engine has no estimate: build it again",)
+
+
+@pytest.mark.rtx
+def test_an_engine_knows_the_file_that_it_was_built_from(engines: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, engine = str(engines / "m.onnx"), str(engines / "auto.engine")
+    assert run(["diff", model, engine, "--fail-on", "anything"]) == 0
+    assert "the engine was built from m.onnx" in capsys.readouterr().out
+    other = onnx.load(model)
+    other.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 32
+    other.graph.node.remove(next(node for node in other.graph.node if node.name == "bn"))
+    next(node for node in other.graph.node if node.name == "out").input[0] = "d"
+    onnx.save(other, engines / "other.onnx")
+    diff = compare_targets(engine, str(engines / "other.onnx"))
+    found = {one.what: (one.first, one.second) for one in diff.differences}
+    assert diff.notes == ("the engine was built from another file, by its digest",)
+    assert found.keys() == {"model", "normalizations", "sizes of x"}
+    assert found["sizes of x"] == ("[1, 16, 24, 24] in the profile default", "[N, 16, 32, 24]")
+    assert found["normalizations"] == ("1 BatchNormalization, 1 InstanceNormalization", "1 InstanceNormalization")
+
+
+@pytest.mark.rtx
+def test_a_network_is_compared_with_a_model_and_with_an_engine(engines: Path) -> None:
+    model = str(engines / "m.onnx")
+    beside_model = compare_targets(model, f"network:{model}", None)
+    assert beside_model.graph is not None
+    assert {node.operator for region in beside_model.graph.regions for node in region.first} == {
+        "InstanceNormalization",
+        "BatchNormalization",
+    }
+    assert [one.kind for one in (beside_model.first, beside_model.second)] == ["ONNX model", "network of TensorRT"]
+    beside_engine = compare_targets(f"network:{model}", str(engines / "never.engine"))
+    assert "types" not in beside_engine.kinds
+    assert {one.what for one in beside_engine.differences} <= {"network layers"}

@@ -1,14 +1,14 @@
-"""Two engines held against each other: what they were made of and, part by part, which kernels each has for the same nodes."""
+"""Engines held against each other: what they were made of and, part by part, which kernels each has for the same nodes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 
+from trtnorm_cli.differences.facts import INTERFACE, LAYERS, MODEL, NORMS, Fact, counts_text, onnx_word
+from trtnorm_cli.differences.record import KernelSummary, Part
 from trtnorm_cli.engine_cost.profiles import of_profile
 from trtnorm_cli.engine_cost.segments import Segment, Side, segments
-from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.record import Record
 from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import Kernel, launched
 from trtnorm_cli.tensorrt.manifest import Manifest
@@ -17,85 +17,31 @@ from trtnorm_cli.tensorrt.manifest import Manifest
 TOLD_APART = 0.01
 
 
-@dataclass(frozen=True)
-class Difference(Record):
-    """One thing in which two engines differ, as each has it. ``kind`` is what ``--fail-on`` calls it."""
-
-    kind: str
-    what: str
-    first: str
-    second: str
+def engine_facts(manifest: Manifest) -> list[Fact]:
+    """The facts about an engine, from its manifest."""
+    return [Fact(kind, what, read(manifest)) for kind, what, read in _FACTS]
 
 
-@dataclass(frozen=True)
-class KernelSummary(Record):
-    """A kernel of a part: its type, its nodes or what it does that no node asks for, microseconds, and bytes."""
-
-    type: str
-    does: str
-    us: float
-    bytes: int
+def are_told_apart(first: Manifest, second: Manifest) -> bool:
+    """False for estimates of time that cannot be told apart."""
+    if first.cost is None or second.cost is None:
+        return True
+    one, other = first.cost.total.us, second.cost.total.us
+    return abs(one - other) > TOLD_APART * max(one, other)
 
 
-@dataclass(frozen=True)
-class Part(Record):
-    """Kernels of both engines that come from common ONNX ``nodes``, and the changes of these nodes that only one engine has."""
-
-    nodes: tuple[str, ...]
-    first: tuple[KernelSummary, ...]
-    second: tuple[KernelSummary, ...]
-    first_us: float
-    second_us: float
-    changes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class EngineDiff(Record):
-    """Everything in which two engines differ. ``parts`` are those whose kernels differ, the largest difference of time first.
-
-    ``notes`` say why figures cannot be held against each other.
-    """
-
-    differences: tuple[Difference, ...]
-    parts: tuple[Part, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The kinds of the differences, and ``kernels`` where parts differ."""
-        return frozenset(one.kind for one in self.differences) | (frozenset({"kernels"}) if self.parts else frozenset())
-
-
-def engine_diff(first: Manifest, second: Manifest) -> EngineDiff:
-    """The differences between two engines, from their manifests."""
-    found = [
-        Difference(kind, what, one, other)
-        for kind, what, read in _FACTS
-        if (one := read(first)) != (other := read(second)) and not _is_noise(kind, first, second)
-    ]
+def engine_notes(first: Manifest, second: Manifest) -> list[str]:
+    """Why figures of two engines cannot be held against each other."""
     notes = []
     if first.cost and second.cost and first.cost.device != second.cost.device:
         notes.append(f"times are estimated for {first.cost.device} and for {second.cost.device}")
     if first.optimization_profiles != second.optimization_profiles:
         notes.append("the optimization profiles differ, so that the kernels work at other sizes")
-    notes += [f"the {name} engine has no estimate: build it again" for name, one in _named(first, second) if one.cost is None]
-    return EngineDiff(tuple(found), tuple(_parts(first, second)), tuple(notes))
-
-
-def _named(first: Manifest, second: Manifest) -> tuple[tuple[str, Manifest], tuple[str, Manifest]]:
-    return ("first", first), ("second", second)
-
-
-def _is_noise(kind: str, first: Manifest, second: Manifest) -> bool:
-    """True for estimates of time that cannot be told apart."""
-    if kind != "time" or first.cost is None or second.cost is None:
-        return False
-    one, other = first.cost.total.us, second.cost.total.us
-    return abs(one - other) <= TOLD_APART * max(one, other)
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "none"
+    return notes + [
+        f"the {name} engine has no estimate: build it again"
+        for name, one in (("first", first), ("second", second))
+        if one.cost is None
+    ]
 
 
 def _profiles(manifest: Manifest) -> str:
@@ -107,7 +53,7 @@ def _profiles(manifest: Manifest) -> str:
 
 def _interface(manifest: Manifest) -> str:
     network = manifest.network
-    return ", ".join(f"{tensor.name} {tensor.dtype}" for tensor in (*network.inputs, *network.outputs))
+    return ", ".join(f"{tensor.name} {onnx_word(tensor.dtype)}" for tensor in (*network.inputs, *network.outputs))
 
 
 def _error(manifest: Manifest) -> str:
@@ -124,24 +70,24 @@ def _cost(read: Callable[[Manifest], str]) -> Callable[[Manifest], str]:
 
 _FACTS: tuple[tuple[str, str, Callable[[Manifest], str]], ...] = (
     ("versions", "built by", lambda m: f"trtnorm {m.versions.trtnorm}, {m.versions.backend} {m.versions.tensorrt}"),
-    ("model", "model", lambda m: f"{m.source.file} ({m.source.sha256[:12]})"),
+    ("model", MODEL, lambda m: f"{m.source.file} ({m.source.sha256[:12]})"),
     ("sizes", "profiles", _profiles),
     ("types", "precision", lambda m: "as written" if m.precision is None else m.precision.type),
-    ("types", "inputs and outputs", _interface),
-    ("norms", "normalizations", lambda m: _counts({**m.normalizations.nodes, **m.normalizations.pieces})),
-    ("rewriting", "rewritten", lambda m: _counts(Counter(change.rule for change in m.changes))),
+    ("types", INTERFACE, _interface),
+    ("norms", NORMS, lambda m: counts_text({**m.normalizations.nodes, **m.normalizations.pieces})),
+    ("rewriting", "rewritten", lambda m: counts_text(Counter(change.rule for change in m.changes))),
     ("rewriting", "policy", lambda m: f"optimize: {m.optimize.policy}"),
-    ("layers", "network layers", lambda m: _counts(m.network.layers_by_type)),
-    ("kernels", "kernels", lambda m: f"{m.network.launches}: {_counts(m.network.kernels_by_type)}"),
+    ("layers", LAYERS, lambda m: counts_text(m.network.layers_by_type)),
+    ("kernels", "kernels", lambda m: f"{m.network.launches}: {counts_text(m.network.kernels_by_type)}"),
     ("time", "estimated time", _cost(lambda m: f"{m.cost.total.us:.1f} µs on {m.cost.device}" if m.cost else "")),
     ("traffic", "bytes moved", _cost(lambda m: f"{m.cost.total.bytes}" if m.cost else "")),
     ("size", "engine size", lambda m: f"{m.engine.bytes} bytes"),
     ("errors", "comparison", _error),
 )
-KINDS = tuple(dict.fromkeys(kind for kind, _, _ in _FACTS))
 
 
-def _parts(first: Manifest, second: Manifest) -> list[Part]:
+def parts(first: Manifest, second: Manifest) -> list[Part]:
+    """The kernels of two engines where these differ, together with those for the same nodes."""
     sides = [_side(manifest) for manifest in (first, second)]
     if any(side is None for side in sides):
         return []

@@ -1,0 +1,1 @@
+"""Two models, networks, modules or engines held against each other."""
