@@ -155,7 +155,7 @@ class _Comparison:
             self.found.regions.append(self._region(own, others))
 
     def around(self, bodies: tuple[onnx.GraphProto, onnx.GraphProto]) -> tuple[Scope, Scope]:
-        """What bodies of two nodes can read, with one number for what is the same to both."""
+        """The tensors that bodies of two nodes can read, with one number for what is the same to both."""
         numbers = count(_AROUND)
         known: dict[Source, int] = {}
         scopes = []

@@ -14,7 +14,7 @@ from trtnorm_cli.tensorrt.network.launch import NetworkTranslation
 
 
 def origin_note(model: LoadedModel, manifest: Manifest) -> str | None:
-    """What the engine has to do with the file, where its manifest tells by the file's digest."""
+    """The connection of the engine with the file, where its manifest tells by the file's digest."""
     if manifest.source.sha256 == model.sha256:
         return f"the engine was built from {model.path.name}"
     if manifest.export is not None and manifest.export.model.sha256 == model.sha256:
