@@ -98,6 +98,15 @@ def _state(name: str, shape: list[int]) -> Edit:
     return lambda m: m.graph.value_info.append(helper.make_tensor_value_info(name, 1, shape))
 
 
+def _squeeze_long_axes(m: onnx.ModelProto) -> None:
+    """As PyTorch's dynamo exporter writes ``torch.squeeze(b, (1, 2))``, which takes nothing away."""
+    m.graph.initializer.append(numpy_helper.from_array(np.array([1, 2]), "long"))
+    m.graph.node.insert(2, helper.make_node("Squeeze", ["b", "long"], ["squeezed"]))
+    m.graph.node[3].input[0] = "squeezed"
+    for name in ("b", "squeezed"):
+        _state(name, [2, 4, 6, 6])(m)
+
+
 def _sparse(m: onnx.ModelProto) -> None:
     values = numpy_helper.from_array(np.array([1.0, 2.0], np.float32), "beta")
     indices = numpy_helper.from_array(np.array([0, 2], np.int64), "beta_indices")
@@ -196,6 +205,7 @@ FILES: dict[str, tuple[BrokenFile, ...]] = {
             ),
             opset=18,
         ),
+        BrokenFile("a Squeeze of axes that are longer than 1", _squeeze_long_axes),
     ),
     "Attributes": (
         BrokenFile("no type", lambda m: _attribute(m, 2, "alpha").ClearField("type")),

@@ -79,9 +79,22 @@ def test_a_candidate_that_does_not_run_is_reported_and_the_others_are_compared(
     save("unknown.onnx", RELU.replace('"" : 21', '"" : 21, "far.away" : 1').replace("Relu", "far.away.Thing"))
     save("same.onnx", RELU)
     code, found = compared(capsys, "relu.onnx", "unknown.onnx", "same.onnx", "-p", "p.yaml")
-    assert code == 1
+    assert code == 5
     assert "Thing" in found["candidates"][0]["error"]
     assert found["candidates"][1]["passed"]
+
+
+def test_a_candidate_that_does_not_run_is_not_called_out_of_tolerance(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save("unknown.onnx", RELU.replace('"" : 21', '"" : 21, "far.away" : 1').replace("Relu", "far.away.Thing"))
+    save("other.onnx", RELU.replace("Relu", "Abs"))
+    assert run(["compare", "relu.onnx", "unknown.onnx", "-p", "p.yaml", "-q"]) == 5
+    said = capsys.readouterr().out
+    assert "verdict: FAILED, unknown.onnx cannot be run" in said
+    assert "OUT OF TOLERANCE" not in said
+    assert run(["compare", "relu.onnx", "unknown.onnx", "other.onnx", "-p", "p.yaml", "-q"]) == 1
+    assert "verdict: OUT OF TOLERANCE" in capsys.readouterr().out
 
 
 def test_a_crash_is_reported_with_its_signal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +105,7 @@ def test_a_crash_is_reported_with_its_signal(folder: Path, capsys: pytest.Captur
     save("one.onnx", RELU.replace("N, 4", "N, 1"))
     Path("p.yaml").write_text(PROFILE.replace("4]", "1]").replace("[2, 1]", "[1, 1]").replace("[5, 1]", "[1, 1]"))
     code, found = compared(capsys, "one.onnx", "big.onnx", "-p", "p.yaml", "--memory", "1500MiB", "--budget", "1")
-    assert code == 1
+    assert code == 5
     assert found["candidates"][0]["error"]
 
 

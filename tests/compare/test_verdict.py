@@ -135,6 +135,21 @@ def test_the_bound_follows_the_noise(got, exact, noise, passed):
     assert (found.reason == "") == (passed is True)
 
 
+@pytest.mark.parametrize(("got", "exact", "passed", "asked"), [(1.01, 1 + 1e-4, None, {1}), (20.0, 2.0, False, {1, 4})])
+def test_one_run_is_enough_to_say_nothing(got, exact, passed, asked):
+    """Further runs allow more still. They are made only where a candidate may be wrong beyond doubt."""
+    runs_asked = set()
+
+    def noise(kind: str, runs: int) -> list[Distance]:
+        if kind == FUNCTIONS:
+            return []
+        runs_asked.add(runs)
+        return [Distance(0.01, 0.01)] * runs
+
+    assert judged(measured(got, exact), None, noise).passed is passed
+    assert runs_asked == asked
+
+
 @pytest.mark.parametrize(("truth", "passed"), [(2.3e-79, True), (2.3e-30, False)])
 def test_what_is_too_small_for_the_coarser_type_is_zero(truth, passed):
     """A Gaussian of doubles far from its centre is nothing in float32."""

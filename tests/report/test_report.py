@@ -314,6 +314,7 @@ def test_no_color(monkeypatch):
 
 @pytest.mark.parametrize(("note", "actable"), [
     ("Make sure input tokens has Int64 binding.", False),
+    ("/up/Resize: Resize scale factors are not set. Output dims are set instead.", False),
     ("fill, w: constant, but its value is too large to be stored", False),
     ("TensorRT was started with a plugin library that registers nothing", True),
 ])  # fmt: skip
@@ -323,6 +324,20 @@ def test_notes_on_which_nobody_can_act_are_for_verbose(capsys, note, actable):
         shown = capsys.readouterr().out
         wanted = verbosity is Verbosity.VERBOSE or (actable and verbosity is Verbosity.NORMAL)
         assert shown == (f"note: {note}\n" if wanted else "")
+
+
+def test_what_is_said_of_many_nodes_is_said_once(capsys):
+    several = [f"/up{i}/Conv: its padding is large" for i in range(4)]
+    print_notes(console(), ["a: once", *several, "a profile: of two words", "b: once"], Verbosity.NORMAL)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [
+        "note: a: once",
+        "note: b: once",
+        "note: /up0/Conv, /up1/Conv and 2 more: its padding is large",
+        "note: a profile: of two words",
+    ]
+    print_notes(console(), several, Verbosity.VERBOSE)
+    assert len(capsys.readouterr().out.splitlines()) == 4
 
 
 def test_long_cells_are_not_cut(capsys):

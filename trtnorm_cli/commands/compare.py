@@ -89,7 +89,7 @@ def command(
 ) -> int:
     """Compare candidates with a reference on the same inputs.
 
-    Exits with 1 when one is out of tolerance, and with 5 when none could be run.
+    Exits with 1 when one is out of tolerance, and with 5 when one cannot be run or nothing could be compared.
 
     A participant is an ONNX file, network:MODEL.onnx (what TensorRT's parser makes of that file), or an engine, which needs a
     GPU. The reference may also be a PyTorch model as `trtnorm export` takes it. Without a candidate, the model is compared with
@@ -103,7 +103,7 @@ def command(
     """
     from trtnorm_cli import api
     from trtnorm_cli.compare.record import comparison_record
-    from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Options
+    from trtnorm_cli.compare.result import Options
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.profile.model import Tolerance
     from trtnorm_cli.report.compare import print_comparison
@@ -128,4 +128,6 @@ def command(
     if as_json:
         click.echo(json.dumps(comparison_record(comparison, shown_seed).to_json(), indent=2))
     print_comparison(console(stderr=as_json), comparison, shown_seed, verbosity)
-    return {PASSED: 0, FAILED: _EXIT_OUT_OF_TOLERANCE, NOT_COMPARED: _EXIT_NOT_RUN}[comparison.state]
+    if comparison.is_out_of_tolerance:
+        return _EXIT_OUT_OF_TOLERANCE
+    return 0 if comparison.passed else _EXIT_NOT_RUN

@@ -76,11 +76,19 @@ class CandidateReport:
     depth_at: str = ""
 
     @property
+    def is_out_of_tolerance(self) -> bool:
+        """True where an output or an inner tensor is further off than rounding explains."""
+        return any(v.passed is False for v in self.verdicts) or (self.inner is not None and self.inner.share > 1)
+
+    @property
+    def does_not_run(self) -> bool:
+        """True where the candidate itself is why it could not be run (further)."""
+        return self.error is not None and not self.unavailable
+
+    @property
     def state(self) -> str:
         """Passed, failed, or not compared: then ``why_not`` has the reason."""
-        if any(v.passed is False for v in self.verdicts) or (self.error is not None and not self.unavailable):
-            return FAILED
-        if self.inner is not None and self.inner.share > 1:
+        if self.is_out_of_tolerance or self.does_not_run:
             return FAILED
         return PASSED if any(v.passed for v in self.verdicts) else NOT_COMPARED
 
@@ -127,6 +135,11 @@ class Comparison:
     @property
     def passed(self) -> bool:
         return self.state == PASSED
+
+    @property
+    def is_out_of_tolerance(self) -> bool:
+        """True where a candidate is; one that failed without being so could not be run."""
+        return any(candidate.is_out_of_tolerance for candidate in self.candidates)
 
     @property
     def not_compared(self) -> list[str]:

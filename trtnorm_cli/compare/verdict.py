@@ -131,6 +131,8 @@ def _measured(known: Distance, found: Distance, limit: Callable[[int], Distance]
     first = at_least(known, limit(FIRST_RUNS))
     if share(found, first) <= DECIDED and says_something(_times(first, _CLEAR), dtype):
         return first
+    if share(found, first) <= BEYOND_DOUBT and not says_something(first, dtype):
+        return first  # further runs allow more still, and nothing could be said either
     return at_least(known, limit(RUNS))
 
 

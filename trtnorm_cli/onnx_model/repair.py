@@ -19,6 +19,7 @@ from trtnorm_cli.onnx_model.function_opsets import (
     import_default_domain,
     write_default_attributes,
 )
+from trtnorm_cli.onnx_model.idle_squeezes import keep_long_axes
 
 _SHOWN = 3
 
@@ -102,6 +103,12 @@ REPAIRS: tuple[Repair, ...] = (
         "{count} nodes of functions ({names}) mean what they do in the model's opset, as ONNX Runtime and TensorRT take them",
     ),
     Repair(adopt_opsets, "{count} functions ({names}) import another opset than the model, and were given the model's"),
+    Repair(
+        keep_long_axes,
+        "{count} Squeezes ({names}) take away axes that are longer than 1; by the shapes in the file these stay, as they do in "
+        "torch.squeeze",
+        runs_unmended=False,
+    ),
     Repair(file_repairs.type_outputs, "{count} outputs ({names}) have no type in the file; the one that follows was taken"),
     Repair(_unstated_ir_version, "the file does not say of which IR version it is", runs_unmended=False),
     Repair(

@@ -52,7 +52,12 @@ def _print_inputs(out: Console, comparison: Comparison) -> None:
 def _verdict(comparison: Comparison) -> str:
     if comparison.state == NOT_COMPARED:
         return "none, nothing could be compared on this machine"
-    return "within tolerance" if comparison.passed else "OUT OF TOLERANCE"
+    if comparison.passed:
+        return "within tolerance"
+    if comparison.is_out_of_tolerance:
+        return "OUT OF TOLERANCE"
+    failed = ", ".join(candidate.label for candidate in comparison.candidates if candidate.does_not_run)
+    return f"FAILED, {failed} cannot be run; nothing that was compared is out of tolerance"
 
 
 def state_text(state: str) -> str:
@@ -68,7 +73,7 @@ def finite(values: Iterable[float | None]) -> list[float]:
 def _state(candidate: CandidateReport) -> str:
     if candidate.state == NOT_COMPARED:
         return f"NOT COMPARED: {candidate.why_not}"
-    if candidate.error is not None and not candidate.unavailable:
+    if candidate.does_not_run:
         return f"FAILED: {candidate.error}"
     return PASSED if candidate.passed else "OUT OF TOLERANCE"
 
