@@ -31,12 +31,12 @@ for folder in folders:
     (folder.path / "large").write_bytes(bytes(1 << 20))
 os.kill(os.getpid(), signal.SIGKILL)
 """
-# Where a build can be met: what it says, or a file that is there then.
+# Where a build can be met: what it says of its progress, or a file that is there then.
 STAGES = {
-    "export": "exporting the PyTorch model",
-    "rewrite": "rewriting and checking",
-    "build": "building the engine",
-    "compare": "comparing",
+    "export": '"stage": "export"',
+    "rewrite": '"stage": "rewrite"',
+    "build": '"stage": "build"',
+    "compare": '"stage": "compare"',
     "placing": "torture: placing",
 }
 

@@ -70,7 +70,8 @@ class Arena:
     def command(self, *more: str, is_held: bool = False) -> list[str]:
         how = ["-c", _HELD] if is_held else ["-m", "trtnorm_cli"]
         profile = ["-p", self.profile] if self.profile else []
-        return [sys.executable, *how, "build", self.model, *profile, "-o", f"out/{ENGINE}", "--force", *more]
+        told = ["--progress", "json"]
+        return [sys.executable, *how, "build", self.model, *profile, "-o", f"out/{ENGINE}", "--force", *told, *more]
 
     def processes(self) -> list[int]:
         """The processes of this try that run."""

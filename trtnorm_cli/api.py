@@ -6,13 +6,13 @@ They raise ``TrtnormError`` where the command ends with an exit code, and print 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from trtnorm_cli.child_process import Listener
     from trtnorm_cli.compare.result import Comparison
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.differences.record import Diff
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trtnorm_cli.onnx_model.load import LoadedModel
     from trtnorm_cli.pipeline import BuildOptions
     from trtnorm_cli.profile.prove import Proof
+    from trtnorm_cli.progress import Listener
     from trtnorm_cli.rewrite.describe import ModelDescription
     from trtnorm_cli.rewrite.rewritten import RewrittenModel
     from trtnorm_cli.target import Target
@@ -46,16 +47,17 @@ def build(
     force: bool = False,
     options: BuildOptions | None = None,
     exporting: ExportOptions | None = None,
-    on_event: Listener = lambda event: None,
+    on_event: Listener | None = None,
 ) -> Manifest:
     """Build a TensorRT engine as ``trtnorm build`` does, and return its manifest.
 
     ``model`` is an ONNX file or names a PyTorch model; ``exporting`` says how that is exported. An engine that is up to date
-    is not built again unless ``force`` is set. ``on_event`` is told what the build is at. ``precision`` (as-written, fp16,
-    bf16 or fp32) and ``dynamic_quantization`` (as-written or float) stand in place of what the profile says.
+    is not built again unless ``force`` is set. ``on_event`` is told of the stages of the build. ``precision`` (as-written,
+    fp16, bf16 or fp32) and ``dynamic_quantization`` (as-written or float) stand in place of what the profile says.
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
+    from trtnorm_cli.progress import listening
     from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.target import parse_model
     from trtnorm_cli.tensorrt.backend import require_backend
@@ -65,7 +67,8 @@ def build(
     target = parse_model(str(model))
     engine = Path(f"{target.stem}.engine" if output is None else output)
     exporting = replace(_export_options(exporting, weights), backend=options.backend, seed=options.seed)
-    with opened_model(target, _path(profile), exporting, on_event, precision, dynamic_quantization) as opened:
+    heard = nullcontext() if on_event is None else listening(on_event)
+    with heard, opened_model(target, _path(profile), exporting, precision, dynamic_quantization) as opened:
 
         def on_loaded(loaded: LoadedModel) -> None:
             pipeline.require_buildable(loaded, opened, options.backend)
@@ -73,7 +76,7 @@ def build(
 
         prepared = prepare(opened, snap, on_loaded)
         earlier = None if force else pipeline.earlier_build(prepared, engine, options)
-        return earlier or pipeline.build(prepared, engine, options, on_event)
+        return earlier or pipeline.build(prepared, engine, options)
 
 
 def rewrite(
@@ -97,6 +100,7 @@ def rewrite(
     """
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.onnx_model.stored import brought_in
+    from trtnorm_cli.progress import stage
     from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.rewrite.rewritten import RewrittenModel
     from trtnorm_cli.rewrite.write import rewrite_to
@@ -108,17 +112,19 @@ def rewrite(
 
     exporting = _export_options(exporting, weights)
     target = parse_model(str(model))
-    with opened_model(target, _path(profile), exporting, None, precision, dynamic_quantization) as opened:
+    with opened_model(target, _path(profile), exporting, precision, dynamic_quantization) as opened:
         prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
         with prepared.explaining_errors():
-            source, rewriting = prepared.loaded, prepared.rewrite()
+            with stage("rewrite"):
+                source, rewriting = prepared.loaded, prepared.rewrite()
             settled = None
             if opened.profile is not None and opened.profile.precision.type != "as-written":
-                from trtnorm_cli.lowering.lower import lowered_alone
-
                 rewriting.require_all_checks_passed()
-                rewriting, settled = lowered_alone(prepared, rewriting, opened.profile.precision)
+                with stage("precision"):
+                    from trtnorm_cli.lowering.lower import lowered_alone
+
+                    rewriting, settled = lowered_alone(prepared, rewriting, opened.profile.precision)
             written = []
             if output is None:
                 rewriting.require_all_checks_passed()
@@ -208,7 +214,7 @@ def compare_targets(
     if not is_alone:
         return run_session(reference, candidates, profile, settings)
     exporting = replace(_export_options(None, settings.weights), seed=settings.seed, backend=settings.backend)
-    with opened_model(reference, profile, exporting, None, precision, dynamic_quantization) as opened:
+    with opened_model(reference, profile, exporting, precision, dynamic_quantization) as opened:
         if wanted is None:
             return run_session(reference, candidates, profile, settings, opened)
         from trtnorm_cli.lowering.session import run_precision_session

@@ -17,6 +17,7 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import available_memory
 from trtnorm_cli.profile.rewriting import Optimize
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
@@ -55,7 +56,7 @@ class BuildOptions:
 
 @dataclass
 class Stopwatch:
-    """Wall time in seconds by step. Steps may overlap."""
+    """Wall time in seconds by step, each a stage of the command. Steps may overlap."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -64,9 +65,11 @@ class Stopwatch:
         return {name: self.seconds[name] for name in _STEPS if name in self.seconds}
 
     @contextmanager
-    def time(self, name: str) -> Iterator[None]:
+    def time(self, name: str, called: str | None = None) -> Iterator[None]:
+        """A block that is part of the step ``name``, and a stage of that name or as it is ``called``."""
         start = time.perf_counter()
-        yield
+        with stage(called or name):
+            yield
         self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
 
 
@@ -116,11 +119,9 @@ class Job:
     options: BuildOptions
     work: Path
     beside: Path
-    on_event: EventHandler
     session: Rewriter
     clock: Stopwatch
     side: SideWork
-    said: set[str] = field(default_factory=set)
     findings: Findings | None = None
 
     @property
@@ -158,15 +159,8 @@ class Job:
         """The estimated cost of the engine that was built from ``model``."""
         return estimated(result, model, self.prepared)
 
-    def stage(self, name: str) -> None:
-        """Say that a stage begins; once, though a rewriting that comes instead goes through it again."""
-        if name not in self.said:
-            self.said.add(name)
-            self.on_event({"event": "stage", "stage": name})
-
     def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
         """Run one build process in ``folder``."""
-        listen = listen or self.on_event
         if self.options.check_reproducible:
             return launch(request, folder, listen, self.limits, is_repeatable=True)
         return launch(request, folder, listen, self.limits)

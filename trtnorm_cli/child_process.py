@@ -25,6 +25,7 @@ from typing import IO, Any, Literal, NoReturn
 from trtnorm_cli.files import save_in_one_step
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import lift_limit, memory_limit
+from trtnorm_cli.progress import Listener
 from trtnorm_cli.scratch import Scratch
 
 REQUEST_FILE = "request.json"
@@ -33,9 +34,6 @@ LOG_FILE = "child.log"
 # In the child's environment: the process that started it.
 PARENT_VARIABLE = "TRTNORM_PARENT_PID"
 
-# What a child reports while it works: JSON, with the kind of the event under ``event``.
-Event = Mapping[str, Any]
-Listener = Callable[[Event], None]
 _PR_SET_PDEATHSIG = 1
 _ASK_PERSONALITY, _ADDR_NO_RANDOMIZE = 0xFFFFFFFF, 0x0040000
 _STACK_BYTES = 256 << 20

@@ -17,6 +17,7 @@ from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.progress import stage
 from trtnorm_cli.record import json_of
 from trtnorm_cli.rewrite.prepare import rewrite_settings
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
@@ -81,7 +82,7 @@ class Making:
 def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None = None) -> Making:
     """Save the rewritten model, and begin to build the engine and to translate TensorRT's network of it.
 
-    The comparison is said to begin later where it ``waits``. The engine of an ``earlier`` build is taken where it is that of
+    The comparison begins later where it ``waits``. The engine of an ``earlier`` build is taken where it is that of
     ``variant``.
     """
     fixed = job.work / FIXED_NAME
@@ -90,8 +91,9 @@ def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None =
     require_taken_quantisation(variant.rewriting.model, variant.rewriting.folder, str(job.prepared.loaded.path))
     lowering = lowered_variant(job, variant)
     rewriting = variant.rewriting if lowering is None else lowering.rewriting
-    files = save_model(rewriting.model, fixed, rewriting.folder)
-    require_valid(job.prepared.loaded, fixed)
+    with stage("save"):
+        files = save_model(rewriting.model, fixed, rewriting.folder)
+        require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
     # What else its process does decides where TensorRT's memory is, and so some bytes: to be repeated, it only builds.
     alone = job.options.check_reproducible or lowering is not None
@@ -109,15 +111,13 @@ def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None =
             if parsed is None:
                 result = ready or job.run(request, job.work)
             else:
-                result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen), job.on_event)
-        if result.ok and not waits:
-            say_that_it_compares(job)
+                result = parsed.built(lambda listen: job.run(parsed.asked(request), job.work, listen))
         return result
 
     building = job.side.start(built) if ready is None else Later(built)
     attempt = Attempt(request, job.work, for_builder(rewriting.model), rewriting.folder, job.subject(rewriting), job.run)
     isolated = isolated_folder(job.engine) if job.options.isolate else None
-    engine = Later(lambda: attempt.result(building, isolated, job.on_event))
+    engine = Later(lambda: attempt.result(building, isolated))
     loaded = Later(lambda: load_model(fixed))
     if lowering is not None:
         network: Awaited[NetworkParticipant] = Later(lowering.known_network)
@@ -141,7 +141,6 @@ def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
     settings = settings_of(job.prepared)
     if settings is None:
         return None
-    job.stage("precision")
     options, folder = job.options, Path(tempfile.mkdtemp(prefix="precision-", dir=job.work))
 
     def parsed(loaded: LoadedModel) -> NetworkParticipant:
@@ -149,11 +148,6 @@ def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
 
     with job.clock.time("precision"):
         return lowered(job.prepared, variant.rewriting, settings, Means(folder, options.seed, options.memory_bytes, parsed))
-
-
-def say_that_it_compares(job: Job) -> None:
-    if job.options.compare:
-        job.stage("compare")
 
 
 def parsed_network(parsed: ParsedNetwork, building: Awaited[BuildResult], model: Path) -> NetworkParticipant:

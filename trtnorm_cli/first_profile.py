@@ -31,6 +31,7 @@ from trtnorm_cli.profile.paste import starting_profile
 from trtnorm_cli.profile.prove import prove
 from trtnorm_cli.profile.runnable import OutOfTime, Point, Trial, tried
 from trtnorm_cli.profile.start import start_for
+from trtnorm_cli.progress import current, stage
 from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.shapes.propagate import propagate
 from trtnorm_cli.shapes.symbols import value_symbol
@@ -63,12 +64,14 @@ def first_profile(loaded: LoadedModel, run: bool = True) -> FirstProfile:
     trial = Trial(start_for(loaded.proto, inputs))
     notes: list[str] = []
     if run and (trial.start.ranges or trial.start.values or unknown):
-        loaded, trial, notes = _run(loaded, trial, unknown)
+        with stage("try-sizes", unit="runs"):
+            loaded, trial, notes = _run(loaded, trial, unknown)
         inputs = inputs_of(loaded.proto)
     notes = [*trial.remarks, *notes, *_quantised_dynamically(loaded)]
     text = starting_profile(loaded.path.name, inputs, trial.start, _comments(notes))
     if run:
-        notes += _parser_notes(loaded, text)
+        with stage("ask-parser"):
+            notes += _parser_notes(loaded, text)
     return FirstProfile(text, tuple(notes))
 
 
@@ -142,6 +145,8 @@ class _Attempts:
         return reason
 
     def _reason(self, point: Point, zeros: bool) -> str | None:
+        current().advance()
+        current().at(", ".join(f"{name}={size}" for name, size in point.items()))
         try:
             self._runner.run(self._loaded.path, self._feeds(point, zeros))
         except RunFailed as failure:
@@ -186,7 +191,7 @@ def _parser_notes(loaded: LoadedModel, text: str) -> list[str]:
         save_model(settled, folder / "model.onnx", loaded.folder)
         request = BuildRequest("model.onnx", str(folder / "model.engine"), parse_only=True)
         try:
-            result = launch(request, folder, lambda event: None, Limits(_PARSE_S))
+            result = launch(request, folder, None, Limits(_PARSE_S))
         except BuilderDied as death:
             return [f"TensorRT's parser was not asked to the end: {death.summary}"]
     if result.ok:

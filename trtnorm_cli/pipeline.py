@@ -9,7 +9,7 @@ from pathlib import Path
 from trtnorm_cli.build_job import BuildOptions, Findings, Job, Stopwatch, has_room
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, Comparison
-from trtnorm_cli.engine_making import Making, lowered_variant, make, say_that_it_compares
+from trtnorm_cli.engine_making import Making, lowered_variant, make
 from trtnorm_cli.errors import NotCompared, OutOfTolerance
 from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free, sha256_of
@@ -30,7 +30,6 @@ from trtnorm_cli.side_work import Awaited, Later, SideWork
 from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
 from trtnorm_cli.tensorrt.facts import BackendFacts
 from trtnorm_cli.tensorrt.kernel_search import TO_TELL, is_quick
-from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.manifest import (
     EngineFile,
     Kernels,
@@ -74,9 +73,7 @@ def earlier_build(prepared: Prepared, engine: Path, options: BuildOptions) -> Ma
     return earlier_manifest(prepared, engine, options.backend, wanted, options.seed)
 
 
-def build(
-    prepared: Prepared, engine: Path, options: BuildOptions, on_event: EventHandler, findings: Findings | None = None
-) -> Manifest:
+def build(prepared: Prepared, engine: Path, options: BuildOptions, findings: Findings | None = None) -> Manifest:
     """Rewrite, check, build and compare; writes ``engine`` and its manifest and returns the manifest.
 
     With ``findings`` what another build found out is not found out again.
@@ -93,7 +90,7 @@ def build(
         SideWork(has_room(prepared, options.memory_bytes)) as side,
         one_child(),
     ):
-        job = replace(started(prepared, engine, options, work, beside, on_event, side), findings=findings)
+        job = replace(started(prepared, engine, options, work, beside, side), findings=findings)
         first = first_variant(job)
         narrowing = narrowing_checked(job, first.rewriting)
         made = make(job, first, compares_late(job, first))
@@ -140,15 +137,13 @@ def started(
     options: BuildOptions,
     work: Path,
     beside: Path,
-    on_event: EventHandler,
     side: SideWork,
 ) -> Job:
     """The job, with the model cleaned."""
     clock = Stopwatch()
-    on_event({"event": "stage", "stage": "rewrite"})
-    with clock.time("rewrite"):
+    with clock.time("rewrite", "clean"):
         session = typed_session(prepared)
-    return Job(prepared, engine, options, work, beside, on_event, session, clock, side)
+    return Job(prepared, engine, options, work, beside, session, clock, side)
 
 
 def narrowing_checked(job: Job, rewriting: Rewriting) -> NarrowingResult | None:
@@ -207,8 +202,6 @@ def compared(job: Job, made: Making) -> Comparison | None:
     """
     if not job.options.compare:
         return None
-    if made.compares_late:
-        say_that_it_compares(job)
     comparison = made.comparison.result()
     _require_within_tolerance(comparison)
     if job.options.require_compare:

@@ -12,6 +12,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Generic, Protocol, TypeVar
 
 from trtnorm_cli.child_process import Cancelled, cancellable, is_cancellable, require_wanted
+from trtnorm_cli.progress import Place, inside
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -74,12 +75,13 @@ class Pending(Generic[T]):
         self._future: Future[T] = Future()
         self._stop = threading.Event()
         self.was_asked = False
+        self._place = Place()
         self._thread = threading.Thread(target=self._run, name="trtnorm-side-work")
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            with cancellable(self._stop):
+            with cancellable(self._stop), inside(self._place):
                 found = self._work()
         except BaseException as error:
             self._future.set_exception(error)

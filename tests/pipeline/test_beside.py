@@ -128,18 +128,10 @@ def test_little_memory_lets_one_after_the_other_work(work, monkeypatch, capsys):
     manifest = manifest_of(work / "good.engine")
     assert manifest["comparison"]["state"] == "passed"
     assert manifest["optimize"]["before"]["reason"] == ""
-    assert said(capsys.readouterr().err) == SAID
-
-
-SAID = ["rewriting and checking", "starting TensorRT", "parsing the model", "building the engine", "comparing"]
-
-
-def said(stderr: str) -> list[str]:
-    return [line.removeprefix("trtnorm: ").removesuffix(" …") for line in stderr.splitlines() if line.startswith("trtnorm: ")]
 
 
 @pytest.mark.parametrize("slow", [None, "engine", "comparison"])
-def test_the_order_of_what_it_says_does_not_depend_on_what_is_slow(work, monkeypatch, capsys, slow):
+def test_the_order_of_the_steps_does_not_depend_on_what_is_slow(work, monkeypatch, slow):
     real_launch, real_comparison = build_job.launch, engine_making.compare_rewriting
 
     def launch_late(*arguments, **options):
@@ -155,7 +147,6 @@ def test_the_order_of_what_it_says_does_not_depend_on_what_is_slow(work, monkeyp
     if slow == "comparison":
         monkeypatch.setattr(engine_making, "compare_rewriting", compare_late)
     assert build("good.onnx") == 0
-    assert said(capsys.readouterr().err) == SAID
     assert list(manifest_of(work / "good.engine")["seconds"]) == ["rewrite", "variants", "parse", "build", "compare"]
 
 

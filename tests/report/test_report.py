@@ -10,17 +10,14 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from rich.console import Console
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.profile.fit import ProfileRecord, RangeRecord
-from trtnorm_cli.report import progress
 from trtnorm_cli.report.build import _check_text, _profile_text
 from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
 from trtnorm_cli.report.notes import print_notes
-from trtnorm_cli.report.progress import BuildProgress
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.rewrite.describe import has_a_layer
 from trtnorm_cli.rewrite.rule import Change, Check
@@ -302,6 +299,11 @@ def test_a_table_without_headings_has_no_empty_line(capsys):
     assert capsys.readouterr().out == "engine size  3 MiB\n"
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_no_color(monkeypatch):
     for no_color, colours in (("", True), ("1", False)):
         terminal = Terminal()
@@ -345,72 +347,3 @@ def test_long_cells_are_not_cut(capsys):
     shown = capsys.readouterr().out
     assert shown.count("x") == 300
     assert shown.count("y") == 300
-
-
-EVENTS = [
-    {"event": "stage", "stage": "rewrite"}, {"event": "stage", "stage": "build"},
-    {"event": "phase", "phase": "Building engine", "parent": "", "steps": 6},
-    {"event": "phase", "phase": "Timing", "parent": "Building engine", "steps": 3},
-    {"event": "step", "phase": "Timing", "step": 0}, {"event": "step", "phase": "Timing", "step": 2},
-    {"event": "finish", "phase": "Timing"}, {"event": "step", "phase": "Building engine", "step": 5},
-    {"event": "finish", "phase": "Building engine"}, {"event": "step", "phase": "nobody announced this", "step": 1},
-    {"event": "finish", "phase": "nor this"}, {"event": "stage", "stage": "some later stage"},
-]  # fmt: skip
-
-
-def test_progress_without_a_terminal_is_plain_lines(capsys):
-    with BuildProgress() as show:
-        for event in EVENTS:
-            show(event)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.splitlines() == [
-        "trtnorm: rewriting and checking …", "trtnorm: building the engine …", "trtnorm: some later stage …",
-    ]  # fmt: skip
-
-
-def test_progress_when_quiet_is_nothing(capsys):
-    with BuildProgress(Verbosity.QUIET) as show:
-        for event in EVENTS:
-            show(event)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "dumb")
-    with BuildProgress() as show:
-        show(EVENTS[0])
-    assert terminal.getvalue() == "trtnorm: rewriting and checking …\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_in_a_terminal_is_a_bar_that_goes_away(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    with BuildProgress() as show:
-        assert isinstance(show._bar, progress._Bar)
-        for event in EVENTS[:6]:
-            show(event)
-        show._bar._progress.refresh()
-        tasks = {task.description.strip(): task for task in show._bar._progress.tasks}
-        assert tasks.keys() == {"building the engine", "Building engine", "Timing"}
-        assert (tasks["Timing"].completed, tasks["Timing"].total) == (3, 3)
-        for event in EVENTS[6:]:
-            show(event)
-        assert [task.description for task in show._bar._progress.tasks] == ["some later stage"]
-    assert "Timing" in terminal.getvalue()
-    assert isinstance(show._bar._progress.console, Console)
-
-
-def test_an_error_ends_the_bar(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with pytest.raises(ZeroDivisionError), BuildProgress() as show:
-        raise ZeroDivisionError
-    assert not show._bar._progress.live.is_started

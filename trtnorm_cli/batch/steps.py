@@ -15,7 +15,6 @@ from trtnorm_cli.batch.inputs import LaidOut, laid_out
 from trtnorm_cli.batch.saying import say, worker_memory
 from trtnorm_cli.batch.store import Store, StoredFile
 from trtnorm_cli.batch.ticket import Ticket
-from trtnorm_cli.child_process import Event
 from trtnorm_cli.compare.result import PASSED, Comparison
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.export.opening import in_precision
@@ -23,6 +22,7 @@ from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.positions import Positions
+from trtnorm_cli.progress import Event, listening
 from trtnorm_cli.record import json_of, read
 from trtnorm_cli.records.export import ExportRecord
 from trtnorm_cli.report.page.write import LIBRARIES, write_report
@@ -79,7 +79,8 @@ def built(ticket: Ticket, store: Store, folder: Path) -> Mapping[str, Any]:
     )
     engine = folder / "made" / f"{job.name}.engine"
     engine.parent.mkdir()
-    manifest = pipeline.build(prepared, engine, options, _listener(ticket), SharedFindings(ticket, store))
+    with listening(_listener(ticket)):
+        manifest = pipeline.build(prepared, engine, options, SharedFindings(ticket, store))
     files = [engine, manifest_of(engine)]
     if ticket.with_report and can_report():
         say(ticket, "report")
@@ -112,7 +113,7 @@ def _about(manifest: Manifest) -> dict[str, Any]:
 
 def _listener(ticket: Ticket) -> Callable[[Event], None]:
     def listen(event: Event) -> None:
-        if event["event"] == "stage":
+        if event["event"] == "begin" and "parent" not in event:
             say(ticket, str(event["stage"]))
 
     return listen

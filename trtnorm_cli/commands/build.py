@@ -18,11 +18,13 @@ from trtnorm_cli.commands.options import (
     memory_option,
     precision_option,
     profile_option,
+    progress_option,
     snap_option,
     spec_argument,
     verbosity_options,
     weights_option,
 )
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
 from trtnorm_cli.report.verbosity import Verbosity
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     help="Write the report on the engine to this file, as `trtnorm report` does. Needs the extra `report`.",
 )  # fmt: skip
 @json_option
+@progress_option
 @verbosity_options
 def command(
     model: str,
@@ -87,6 +90,7 @@ def command(
     seed: int,
     report: Path | None,
     as_json: bool,
+    progress: ProgressChoice,
     verbosity: Verbosity,
 ) -> None:
     """Rewrite MODEL, prove each change numerically, and build a TensorRT engine from it.
@@ -107,7 +111,6 @@ def command(
     from trtnorm_cli.report.build import print_summary, print_up_to_date
     from trtnorm_cli.report.page.write import require_report_possible, write_report
     from trtnorm_cli.report.profile import print_proof
-    from trtnorm_cli.report.progress import BuildProgress
     from trtnorm_cli.rewrite.prepare import prepare
     from trtnorm_cli.target import parse_model
     from trtnorm_cli.tensorrt.backend import require_backend
@@ -121,18 +124,18 @@ def command(
     engine = output or Path(f"{target.stem}.engine")
     export = replace(exporting, backend=backend, seed=seed, weights=weights)
     with (
-        BuildProgress(verbosity) as progress,
-        opened_model(target, profile, export, progress, precision, dynamic_quantization) as opened,
+        shown_progress("build", progress, verbosity),
+        opened_model(target, profile, export, precision, dynamic_quantization) as opened,
     ):
         prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
         if report is not None:
             require_report_possible(report, [engine, manifest_of(engine), *pipeline.sources_of(prepared)])
         print_proof(prepared.proof, verbosity)
         earlier = None if force else pipeline.earlier_build(prepared, engine, options)
-        manifest = earlier or pipeline.build(prepared, engine, options, progress)
+        manifest = earlier or pipeline.build(prepared, engine, options)
+        if report is not None:
+            write_report(manifest, report)
     if as_json:
         click.echo(json.dumps(manifest.to_json(), indent=2))
-    if report is not None:
-        write_report(manifest, report)
     printed = print_summary if earlier is None else print_up_to_date
     printed(manifest, engine, as_json, verbosity, report)

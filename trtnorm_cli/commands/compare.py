@@ -14,10 +14,12 @@ from trtnorm_cli.commands.options import (
     memory_option,
     precision_option,
     profile_option,
+    progress_option,
     snap_option,
     verbosity_options,
     weights_option,
 )
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
 from trtnorm_cli.report.verbosity import Verbosity
 
 _EXIT_OUT_OF_TOLERANCE = 1
@@ -63,6 +65,7 @@ _EXIT_NOT_RUN = 5
 @memory_option
 @backend_option
 @json_option
+@progress_option
 @verbosity_options
 def command(
     reference: str,
@@ -85,6 +88,7 @@ def command(
     memory: int | None,
     backend: str | None,
     as_json: bool,
+    progress: ProgressChoice,
     verbosity: Verbosity,
 ) -> int:
     """Compare candidates with a reference on the same inputs.
@@ -123,7 +127,8 @@ def command(
         find_blame=not no_blame,
         save_to=save or Path(f"{target.stem}.difference"),
     )
-    comparison = api.compare_targets(target, others, profile, settings, precision, dynamic_quantization)
+    with shown_progress("compare", progress, verbosity):
+        comparison = api.compare_targets(target, others, profile, settings, precision, dynamic_quantization)
     shown_seed = None if data else seed
     if as_json:
         click.echo(json.dumps(comparison_record(comparison, shown_seed).to_json(), indent=2))

@@ -17,9 +17,11 @@ from trtnorm_cli.commands.options import (
     own_memory_option,
     precision_option,
     profile_option,
+    progress_option,
     verbosity_options,
     weights_option,
 )
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
 from trtnorm_cli.report.verbosity import Verbosity
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 @backend_option
 @own_memory_option
 @json_option
+@progress_option
 @verbosity_options
 def command(
     spec: str,
@@ -61,6 +64,7 @@ def command(
     seed: int,
     backend: str | None,
     as_json: bool,
+    progress: ProgressChoice,
     verbosity: Verbosity,
 ) -> None:
     """Export the PyTorch model SPEC to ONNX, and compare the ONNX model with it.
@@ -80,15 +84,16 @@ def command(
     options = replace(exporting, backend=backend, seed=seed, weights=weights)
     if update_profile and profile is None:
         raise click.UsageError("--update-profile needs the build profile: --profile CFG.yaml")
-    done = api.export(
-        spec,
-        output,
-        profile=profile,
-        precision=precision,
-        dynamic_quantization=dynamic_quantization,
-        options=options,
-        update_profile=update_profile,
-    )
+    with shown_progress("export", progress, verbosity):
+        done = api.export(
+            spec,
+            output,
+            profile=profile,
+            precision=precision,
+            dynamic_quantization=dynamic_quantization,
+            options=options,
+            update_profile=update_profile,
+        )
     if as_json:
         click.echo(json.dumps(done.manifest.to_json(), indent=2))
     print_export(done, as_json, verbosity)

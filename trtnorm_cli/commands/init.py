@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import json_option, model_argument, own_memory_option, verbosity_options
+from trtnorm_cli.commands.options import json_option, model_argument, own_memory_option, progress_option, verbosity_options
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
 from trtnorm_cli.report.verbosity import Verbosity
 
 
@@ -23,8 +24,11 @@ from trtnorm_cli.report.verbosity import Verbosity
 @click.option("--no-run", is_flag=True, help="Skip trying the sizes in ONNX Runtime and TensorRT's parser.")
 @own_memory_option
 @json_option
+@progress_option
 @verbosity_options
-def command(model: Path, output: Path | None, no_run: bool, as_json: bool, verbosity: Verbosity) -> None:
+def command(
+    model: Path, output: Path | None, no_run: bool, as_json: bool, progress: ProgressChoice, verbosity: Verbosity
+) -> None:
     """Write a commented build profile for MODEL. It fits the model as it is. Change its numbers to your needs.
 
     Works out what the model demands of its sizes, and writes that beside them. Runs the model in ONNX Runtime at the smallest
@@ -42,7 +46,8 @@ def command(model: Path, output: Path | None, no_run: bool, as_json: bool, verbo
 
     if output is not None and output.exists():
         raise _exists(output)
-    found = first_profile(load_model(model), run=not no_run)
+    with shown_progress("init", progress, verbosity):
+        found = first_profile(load_model(model), run=not no_run)
     if verbosity is not Verbosity.QUIET:
         for note in found.notes:
             click.echo(f"note: {note}", err=True)

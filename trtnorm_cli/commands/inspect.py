@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from trtnorm_cli.commands.options import backend_option, json_option, own_memory_option, verbosity_options, weights_option
+from trtnorm_cli.commands.options import (
+    backend_option,
+    json_option,
+    own_memory_option,
+    progress_option,
+    verbosity_options,
+    weights_option,
+)
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
 from trtnorm_cli.report.verbosity import Verbosity
 
 
@@ -24,9 +32,16 @@ from trtnorm_cli.report.verbosity import Verbosity
 @backend_option
 @own_memory_option
 @json_option
+@progress_option
 @verbosity_options
 def command(
-    target: str, output: Path | None, weights: Path | None, backend: str | None, as_json: bool, verbosity: Verbosity
+    target: str,
+    output: Path | None,
+    weights: Path | None,
+    backend: str | None,
+    as_json: bool,
+    progress: ProgressChoice,
+    verbosity: Verbosity,
 ) -> None:
     """Show what is in a model, in the network that TensorRT's parser makes of it, or in an engine.
 
@@ -50,25 +65,29 @@ def command(
     from trtnorm_cli.target import parse_target
 
     spec = parse_target(target)
+    showing = shown_progress("inspect", progress, verbosity)
     if output is not None and spec.kind != "network":
         raise click.UsageError("-o saves the network of network:MODEL.onnx; a model or an engine is a file already")
     if spec.is_pytorch:
         from trtnorm_cli.export.inspecting import inspect_module
         from trtnorm_cli.report.norm_modules import print_module
 
-        found = inspect_module(spec, weights)
+        with showing:
+            found = inspect_module(spec, weights)
         click.echo(json.dumps(found.to_json(), indent=2)) if as_json else print_module(console(), spec.text, found, verbosity)
     elif spec.kind == "engine":
         from trtnorm_cli.report.engine import print_engine
         from trtnorm_cli.tensorrt.engine_file import inspect_engine
 
-        engine = inspect_engine(spec.path)
+        with showing:
+            engine = inspect_engine(spec.path)
         click.echo(json.dumps(engine.to_json(), indent=2)) if as_json else print_engine(console(), spec.path, engine)
     elif spec.kind == "network":
         from trtnorm_cli.report.network import print_network
         from trtnorm_cli.tensorrt.network.describe import describe_network
 
-        described = describe_network(spec.path, output, backend)
+        with showing:
+            described = describe_network(spec.path, output, backend)
         click.echo(json.dumps(described.to_json(), indent=2)) if as_json else print_network(
             console(), described, output, verbosity
         )
@@ -76,7 +95,8 @@ def command(
         from trtnorm_cli.report.model import print_model
         from trtnorm_cli.rewrite.describe import describe_model
 
-        model = describe_model(spec.path)
+        with showing:
+            model = describe_model(spec.path)
         if as_json:
             click.echo(json.dumps(model.to_json(), indent=2))
         else:

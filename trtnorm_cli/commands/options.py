@@ -11,6 +11,7 @@ import click
 
 from trtnorm_cli.limits import change_limit
 from trtnorm_cli.profile.rewriting import DYNAMIC_QUANTIZATIONS, PRECISIONS
+from trtnorm_cli.report.progress import ProgressChoice
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.tensorrt.backend import NAMES
 
@@ -75,6 +76,31 @@ memory_option = click.option("--memory", callback=_size, metavar="SIZE", help=_M
 # For commands that hand it to nobody: what runs beside them has the same limit.
 own_memory_option = click.option("--memory", callback=_size, metavar="SIZE", expose_value=False, help=_MEMORY_HELP)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout and everything else to stderr.")
+
+
+class _Progress(click.ParamType):
+    """``auto``, ``lines``, ``json``, ``json:FILE`` or ``none``."""
+
+    name = "progress"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ProgressChoice:
+        if isinstance(value, ProgressChoice):
+            return value
+        kind, colon, file = str(value).partition(":")
+        if kind not in _PROGRESS or (colon and (kind != "json" or not file)):
+            self.fail(f"'{value}' is none of {', '.join(_PROGRESS)}, json:FILE", param, ctx)
+        return ProgressChoice(kind, Path(file) if file else None)
+
+
+_PROGRESS = ("auto", "lines", "json", "none")
+progress_option = click.option(
+    "--progress",
+    type=_Progress(),
+    metavar="HOW",
+    default="auto",
+    show_default=True,
+    help="Show progress on stderr as auto, lines, json, json:FILE or none say. auto is a live line in a terminal, lines in a log.",
+)
 backend_option = click.option(
     "--backend",
     type=click.Choice(NAMES),

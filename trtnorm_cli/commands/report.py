@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from trtnorm_cli.commands.options import progress_option
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
+
 
 @click.command("report")
 @click.argument("engine", type=click.Path(path_type=Path), metavar="OUT.engine")
@@ -13,7 +16,8 @@ import click
     "--output", "-o", type=click.Path(path_type=Path), metavar="FILE.html",
     help="Write the page to this file. Default: OUT.engine.html beside the engine.",
 )  # fmt: skip
-def command(engine: Path, output: Path | None) -> None:
+@progress_option
+def command(engine: Path, output: Path | None, progress: ProgressChoice) -> None:
     """Write the report on an engine as one page of HTML.
 
     It shows what was changed and why that is right, where time will go, the sizes that the engine takes, and how far results
@@ -30,5 +34,6 @@ def command(engine: Path, output: Path | None) -> None:
     path, manifest = manifest_beside(engine)
     page = output or path.with_suffix(".html")
     require_report_possible(page, [engine, path])
-    write_report(manifest, page)
+    with shown_progress("report", progress):
+        write_report(manifest, page)
     click.echo(page)

@@ -17,11 +17,13 @@ from trtnorm_cli.commands.options import (
     own_memory_option,
     precision_option,
     profile_option,
+    progress_option,
     snap_option,
     spec_argument,
     verbosity_options,
     weights_option,
 )
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
 from trtnorm_cli.report.verbosity import Verbosity
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True, help="List every normalization with the rule that took it, or why none did.")
 @own_memory_option
 @json_option
+@progress_option
 @verbosity_options
 def command(
     model: str,
@@ -54,6 +57,7 @@ def command(
     dry_run: bool,
     explain: bool,
     as_json: bool,
+    progress: ProgressChoice,
     verbosity: Verbosity,
 ) -> None:
     """Rewrite the normalization layers of MODEL and save the result.
@@ -71,17 +75,18 @@ def command(
 
     if output is None and not dry_run:
         raise click.UsageError("give the name of the result with -o FIXED.onnx, or --dry-run to write nothing")
-    done = api.rewrite(
-        model,
-        None if dry_run else output,
-        profile=profile,
-        precision=precision,
-        dynamic_quantization=dynamic_quantization,
-        snap=snap,
-        exporting=replace(exporting, weights=weights),
-        on_proof=partial(print_proof_notes, verbosity=verbosity),
-        in_memory=False,
-    )
+    with shown_progress("rewrite", progress, verbosity):
+        done = api.rewrite(
+            model,
+            None if dry_run else output,
+            profile=profile,
+            precision=precision,
+            dynamic_quantization=dynamic_quantization,
+            snap=snap,
+            exporting=replace(exporting, weights=weights),
+            on_proof=partial(print_proof_notes, verbosity=verbosity),
+            in_memory=False,
+        )
     if as_json:
         click.echo(json.dumps(done.to_json(), indent=2))
     print_rewriting(done, explain, as_json, verbosity)

@@ -10,6 +10,7 @@ from trtnorm_cli.compare.participants import Candidate, NetworkParticipant, Onnx
 from trtnorm_cli.compare.result import Comparison, Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.comparison import BlameRecord, FirstDifference, NoDifference
 
 # Any tensor further off than this is a difference even where no float64 run tells how much rounding there is.
@@ -22,8 +23,10 @@ def report_blame(session: Session, comparison: Comparison, trial_named: Callable
         for candidate, report in zip(session.candidates, comparison.candidates, strict=False):
             bad = [verdict for verdict in report.verdicts if verdict.passed is False]
             if bad and isinstance(candidate, OnnxParticipant):
-                sides = _sides(session.reference, candidate, trial_named(bad[0].trial), settings.options.by_position)
-                report.blame = _blame(sides, runner, settings, candidate, session.changes)
+                with stage("blame") as told:
+                    told.at(candidate.label)
+                    sides = _sides(session.reference, candidate, trial_named(bad[0].trial), settings.options.by_position)
+                    report.blame = _blame(sides, runner, settings, candidate, session.changes)
 
 
 def _sides(reference: OnnxParticipant, candidate: OnnxParticipant, trial: Trial, by_position: bool) -> Sides:

@@ -12,6 +12,7 @@ from trtnorm_cli.compare.participants import Candidate, RunnableReference
 from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.progress import stage
 
 
 def compare(
@@ -32,16 +33,24 @@ def compare(
     result = Comparison(reference.label)
     # The other cores are for float64, which is evaluated at the same time.
     threads = max(1, (os.cpu_count() or 1) // 2)
-    with OrtRunner(options.run_timeout_s, options.memory_bytes, threads) as runner:
+    with (
+        stage("trials", len(trials), "sets of inputs") as told,
+        OrtRunner(options.run_timeout_s, options.memory_bytes, threads) as runner,
+    ):
         runner.start(wait=False)
         comparer = Comparer(reference, runner, options, result)
         ordered = sorted(trials, key=lambda t: t.elements)
         if ordered and callable(candidates):
             comparer.prepare(ordered[0])
-        compared = candidates() if callable(candidates) else candidates
+        with stage("gather"):
+            compared = candidates() if callable(candidates) else candidates
         comparer.add(compared)
+        elements, compared_elements = sum(trial.elements for trial in ordered), 0
         for trial, following in zip_longest(ordered, ordered[1:]):
+            told.at(trial.label)
             comparer.run(trial, following)
+            compared_elements += trial.elements
+            told.advance(share=compared_elements / max(elements, 1))
         for trial in further if comparer.has_undecided() else ():
             comparer.run(trial)
             if not comparer.has_undecided():

@@ -9,6 +9,7 @@ import numpy as np
 from trtnorm_cli.compare.participants import OnnxParticipant
 from trtnorm_cli.compare.result import Outputs
 from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
+from trtnorm_cli.progress import stage
 
 # Sessions of larger models are closed after each run: they hold their weights once more.
 _MOST_HELD_BYTES = 1 << 27
@@ -34,12 +35,14 @@ class NativeRuns:
         again: bool,
     ) -> Outputs:
         """The result of a run; raises ``RunFailed``. With ``again`` a process that was killed, starts once more."""
-        try:
-            return self._waited(asked, limit_s)
-        except RunFailed as error:
-            if not asked.is_lost and (error.signal is None or not again):
-                raise
-        return self._waited(self.ask(participant, feeds), limit_s)
+        with stage("run") as told:
+            told.at(participant.label)
+            try:
+                return self._waited(asked, limit_s)
+            except RunFailed as error:
+                if not asked.is_lost and (error.signal is None or not again):
+                    raise
+            return self._waited(self.ask(participant, feeds), limit_s)
 
     def _waited(self, asked: AskedRuns, limit_s: float | None) -> Outputs:
         if limit_s is not None:

@@ -28,6 +28,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
+from trtnorm_cli.progress import stage
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.scratch import Scratch
@@ -85,7 +86,8 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
     """The model with its rewriting, and the TensorRT network of that, which is made beside."""
     network = found.file_participant(target) if target.kind == NetworkParticipant.kind else None
     prepared = prepare(opened, settings.snap, needs_sizes=False)
-    rewriting = prepared.rewrite()
+    with stage("rewrite"):
+        rewriting = prepared.rewrite()
     rewriting.require_all_checks_passed()
     fixed = found.scratch / "rewritten.onnx"
     reference = network or loaded_participant(prepared.original)

@@ -17,6 +17,7 @@ from trtnorm_cli.onnx_model.save import data_file_of
 from trtnorm_cli.placing import put_in_place
 from trtnorm_cli.profile.load import load_profile
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.export import ExportRecord
 from trtnorm_cli.scratch import scratch_beside
 from trtnorm_cli.target import Target
@@ -79,10 +80,12 @@ def _converted(exported: ExportedModel, profile: BuildProfile | None, folder: Pa
 
     prepared = prepare(OpenedModel(exported.path, profile, exported.path, None))
     settings, record = settings_of(prepared), None
-    made = (typed_session(prepared) if settings else prepared).rewrite()
+    with stage("rewrite"):
+        made = (typed_session(prepared) if settings else prepared).rewrite()
     made.require_all_checks_passed()
     if settings is not None:
-        made, record = lowered_alone(prepared, made, settings, exported.seed)
+        with stage("precision"):
+            made, record = lowered_alone(prepared, made, settings, exported.seed)
     work = folder / "rewritten"
     work.mkdir()
     files = save_model(made.model, work / exported.path.name, made.folder)

@@ -23,6 +23,7 @@ from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.digests import FileDigest
 from trtnorm_cli.records.export import ExportRecord, ExportVersions
 from trtnorm_cli.scratch import IN_TEMPORARY, Scratch, explained, remove_dead
@@ -81,10 +82,11 @@ def export_model(
     require_torch()
     text = None if profile is None else ProfileText.of(profile)
     request = ExportRequest(spec, options, default_opset(options.backend), text)
-    with work_folder("trtnorm-export-") as work:
+    with work_folder("trtnorm-export-") as work, stage("export"):
         result = launch(request, work)
         path = folder / (name or f"{spec.stem}.onnx")
-        cleaning, files = _cleaned(work / MODEL_FILE, path)
+        with stage("clean"):
+            cleaning, files = _cleaned(work / MODEL_FILE, path)
         learnt = None if profile is None else learnt_profile(profile, result.dimensions)
         comparison = None
         if options.verify and result.trials:

@@ -12,6 +12,7 @@ from trtnorm_cli import errors
 from trtnorm_cli.child_process import Ended, module_command, run_child
 from trtnorm_cli.errors import ModelError, TrtnormError
 from trtnorm_cli.export.request import LOG_FILE, ExportResult, Failure, Request, save_request
+from trtnorm_cli.progress import OpenStages
 
 WORKER = module_command("trtnorm_cli.export.child.worker")
 _SHOWN, _LONGEST = 8, 300
@@ -24,7 +25,8 @@ def launch(request: Request, folder: Path, worker: tuple[str, ...] = WORKER) -> 
     is raised again.
     """
     save_request(request, folder)
-    ended = run_child([*worker, str(folder)], folder, log=LOG_FILE)
+    with OpenStages() as stages:
+        ended = run_child([*worker, str(folder)], folder, log=LOG_FILE, listen=stages.relay)
     result = _result(ended)
     if result is None:
         unfinished = " and without a result" if ended.code >= 0 else ""

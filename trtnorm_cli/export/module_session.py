@@ -49,7 +49,7 @@ def run_module_session(
             for target in candidates:
                 found.add_candidate(target)
             return _judged(reference, found, None if profile_path is None else load_profile(profile_path), settings)
-        with opened_model(reference, profile_path, options, None, None, dynamic_quantization) as opened:
+        with opened_model(reference, profile_path, options, None, dynamic_quantization) as opened:
             prepared = prepare(opened, settings.snap, needs_sizes=False)
             rewriting = prepared.rewrite()
             rewriting.require_all_checks_passed()

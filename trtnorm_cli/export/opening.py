@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trtnorm_cli.child_process import Listener
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.rewrite.prepare import OpenedModel
 from trtnorm_cli.target import Target
@@ -21,7 +20,6 @@ def opened_model(
     model: Target,
     profile_path: Path | None,
     options: ExportOptions,
-    on_event: Listener | None = None,
     precision: str | None = None,
     dynamic_quantization: str | None = None,
 ) -> Iterator[OpenedModel]:
@@ -37,8 +35,6 @@ def opened_model(
         return
     from trtnorm_cli.export.export_model import export_model, work_folder
 
-    if on_event is not None:
-        on_event({"event": "stage", "stage": "export"})
     with work_folder("trtnorm-exported-") as folder:
         exported = export_model(model, profile, options, folder)
         source = None if model.kind == "module" else model.path

@@ -16,6 +16,7 @@ from trtnorm_cli.evaluate.tensor_files import read_tensor
 from trtnorm_cli.export.request import TrialRecord
 from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.progress import stage
 
 
 def read_trials(folder: Path, records: Sequence[TrialRecord]) -> tuple[list[Trial], dict[str, Recorded]]:
@@ -50,4 +51,5 @@ def verified(label: str, model: Path, profile: BuildProfile | None, folder: Path
     trials, recorded = read_trials(folder, records)
     reference = module_participant(label, proto.graph.input, recorded)
     candidate = OnnxParticipant(model.name, proto, model)
-    return compare(reference, [candidate], trials, Options(tolerances=profile_tolerances(profile)))
+    with stage("compare"):
+        return compare(reference, [candidate], trials, Options(tolerances=profile_tolerances(profile)))

@@ -15,6 +15,7 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.progress import each
 from trtnorm_cli.rewrite.prepare import Prepared
 
 # A run at larger shapes is left out where it would take longer, going by a smaller one.
@@ -45,7 +46,8 @@ def calibrated(prepared: Prepared, model: LoadedModel, seed: int, runner: OrtRun
     data = None if prepared.profile is None else prepared.profile.calibration_data
     drawn = drawn_trials(prepared, seed)
     runs, notes = _Runs(model, runner), list(drawn.notes)
-    for trial in sorted(drawn.trials, key=lambda trial: trial.elements):
+    for trial, told in each("calibrate", sorted(drawn.trials, key=lambda trial: trial.elements), "inputs"):
+        told.at(trial.label)
         why_not = runs.add(trial)
         if why_not is not None:
             notes.append(f"{trial.label}: not calibrated at, {why_not}")

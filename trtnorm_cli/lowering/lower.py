@@ -32,6 +32,7 @@ from trtnorm_cli.precision.output_errors import output_errors
 from trtnorm_cli.precision.raising import has_low_types, raised
 from trtnorm_cli.precision.search import Found, Search
 from trtnorm_cli.profile.precision import PrecisionSettings
+from trtnorm_cli.progress import each, stage
 from trtnorm_cli.records.precision import OutputError, PrecisionRecord
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting
@@ -155,7 +156,8 @@ class _Lowering:
         """A conversion that TensorRT's parser takes: nodes that it refuses in the low type stay float32."""
         while True:
             try:
-                found = settling.found(limit)
+                with stage("settle", unit="runs"):
+                    found = settling.found(limit)
                 return self._made(found, settling.trials, search.exact)
             except TensorRTRefusal as error:
                 if not search.refuse(error.nodes, error.summary):
@@ -180,7 +182,8 @@ class _Lowering:
         if self.means.parsed is None:
             return Lowered(typed, record, self.wide)
         try:
-            network = self.means.parsed(written(typed, self.means.scratch / "typed.onnx"))
+            with stage("network"):
+                network = self.means.parsed(written(typed, self.means.scratch / "typed.onnx"))
             errors = self._network_errors(network, {at: trials[at] for at in self._settled(found)}, exact)
             unsteady = self._unsteady(errors, trials)
             judged = {at: error for at, error in errors.items() if at not in unsteady}
@@ -203,7 +206,8 @@ class _Lowering:
         """The error of each floating output of TensorRT's network. What is finite on one side alone is infinitely wrong."""
         found = {}
         kinds = network.inputs()
-        for number, trial in trials.items():
+        for (number, trial), told in each("network-errors", list(trials.items()), "inputs"):
+            told.at(trial.label)
             feeds = {name: _as(value, kinds[name].dtype) for name, value in trial.feeds.items() if name in kinds}
             outputs = self.runner.begin(network.path, feeds, hold=True).results()[0]
             for name, error in output_errors(exact(number), outputs).judged.items():

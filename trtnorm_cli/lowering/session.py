@@ -12,6 +12,7 @@ from trtnorm_cli.lowering.lower import Means, lowered, written
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.profile.precision import PrecisionSettings
+from trtnorm_cli.progress import stage
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.side_work import Later
@@ -32,9 +33,11 @@ def run_precision_session(named: Target, opened: OpenedModel, precision: Precisi
         def parsed(model: LoadedModel) -> NetworkParticipant:
             return loaded_network(model, scratch, settings.backend, memory_bytes=memory_bytes)
 
-        rewriting = typed_session(prepared).rewrite()
+        with stage("rewrite"):
+            rewriting = typed_session(prepared).rewrite()
         rewriting.require_all_checks_passed()
-        made = lowered(prepared, rewriting, precision, Means(scratch, settings.seed, memory_bytes, parsed))
+        with stage("precision"):
+            made = lowered(prepared, rewriting, precision, Means(scratch, settings.seed, memory_bytes, parsed))
         settings = replace(settings, options=with_tolerances(settings, prepared.profile))
         typed = written(made.rewriting, scratch / "lowered.onnx")
         comparison = compare_lowered(prepared, rewriting, made.wide, typed, Later(made.known_network), scratch, settings)

@@ -27,6 +27,7 @@ from trtnorm_cli.precision.names import free_prefix
 from trtnorm_cli.precision.output_errors import Arrays, OutputErrors, output_errors, worst
 from trtnorm_cli.precision.plan import InputsAndOutputs, key_of
 from trtnorm_cli.precision.rounding import Rounding
+from trtnorm_cli.progress import current
 from trtnorm_cli.scratch import Scratch
 
 # Split wants to be told how many outputs it has.
@@ -104,6 +105,7 @@ class Emulator:
         if (low, index) not in self._known:
             reference = self.reference(index)
             self.evaluations += 1
+            current().advance()
             self._known[low, index] = output_errors(reference, self._given(self._run(self._feeds[index], low)))
         return self._known[low, index]
 

@@ -20,6 +20,7 @@ from trtnorm_cli.precision.raising import has_low_types, raised
 from trtnorm_cli.precision.static import static_kept
 from trtnorm_cli.precision.units import units_of
 from trtnorm_cli.profile.precision import PrecisionSettings
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.precision import Kept
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
@@ -68,10 +69,11 @@ class Search:
         self._emulator = Emulator(self._model, self._folder, self._types, self._low, feeds, runner, settings.io)
         known = {**({} if wide is None else wide.guards), **static}
         try:
-            found = kept_by_values(
-                self._model, self._folder, self._types, self._units, feeds, is_users_data, self._emulator, settings.limit,
-                known.keys(), runner,
-            )  # fmt: skip
+            with stage("ranges", unit="runs"):
+                found = kept_by_values(
+                    self._model, self._folder, self._types, self._units, feeds, is_users_data, self._emulator, settings.limit,
+                    known.keys(), runner,
+                )  # fmt: skip
         except BaseException:
             self._emulator.close()
             raise

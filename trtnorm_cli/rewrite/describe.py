@@ -21,6 +21,7 @@ from trtnorm_cli.onnx_model.plugin_nodes import PluginNode, plugin_nodes
 from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC, quantised_nodes
 from trtnorm_cli.onnx_model.shapes import NamedType, declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
+from trtnorm_cli.progress import stage
 from trtnorm_cli.record import Record
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, CompositeOutcome, Made, composite_norms, count_by_kind, outcome_of
@@ -144,9 +145,11 @@ def has_a_layer(norm: Normalization) -> bool:
 
 def describe_model(path: Path) -> ModelDescription:
     """Inputs, outputs, opset, and every normalization with what ``build`` would do with it."""
-    loaded = load_model(path)
+    with stage("load"):
+        loaded = load_model(path)
     model = loaded.proto
-    planned, cleaning, composites, assumed = _planned(loaded)
+    with stage("inspect"):
+        planned, cleaning, composites, assumed = _planned(loaded)
     return ModelDescription(
         file=path.name,
         sha256=loaded.sha256,

@@ -15,6 +15,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.surgery import Surgery
 from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.progress import each, stage
 from trtnorm_cli.rewrite.borders import Borders, reads_shape_only
 from trtnorm_cli.rewrite.editor import Editor, Prove
 from trtnorm_cli.rewrite.pattern import Bindings, Mismatch, describe, match, root_fits
@@ -131,14 +132,17 @@ def apply(
     cache = cache or Cache()
     editor = Editor(surgery, dict(types))
     while outcome.is_whole:
-        planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, cache)
+        with stage("plan"):
+            planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, cache)
         outcome.undone += planned.undone
         given_up |= {undone.key for undone in planned.undone}
         if not planned.matches:
             outcome.rejections = (*unproved, *planned.rejections)
             break
-        for found in [found for found in planned.matches if not found.rule.last_resort] or planned.matches:
+        chosen = [found for found in planned.matches if not found.rule.last_resort] or planned.matches
+        for found, told in each("prove", chosen, "changes"):
             nodes, site = found.nodes, found.site.outputs[0].name
+            told.at(f"{found.rule.name} at {describe(found.site)}")
             made = _make_safely(editor, found, prove)
             if isinstance(made, Change) and made.check.passed:
                 outcome.changes.append(_with_refusals(made, planned, rules) if found.rule.last_resort else made)

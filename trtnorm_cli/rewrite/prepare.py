@@ -16,6 +16,7 @@ from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.profile.rewriting import RewriteSettings
+from trtnorm_cli.progress import stage
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.rewrite.rule import Check
 from trtnorm_cli.rewrite.rules import RULES
@@ -183,7 +184,8 @@ def prepare(
     build needs sizes where there is no profile. ``on_loaded`` is shown the model before any work is spent on it, and may
     refuse it.
     """
-    original, profile = load_model(opened.path), opened.profile
+    with stage("load"):
+        original, profile = load_model(opened.path), opened.profile
     on_loaded(original)
     loaded = original
     if profile is not None:
@@ -193,7 +195,10 @@ def prepare(
         outputs = [value.name for value in original.proto.graph.output]
         refuse_unknown_names(profile, outputs=outputs, rules=[rule.name for rule in RULES])
         loaded = replace(original, proto=as_profiled(original.proto, profile))
-    checkpoint = None if opened.weights is None else load_checkpoint(opened.weights)
+    checkpoint = None
+    if opened.weights is not None:
+        with stage("weights"):
+            checkpoint = load_checkpoint(opened.weights)
     proof = _proof(loaded, profile, snap) if needs_sizes or profile is not None else None
     prepared = Prepared(
         original=original,
@@ -210,10 +215,11 @@ def prepare(
 
 
 def _proof(loaded: LoadedModel, profile: BuildProfile | None, snap: bool) -> Proof:
-    from trtnorm_cli.profile.fit import fit
-    from trtnorm_cli.profile.model_input import inputs_of
-    from trtnorm_cli.profile.prove import prove
-    from trtnorm_cli.profile.start import start_for
+    with stage("sizes"):
+        from trtnorm_cli.profile.fit import fit
+        from trtnorm_cli.profile.model_input import inputs_of
+        from trtnorm_cli.profile.prove import prove
+        from trtnorm_cli.profile.start import start_for
 
-    inputs = inputs_of(loaded.proto)
-    return prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)
+        inputs = inputs_of(loaded.proto)
+        return prove(loaded.proto, inputs, profile, fit(profile, inputs, partial(start_for, loaded.proto, inputs)), snap)

@@ -26,6 +26,7 @@ from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.types import TypesRecord
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.ambiguities import ProofShapes, Resolver, tolerant_types
@@ -176,10 +177,12 @@ class RewritingSession:
         source = without_placeholders(source)
         if settings.fixed is not None:
             source = with_fixed(source, settings.fixed)
-        self.cleaning = clean(source, loaded.folder, self._runner.run)
+        with stage("clean"):
+            self.cleaning = clean(source, loaded.folder, self._runner.run)
         repairs, on_request = (tuple(rule for rule in stage if rule in self.rules) for stage in (REPAIRS, ON_REQUEST))
         resolver = Resolver(loaded.folder, proof_shapes, settings, self._runner)
-        self.resolved = resolver.resolve(self.cleaning, repairs, on_request)
+        with stage("resolve"):
+            self.resolved = resolver.resolve(self.cleaning, repairs, on_request)
         self.model = self.resolved.cleaning.model
         declared = declared_types(self.model)
         fixed = single_positions(self.model, declared, settings.corners)
@@ -209,9 +212,10 @@ class RewritingSession:
         # Nothing changes a graph before the rules are applied, so the first application takes the one that is open already.
         waiting = [open_model(model, folder) if opened is None else opened.surgery]
         surgery = waiting[0]
-        spoilt = audit(surgery, self.tolerant, settings, SPOILT)
         cache = Cache()
-        composites, unread = _composites(surgery, self.declared, cache)
+        with stage("find-norms"):
+            spoilt = audit(surgery, self.tolerant, settings, SPOILT)
+            composites, unread = _composites(surgery, self.declared, cache)
         runner, self._runner = self._runner or OrtRunner(), None
         with runner:
             prover = late_prover(runner, self.pinned, self.proofs)
@@ -223,7 +227,8 @@ class RewritingSession:
                 settings,
                 cache,
             )
-        refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
+        with stage("audit"):
+            refusals = [*spoilt, *audit(surgery, self.tolerant, settings)]
         refusals = list({refusal.node: refusal for refusal in reversed(refusals)}.values())[::-1]
         decided = {change.node for change in resolved.changes} | {refusal.node for refusal in refusals}
         changes = (*resolved.changes, *outcome.changes)
@@ -295,12 +300,13 @@ def plan(loaded: LoadedModel, settings: RewriteSettings | None = None) -> tuple[
     settings = settings or RewriteSettings()
     surgery, cleaning = opened_and_cleaned(loaded)
     types, _ = tolerant_types(cleaning.model, None)
-    return surgery, driver.plan(surgery, select_rules(settings.skip), types, settings=settings), cleaning
+    with stage("plan"):
+        return surgery, driver.plan(surgery, select_rules(settings.skip), types, settings=settings), cleaning
 
 
 def opened_and_cleaned(loaded: LoadedModel) -> tuple[Surgery, Cleaning]:
     """The model after cleaning, which is what rules look at."""
-    with OrtRunner() as runner:
+    with stage("clean"), OrtRunner() as runner:
         cleaning = clean(_provable(loaded.proto)[0], loaded.folder, runner.run)
     return open_model(cleaning.model, loaded.folder), cleaning
 

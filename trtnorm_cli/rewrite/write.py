@@ -8,6 +8,7 @@ from trtnorm_cli.files import require_free
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.save import data_file_of, save_model
 from trtnorm_cli.placing import put_in_place
+from trtnorm_cli.progress import stage
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
 from trtnorm_cli.scratch import scratch_beside
 
@@ -23,7 +24,7 @@ def rewrite_to(
     sources = [source.path, *source.data_files, *(path for path in (profile, origin) if path is not None)]
     require_free([target, data_file_of(target)], sources)
     rewriting.require_all_checks_passed()
-    with scratch_beside(target) as folder:
+    with stage("save"), scratch_beside(target) as folder:
         written = save_model(rewriting.model, folder / target.name, rewriting.folder)
         require_valid(source, folder / target.name)
         source.require_unchanged()

@@ -6,15 +6,16 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import onnx
 
 from trtnorm_cli import __version__
-from trtnorm_cli.child_process import Event
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.progress import Stage, stage
 from trtnorm_cli.scratch import BESIDE, Scratch
 from trtnorm_cli.side_work import Awaited
 from trtnorm_cli.tensorrt.explain import refusal
@@ -28,12 +29,12 @@ from trtnorm_cli.tensorrt.isolate import (
     failure_of,
     named_nodes,
 )
-from trtnorm_cli.tensorrt.launch import WORKER_MODULE, EventHandler
+from trtnorm_cli.tensorrt.launch import WORKER_MODULE
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.plugin_request import with_plugins
 from trtnorm_cli.tensorrt.request import LOG_FILE, BuildRequest, BuildResult
 
-Run = Callable[[BuildRequest, Path, EventHandler], BuildResult]
+Run = Callable[[BuildRequest, Path], BuildResult]
 _MODEL = "model.onnx"
 _README = "README.txt"
 # A report should be small enough to attach; above this the weights go to a file of their own.
@@ -54,7 +55,7 @@ class Attempt:
     subject: Subject
     run: Run
 
-    def result(self, built: Awaited[BuildResult], isolated: Path | None, on_event: EventHandler) -> BuildResult:
+    def result(self, built: Awaited[BuildResult], isolated: Path | None) -> BuildResult:
         """The result ``built`` of the request if it succeeded. Raises the error that explains a failure.
 
         With ``isolated``, the name for a folder, the smallest failing part of the model is searched and saved there first.
@@ -62,28 +63,22 @@ class Attempt:
         try:
             result = built.result()
         except BuilderDied as death:
-            raise self._with_part(death, death_of(death), [], isolated, on_event) from death
+            raise self._with_part(death, death_of(death), [], isolated) from death
         if result.ok:
             return result
         error = refusal(result, self.model, self.work, self.subject)
         if isolated is None or not isinstance(error, TensorRTRefusal) or not result.errors or result.stage in NOT_OF_A_PART:
             raise error
-        raise self._with_part(error, failure_of(result, self.model), named_nodes(result, self.model), isolated, on_event)
+        raise self._with_part(error, failure_of(result, self.model), named_nodes(result, self.model), isolated)
 
-    def _with_part(
-        self, error: TrtnormError, failure: BuildFailure, named: list[str], isolated: Path | None, on_event: EventHandler
-    ) -> TrtnormError:
+    def _with_part(self, error: TrtnormError, failure: BuildFailure, named: list[str], isolated: Path | None) -> TrtnormError:
         """``error``, with the place of the smallest failing part where one was wanted."""
         if isolated is None:
             return error
-        limit = 0
-
-        def on_trial(number: int, nodes: int, fails: bool) -> None:
-            on_event({"event": "trial", "number": number, "limit": limit, "nodes": nodes, "fails": fails})
-
-        search = Isolation(self.model, self.request.profiles, self._build_part, failure, on_trial)
-        limit = search.max_trials
-        found = search.search(named)
+        with stage("isolate", unit="trials") as told:
+            search = Isolation(self.model, self.request.profiles, self._build_part, failure, partial(_tell_of_trial, told))
+            told.expect(search.max_trials)
+            found = search.search(named)
         if found is None:
             said = f"no part of the model fails in the same way on its own ({_counted(search.trials, 'trial')})"
         else:
@@ -97,7 +92,7 @@ class Attempt:
         folder = Path(tempfile.mkdtemp(prefix="part-", dir=self.work))
         try:
             save_model(model, folder / _MODEL, self.data_folder)
-            return self.run(self._request_for(model, profiles, folder), folder, _unheard)
+            return self.run(self._request_for(model, profiles, folder), folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -114,7 +109,7 @@ class Attempt:
             # No such folder exists: the engine, if there ever is one, then goes beside the model.
             request = self._request_for(found.model, found.profiles, Path("nowhere"))
             try:
-                version = self.run(request, folder, _unheard).version
+                version = self.run(request, folder).version
             except BuilderDied:
                 version = ""
             (folder / _README).write_text(_report(found, error, request, version, target), encoding="utf-8")
@@ -122,8 +117,9 @@ class Attempt:
         return target
 
 
-def _unheard(event: Event) -> None:
-    """Trials are too many to show what TensorRT does in each."""
+def _tell_of_trial(told: Stage, number: int, nodes: int, fails: bool) -> None:
+    told.at(f"{_counted(nodes, 'node')}: {'fails in the same way' if fails else 'does not fail in this way'}")
+    told.reach(number)
 
 
 def _counted(number: int, what: str) -> str:

@@ -9,6 +9,7 @@ import onnx
 from trtnorm_cli.engine_cost.profiles import of_profile
 from trtnorm_cli.engine_cost.segments import Segment, Side, segments
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels
@@ -76,7 +77,14 @@ class Built:
 
 def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
     """The rewriting whose engine launches the fewest kernels, found by building."""
-    found = fewest_kernels(session, lambda rewriting: cost_of(variants.build(rewriting)))
+    with stage("search", unit="builds") as told:
+
+        def measured(rewriting: Rewriting) -> Cost:
+            found = cost_of(variants.build(rewriting))
+            told.advance()
+            return found
+
+        found = fewest_kernels(session, measured)
     choice = Choice(found.every_change, found.no_change, found.best, found.left_out, found.builds)
     return Variant(found.rewriting, choice, is_settled=True)
 

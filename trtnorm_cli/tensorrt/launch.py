@@ -6,8 +6,10 @@ import shlex
 import signal
 from pathlib import Path
 
-from trtnorm_cli.child_process import Ended, Limits, Listener, module_command, run_child
+from trtnorm_cli.child_process import Ended, Limits, module_command, run_child
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.progress import Event, Listener
+from trtnorm_cli.tensorrt.build_stages import BuildStages
 from trtnorm_cli.tensorrt.request import CANNOT_WRITE, LOG_FILE, STDERR_FILE, BuildRequest, BuildResult
 
 WORKER_MODULE = "trtnorm_cli.tensorrt.child.worker"
@@ -24,12 +26,14 @@ ALLOW_MORE = {
 def launch(
     request: BuildRequest,
     folder: Path,
-    on_event: EventHandler,
+    on_event: EventHandler | None = None,
     limits: Limits = UNLIMITED,
     worker: tuple[str, ...] = WORKER,
     is_repeatable: bool = False,
 ) -> BuildResult:
     """Run the build process on ``request`` in ``folder`` and return its result, good or bad.
+
+    ``on_event`` is told of the events of the process, which are stages of this one too.
 
     ``is_repeatable`` fixes the addresses of its memory and Python's hashes: TensorRT for RTX orders and numbers some of what it
     writes by them. It makes a fault in TensorRT's parser easier to exploit, so that not every build does it.
@@ -43,10 +47,17 @@ def launch(
     except OSError as error:
         raise BuilderDied(f"the work folder cannot be written: {error.strerror}", str(folder), _ROOM) from error
     environment = {"PYTHONHASHSEED": "0"} if is_repeatable else {}
-    ended = run_child(
-        [*worker, str(folder)], folder, limits=limits, listen=on_event, log=STDERR_FILE, environment=environment,
-        fixed_addresses=is_repeatable,
-    )  # fmt: skip
+    with BuildStages() as stages:
+
+        def listen(event: Event) -> None:
+            stages.hear(event)
+            if on_event is not None:
+                on_event(event)
+
+        ended = run_child(
+            [*worker, str(folder)], folder, limits=limits, listen=listen, log=STDERR_FILE, environment=environment,
+            fixed_addresses=is_repeatable,
+        )  # fmt: skip
     return _decode(ended, folder)
 
 

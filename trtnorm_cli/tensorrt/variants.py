@@ -82,7 +82,7 @@ class VariantBuilder:
             path = engine or work / "variant.engine"
             request = replace(self.request, model="variant.onnx", engine=str(path), settings=settings)
             request = with_plugins(request, rewriting.model, self.request.plugins)
-            result = launch(request, work, lambda event: None, self.limits)
+            result = launch(request, work, None, self.limits)
             cost = self.estimate(result, rewriting.model) if result.ok else None
             return BuiltVariant(rewriting, kernels_of(result, cost), result, cost)
         except (BuilderDied, NoRoom) as error:  # it is only looked at: the build can do without

@@ -31,6 +31,7 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.onnx_model.repair import mend
 from trtnorm_cli.onnx_model.stored import file_part, is_external, tensor_array
+from trtnorm_cli.progress import Stage, stage
 
 OLDEST_OPSET = 7
 """Before, operators broadcast by an attribute."""
@@ -223,7 +224,8 @@ class _Run:
         self._varying = set(feeds)
         todo = self._model.plan(outputs)
         self._check_inputs(todo, feeds)
-        self._run_plan(todo, scope, watch, self._known)
+        with stage("float64" if self._perturbation is None else "noise", len(todo.steps), "nodes") as told:
+            self._run_plan(todo, scope, watch, self._known, told)
         return {name: _own(raised_array(scope.get(name))) for name in todo.outputs}
 
     def notes(self) -> tuple[str, ...]:
@@ -285,7 +287,9 @@ class _Run:
         fixed = self._varying.isdisjoint(step.reads)
         return self._perturbation.result(step.node, step.attributes, inputs, value, fixed)
 
-    def _run_plan(self, todo: Plan, scope: _Scope, watch: Watch | None = None, known: Known | None = None) -> None:
+    def _run_plan(
+        self, todo: Plan, scope: _Scope, watch: Watch | None = None, known: Known | None = None, told: Stage | None = None
+    ) -> None:
         for step in todo.steps:
             self._check_time(step, 0.0)
             inputs = [self._read(scope, step, name) for name in step.node.input]
@@ -301,6 +305,8 @@ class _Run:
                 self._varying.update(step.node.output)
             for name in step.done:
                 scope.values.pop(name, None)
+            if told is not None:
+                told.advance()
 
     def _read(self, scope: _Scope, step: Step, name: str) -> Any:
         try:

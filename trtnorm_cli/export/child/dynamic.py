@@ -22,6 +22,7 @@ from trtnorm_cli.export.child.sizes.dimensions import Dimension, Requested
 from trtnorm_cli.export.child.sizes.solver import Assumption, Solver, Unsolved
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.progress import stage
 
 _ROUNDS = 8
 
@@ -69,8 +70,11 @@ class Tracing:
 
     def rounds(self) -> Traced:
         """The program of the first trace that its own guards allow."""
-        for _ in range(_ROUNDS):
-            traced, log, text = self.round()
+        for number in range(_ROUNDS):
+            with stage("torch-export") as told:
+                if number:
+                    told.at(f"attempt {number + 1}, with narrower sizes")
+                traced, log, text = self.round()
             if traced is not None:
                 return traced
             self.solver.solve(read_violations(text), log)

@@ -20,6 +20,7 @@ from trtnorm_cli.export.child.sizes.solver import Assumption
 from trtnorm_cli.export.request import TrialRecord
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.dims import CORNERS
+from trtnorm_cli.progress import each
 
 # A second copy of the module in float64 is made below this many bytes of parameters.
 _FLOAT64_BYTES = 512 << 20
@@ -134,7 +135,8 @@ class Evaluation:
         """One record for each point whose run fits the budget."""
         rate, before, trials, requested = 0.0, 1, Trials(), feeds.requested
         # The module ran before, at the sizes of the trace: libraries are loaded, and its first time here is a fair one.
-        for point in sorted(where, key=lambda p: _elements(requested, p)):
+        for point, told in each("run-module", sorted(where, key=lambda p: _elements(requested, p)), "inputs"):
+            told.at(point.label)
             elements = _elements(requested, point)
             # Attention and correlation grow with the square; between two points 1.5 is a cautious middle.
             predicted = rate * (elements / before) ** 1.5

@@ -24,6 +24,7 @@ from trtnorm_cli.export.child.to_onnx import Runnable, Written, export_program, 
 from trtnorm_cli.export.request import ExportRequest
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.progress import stage
 from trtnorm_cli.suggest import listing
 
 # TorchScript's exporter knows no newer opset.
@@ -169,7 +170,7 @@ class Exporting:
     def _try_run(self, call: Call) -> list[str]:
         """Run the module once as it is. Returns the names of its results, and says clearly when the model itself fails."""
         try:
-            with torch.no_grad():
+            with stage("run-module"), torch.no_grad():
                 result = self.source.module(*call.args, **call.kwargs)
         except Exception as error:
             shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in call.tensors().items())

@@ -17,6 +17,7 @@ from trtnorm_cli.export.child import naming
 from trtnorm_cli.export.child.arguments import Call, named_results
 from trtnorm_cli.export.child.sizes.dimensions import Requested
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.progress import stage
 
 # Weights above this go to a file beside the model.
 _EXTERNAL_FROM_BYTES = 1 << 28
@@ -51,7 +52,7 @@ def export_program(program: torch.export.ExportedProgram, ran: Runnable, opset: 
 
     Its optimiser stays off, because it would fold normalizations unproved.
     """
-    with _collected_warnings() as messages:
+    with stage("write-onnx"), _collected_warnings() as messages:
         made = torch.onnx.export(program, dynamo=True, opset_version=opset, optimize=False, verbose=False)
     assert made is not None
     model = made.model
@@ -67,7 +68,7 @@ def export_torchscript(module: nn.Module, ran: Runnable, opset: int, path: Path)
     flat = _Flat(module, call, tensors)
     axes = {name: _dynamic_axes(requested, name) for name in tensors}
     raw = path.with_suffix(".torchscript.onnx")
-    with _collected_warnings() as messages, torch.no_grad():
+    with stage("torchscript"), _collected_warnings() as messages, torch.no_grad():
         torch.onnx.export(
             flat,
             tuple(call.tensors()[name] for name in tensors),

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from trtnorm_cli.export.request import (
 )
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import BuildProfile
+from trtnorm_cli.progress import listening, stage, telling_parent
 from trtnorm_cli.records.export import ExportedInput, LearntDimension
 
 
@@ -36,11 +38,13 @@ def main(arguments: list[str]) -> int:
     die_with_parent()
     folder = Path(arguments[0])
     request = load_request(folder)
+    telling = listening(telling_parent(int(arguments[1]))) if len(arguments) > 1 else nullcontext()
     try:
         # PyTorch's exporters name operators that they skip and modules that they deprecate; none of it is the user's concern.
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        result = answer(request, folder)
+        with telling:
+            result = answer(request, folder)
     except TrtnormError as error:
         result = ExportResult(Failure(type(error).__name__, error.summary, error.where, error.hint))
     result.save(folder)
@@ -62,14 +66,16 @@ class Clock:
 
 def answer(request: Request, folder: Path) -> ExportResult:
     """Load the model, and do what is asked with it."""
-    import torch
+    with stage("import-torch"):
+        import torch
 
-    from trtnorm_cli.export.child.module import inspected_source, prepared_source
-    from trtnorm_cli.export.child.source import load_source
+        from trtnorm_cli.export.child.module import inspected_source, prepared_source
+        from trtnorm_cli.export.child.source import load_source
 
     torch.manual_seed(request.options.seed)
     clock = Clock()
-    source = clock.timed("load", lambda: load_source(request.target))
+    with stage("load-module"):
+        source = clock.timed("load", lambda: load_source(request.target))
     if isinstance(request, InspectRequest):
         return _inspected(inspected_source(source, request.options))
     prepared = prepared_source(source, request.options)
@@ -89,7 +95,8 @@ def _export(request: ExportRequest, prepared: Any, folder: Path, clock: Clock) -
 
     profile = BuildProfile() if request.profile is None else request.profile.parse()
     exporting = Exporting(prepared.source, profile, request, folder / MODEL_FILE, prepared.needs_torchscript)
-    exported = clock.timed("export", exporting.run)
+    with stage("trace"):
+        exported = clock.timed("export", exporting.run)
     result = ExportResult(
         exporter=exported.exporter,
         because=exported.because,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.files import cannot_write, require_free, write_in_one_step
+from trtnorm_cli.progress import stage
 from trtnorm_cli.tensorrt.manifest import Manifest
 
 # What the page is made with, by the name under which it is imported.
@@ -31,7 +32,8 @@ def write_report(manifest: Manifest, page: Path) -> None:
     """Write the report on the engine of ``manifest`` to ``page``."""
     from trtnorm_cli.report.page.page import page_of
 
-    text = page_of(manifest)
+    with stage("page"):
+        text = page_of(manifest)
     try:
         write_in_one_step(text, page)
     except OSError as error:

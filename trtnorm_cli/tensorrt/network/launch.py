@@ -9,6 +9,7 @@ from typing import Any
 from trtnorm_cli.child_process import Ended, Limits, module_command, run_child
 from trtnorm_cli.errors import BuilderDied, BuilderFailure, ModelError, TensorRTRefusal, TrtnormError, UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.progress import stage
 from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.tensorrt.launch import ALLOW_MORE
 from trtnorm_cli.tensorrt.network.problems import UntranslatableNetwork
@@ -56,7 +57,8 @@ def network_of(
         raise ModelError("there is no such model file", where=str(model))
     scratch = Scratch("trtnorm-network-")
     try:
-        result = _asked(model, out, backend, scratch.path, limits, worker)
+        with stage("network"):
+            result = _asked(model, out, backend, scratch.path, limits, worker)
     except BuilderFailure as failure:
         if failure.evidence is not None:
             scratch.keep()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from trtnorm_cli.child_process import Event
+from trtnorm_cli.progress import Event
 from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.tensorrt.launch import EventHandler
 from trtnorm_cli.tensorrt.network.launch import NetworkTranslation, network_of_build
@@ -26,14 +26,12 @@ class ParsedNetwork:
         """``request``, with the wish for the network."""
         return replace(request, network=NETWORK_FILE)
 
-    def built(self, run: Callable[[EventHandler], BuildResult], on_event: EventHandler) -> BuildResult:
-        """Run the build; its other events go to ``on_event``."""
+    def built(self, run: Callable[[EventHandler], BuildResult]) -> BuildResult:
+        """Run the build, and hear when the network is written."""
 
         def listen(event: Event) -> None:
             if event["event"] == "network":
                 self._is_there.set()
-            else:
-                on_event(event)
 
         try:
             return run(listen)
