@@ -99,7 +99,7 @@ progress_option = click.option(
     metavar="HOW",
     default="auto",
     show_default=True,
-    help="Show progress on stderr as auto, lines, json, json:FILE or none say. auto is a live line in a terminal, lines in a log.",
+    help="Show progress on stderr: auto (a live line in a terminal, lines in a log), lines, json, json:FILE or none.",
 )
 backend_option = click.option(
     "--backend",
