@@ -100,7 +100,7 @@ class Running:
         return lasted * (1 - share) / share
 
     def state(self, now: float) -> dict[str, Any]:
-        """What is known of it, for a program."""
+        """Its state for a program, as far as it is known."""
         left = self.left_s(now)
         known = {
             "done": self.done,
@@ -112,7 +112,7 @@ class Running:
         return {"words": self.words, **{key: value for key, value in known.items() if value is not None}}
 
     def text(self, now: float) -> str:
-        """What is going on, from the outermost stage on."""
+        """One line on what is going on, from the outermost stage on."""
         parts, has_estimate = [], False
         for stage in self._told_of():
             left = None if has_estimate else stage.left_s(now)
