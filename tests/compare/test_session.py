@@ -84,9 +84,7 @@ def test_a_candidate_that_does_not_run_is_reported_and_the_others_are_compared(
     assert found["candidates"][1]["passed"]
 
 
-def test_a_candidate_that_does_not_run_is_not_called_out_of_tolerance(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_candidate_that_does_not_run_is_not_called_out_of_tolerance(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save("unknown.onnx", RELU.replace('"" : 21', '"" : 21, "far.away" : 1').replace("Relu", "far.away.Thing"))
     save("other.onnx", RELU.replace("Relu", "Abs"))
     assert run(["compare", "relu.onnx", "unknown.onnx", "-p", "p.yaml", "-q"]) == 5
