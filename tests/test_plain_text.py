@@ -42,7 +42,7 @@ def named(name: str) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("command", [["inspect", "m.onnx"], ["inspect", "-v", "m.onnx"], ["init", "--no-run", "m.onnx"]])
+@pytest.mark.parametrize("command", [["inspect", "m.onnx"], ["inspect", "--all", "m.onnx"], ["init", "--no-run", "m.onnx"]])
 def test_names_in_a_model_move_no_cursor(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     saved(named(ESCAPES), tmp_path / "m.onnx")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trtnorm_cli.pipeline import BuildOptions
     from trtnorm_cli.profile.prove import Proof
     from trtnorm_cli.progress import Listener
+    from trtnorm_cli.records.export import ExportRecord
     from trtnorm_cli.rewrite.describe import ModelDescription
     from trtnorm_cli.rewrite.rewritten import RewrittenModel
     from trtnorm_cli.target import Target
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from trtnorm_cli.tensorrt.manifest import Manifest
     from trtnorm_cli.tensorrt.network.describe import NetworkDescription
 
-    Description: TypeAlias = ModelDescription | NetworkDescription | EngineDescription | ModuleDescription
+    Description: TypeAlias = ModelDescription | NetworkDescription | EngineDescription | ExportRecord | ModuleDescription
 
 File = str | PathLike[str]
 
@@ -252,35 +253,48 @@ def _require_nothing_asked(
 
 
 def inspect(
-    target: File, *, output: File | None = None, weights: File | None = None, backend: str | None = None
+    target: File,
+    *,
+    output: File | None = None,
+    weights: File | None = None,
+    backend: str | None = None,
+    nodes: Sequence[str] = (),
 ) -> Description:
-    """The description of a model, of TensorRT's network of one, or of an engine.
+    """The description of a model, of TensorRT's network of one, of an engine, or of a manifest.
 
     Its ``to_json`` is as ``trtnorm inspect --json``.
 
-    ``output`` is where the network of ``network:MODEL.onnx`` is saved as ONNX.
+    ``output`` is where the network of ``network:MODEL.onnx`` is saved as ONNX. With ``nodes``, patterns with * and ?, the
+    description is about the nodes whose names fit one of them.
     """
     from trtnorm_cli.errors import UsageProblem
+    from trtnorm_cli.node_names import NodePatterns
     from trtnorm_cli.target import parse_target
 
-    spec = parse_target(str(target))
+    spec, wanted = parse_target(str(target)), NodePatterns(tuple(nodes))
     if output is not None and spec.kind != "network":
         raise UsageProblem("only a network is saved; a model or an engine is a file already", spec.text)
     if spec.is_pytorch:
         from trtnorm_cli.export.inspecting import inspect_module
 
-        return inspect_module(spec, _path(weights))
-    if spec.kind == "engine":
-        from trtnorm_cli.tensorrt.engine_file import inspect_engine
+        return inspect_module(spec, _path(weights), wanted)
+    if spec.kind == "manifest":
+        from trtnorm_cli.export.manifest_file import read_export_manifest
 
-        return inspect_engine(spec.path)
+        exported = read_export_manifest(spec.path, wanted)
+        if exported is not None:
+            return exported
+    if spec.kind in ("engine", "manifest"):
+        from trtnorm_cli.tensorrt.engine_file import fitting, inspect_engine
+
+        return fitting(inspect_engine(spec.path), wanted)
     if spec.kind == "network":
         from trtnorm_cli.tensorrt.network.describe import describe_network
 
-        return describe_network(spec.path, _path(output), backend)
+        return describe_network(spec.path, _path(output), backend, wanted)
     from trtnorm_cli.rewrite.describe import describe_model
 
-    return describe_model(spec.path)
+    return describe_model(spec.path, wanted)
 
 
 def diff(

@@ -254,7 +254,7 @@ def described(
         rules=rule_texts(rewriting.changes),
         undone=rewriting.undone,
         refused=rewriting.rejections,
-        network=Network.of(result),
+        network=Network.of(result, loaded.proto),
         cost=job.estimated(result, made.rewriting.model),
         effects=rewriting.effects,
         rewrite_warnings=(*rewriting.warnings, *(narrowing.warnings if narrowing else ())),

@@ -1,4 +1,4 @@
-"""The models that a user names: ONNX files, TensorRT's networks of them, engines, and PyTorch models."""
+"""The models that a user names: ONNX files, TensorRT's networks of them, engines, manifests, and PyTorch models."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ _PROGRAM_SUFFIX = ".pt2"
 _NAME = r"[A-Za-z_]\w*"
 _DOTTED = re.compile(rf"{_NAME}(\.{_NAME})*")
 _ENGINE_SUFFIXES = (".engine", ".plan", ".trt")
-_MODEL_SUFFIXES = (".onnx", *_ENGINE_SUFFIXES)
+MANIFEST_SUFFIX = ".json"
+_MODEL_SUFFIXES = (".onnx", *_ENGINE_SUFFIXES, MANIFEST_SUFFIX)
 _OTHER_PREFIXES = (NETWORK_PREFIX.removesuffix(":"),)
 # TensorRT's serialized engines begin with a letter for the product and this.
 _MAGIC = b"trt"
 
-Kind = Literal["onnx", "network", "engine", "file", "module", "program"]
+Kind = Literal["onnx", "network", "engine", "manifest", "file", "module", "program"]
 
 
 @dataclass(frozen=True)
 class Target:
     """A model as the user names it.
 
-    ``kind`` is ``onnx``, ``network`` (TensorRT's network of an ONNX file) or ``engine``, or one of three forms of a PyTorch
-    model: a callable in a ``file``, a callable in an importable ``module``, or a saved ``program``. ``location`` is a path, or
-    the dotted name of a module. ``attribute`` is the callable in it.
+    ``kind`` is ``onnx``, ``network`` (TensorRT's network of an ONNX file), ``engine`` or ``manifest`` (the JSON beside an
+    engine or an export), or one of three forms of a PyTorch model: a callable in a ``file``, a callable in an importable
+    ``module``, or a saved ``program``. ``location`` is a path, or the dotted name of a module. ``attribute`` is the callable in
+    it.
     """
 
     kind: Kind
@@ -73,7 +75,9 @@ def parse_model(text: str) -> Target:
 
 
 def file_target(path: Path) -> Target:
-    """An engine, if ``path`` looks like one, or else an ONNX file."""
+    """A manifest or an engine, if ``path`` looks like one, or else an ONNX file."""
+    if path.suffix == MANIFEST_SUFFIX:
+        return Target("manifest", str(path))
     return Target("engine" if looks_like_engine(path) else "onnx", str(path))
 
 

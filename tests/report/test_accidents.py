@@ -71,7 +71,7 @@ ROW = NormModule(
 
 
 def test_the_table_of_normalization_modules():
-    lines = printed(print_norm_modules, [ROW], "functions are not seen")
+    lines = printed(print_norm_modules, [ROW], "functions are not seen", True)
     assert lines[1] == "Normalization modules"
     assert " ".join(lines[3].split()) == (
         "layer1.bn torch.nn.BatchNorm2d batch 64 1e-05 yes 0.1 float32 tracked, mean -0.25 to 1, var 0.5 to 2 no"
@@ -81,7 +81,7 @@ def test_the_table_of_normalization_modules():
 
 def test_a_module_known_by_its_name_without_statistics():
     row = replace(ROW, recognised_by="name", family="rms", epsilon=None, momentum=None, statistics="none", mean=None)
-    text = " ".join(printed(print_norm_modules, [row], "")[3].split())
+    text = " ".join(printed(print_norm_modules, [row], "", True)[3].split())
     assert text == "layer1.bn torch.nn.BatchNorm2d rms (by its name) 64 yes float32 none no"
 
 

@@ -86,6 +86,7 @@ class Candidates:
 
     def participant(self, target: Target) -> Candidate:
         """The participant that ``target`` names; raises the errors of reading, and of TensorRT's parser."""
+        require_runnable(target)
         if target.kind == "engine":
             return engine_participant(target.path)
         return self.file_participant(target)
@@ -97,6 +98,12 @@ class Candidates:
         if target.kind == "network":
             return network_participant(target.path, self.scratch, self.backend, memory_bytes=self.memory_bytes)
         return onnx_participant(target.path)
+
+
+def require_runnable(target: Target) -> None:
+    """Raise ``UsageProblem`` for what can only be looked at."""
+    if target.kind == "manifest":
+        raise UsageProblem("a manifest cannot be run", target.text, "name the model or the engine that it is about")
 
 
 def _refused(label: str, kind: str, error: TrtnormError) -> CandidateReport:

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from trtnorm_cli.compare.blame_report import report_blame
-from trtnorm_cli.compare.candidates import Candidates, Session
+from trtnorm_cli.compare.candidates import Candidates, Session, require_runnable
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import (
     NetworkParticipant,
@@ -55,6 +55,7 @@ def run_session(
 
     Raises the errors of reading, fitting and pairing; a candidate that TensorRT refuses is reported, not raised.
     """
+    require_runnable(reference)
     if reference.kind == "engine":
         raise UsageProblem("an engine cannot be the reference", reference.text, "name the model first")
     if candidates and settings.weights is not None:

@@ -9,6 +9,7 @@ from trtnorm_cli.export.launch import launch
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.export.request import InspectRequest
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.node_names import EVERY_NODE, NodePatterns
 from trtnorm_cli.record import Record
 from trtnorm_cli.records.export import AccidentRecord, LoadedWeights, NormModule
 from trtnorm_cli.target import Target, require_torch
@@ -35,17 +36,21 @@ class ModuleDescription(Record):
     not_seen: str
 
 
-def inspect_module(spec: Target, weights: Path | None) -> ModuleDescription:
+def inspect_module(spec: Target, weights: Path | None, wanted: NodePatterns = EVERY_NODE) -> ModuleDescription:
     """The normalization modules of the model ``spec`` with shapes, types and statistics, as the callable left them,
-    and what an export would put right, doubt or refuse."""
+    and what an export would put right, doubt or refuse.
+
+    Only modules whose path fits ``wanted``. Raises ``UsageProblem`` for a pattern that none fits.
+    """
     require_torch()
     request = InspectRequest(spec, ExportOptions(weights=weights))
     with work_folder("trtnorm-inspect-") as work:
         result = launch(request, work)
+    wanted.require((row.path for row in result.normalizations), spec.text)
     return ModuleDescription(
         model=spec.text,
-        normalizations=result.normalizations,
-        accidents=result.accidents,
+        normalizations=tuple(row for row in result.normalizations if wanted.fits(row.path)),
+        accidents=tuple(one for one in result.accidents if wanted.fits(one.module)),
         weights=result.weights,
         notes=result.notes,
         not_seen=_REMARKS.get(spec.kind, _REMARKS["module"]),

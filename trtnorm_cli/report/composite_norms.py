@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-
-from rich.console import Console
+from collections.abc import Iterable, Sequence
 
 from trtnorm_cli.report.console import FittedTable, counts_text, shape_text, table
-from trtnorm_cli.report.norm_nodes import alike, listed, print_group
+from trtnorm_cli.report.norm_lines import NormLine, outcome_key
 from trtnorm_cli.rewrite.norms.record import CompositeOutcome
 
 _SPELLED_WORDS = 14
@@ -15,33 +13,34 @@ _SPELLED_WORDS = 14
 
 def composite_table(norms: Sequence[CompositeOutcome]) -> FittedTable:
     """One row for each normalization."""
-    columns = ("kind", "made by", "data", "over", "epsilon", "spelled as", "outcome")
+    columns = ("made by", "kind", "data", "over", "epsilon", "spelled as", "outcome")
     return table("Normalizations in pieces", columns, [_row(norm) for norm in norms])
 
 
-def print_composites(out: Console, norms: Sequence[CompositeOutcome]) -> None:
-    """The normalizations in groups of what is written and treated alike."""
-    out.print("\nNormalizations in pieces", style="bold")
-    for group in alike(norms, _kind_of):
-        first = group[0]
-        data = listed(shape_text(norm.shape) for norm in group)
-        kind = f"{first.kind}, adaptive" if first.adaptive else first.kind
-        facts = [f"{_types(first)} {data}", _over(first), f"epsilon {first.epsilon:g}", _shortened(first.spelled)]
-        names = [norm.node for norm in group]
-        print_group(out, names, f"no {kind}" if first.misgiving else kind, facts, first.outcome)
+def composite_lines(norms: Iterable[CompositeOutcome]) -> list[NormLine]:
+    """Each normalization in pieces with what it goes over, and its type where that is another than float."""
+    return [
+        NormLine(
+            kind=_kind(norm),
+            name=norm.node,
+            fact=_over(norm),
+            outcome=norm.outcome,
+            key=outcome_key(norm.outcome),
+            more_facts=() if _types(norm) in ("float", "?") else (_types(norm),),
+        )
+        for norm in norms
+    ]
 
 
-def _kind_of(norm: CompositeOutcome) -> Hashable:
-    outcome = tuple(line.partition(":")[0] for line in norm.outcome)
-    written = (norm.kind, bool(norm.adaptive), norm.spelled, norm.epsilon, _types(norm))
-    return *written, _over(norm), norm.misgiving, outcome
+def _kind(norm: CompositeOutcome) -> str:
+    kind = f"adaptive {norm.kind}" if norm.adaptive else norm.kind
+    return f"no {kind}" if norm.misgiving else kind
 
 
 def _row(norm: CompositeOutcome) -> tuple[object, ...]:
-    kind = f"{norm.kind}, adaptive" if norm.adaptive else norm.kind
     return (
-        f"no {kind}" if norm.misgiving else kind,
         norm.node,
+        _kind(norm),
         f"{norm.data} {shape_text(norm.shape)} {_types(norm)}",
         _over(norm),
         f"{norm.epsilon:g}",

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
-from rich.table import Table
-from rich.text import Text
+from rich.style import Style
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.plain_text import shown
+from trtnorm_cli.report.columns import GAP, Field, column_widths, field_lines, row_lines
+from trtnorm_cli.report.short_names import shortened_apart
+from trtnorm_cli.report.wrapping import longest_word, wrapped
 
 _PLAIN_WIDTH = 80
 # Below this nothing can be laid out; a terminal that says so does not know its size.
 _NARROWEST = 20
-_GAP = 2
+# A name that is shortened keeps so many columns.
+_LEAST_NAME = 24
 # Names of dimensions up to this length can be told from the x between them.
 _SHORT_NAME = 2
 
@@ -60,84 +62,64 @@ def plain_width() -> int:
     return max(int(given), _NARROWEST) if given.isdecimal() and int(given) > 0 else _PLAIN_WIDTH
 
 
-def wrapped(line: str, width: int, indent: int | None = None) -> list[str]:
-    """``line`` in pieces of at most ``width`` columns, broken between words. Further pieces are indented like the first.
-
-    A word that is longer than a line stays whole. ``indent`` is the depth of further pieces where it is another one.
-    """
-    if len(line) <= width:
-        return [line.rstrip()]
-    depth = len(line) - len(line.lstrip()) + 2 if indent is None else indent
-    return textwrap.wrap(
-        line, width, subsequent_indent=" " * min(depth, width // 2), break_long_words=False, break_on_hyphens=False
-    ) or [""]
-
-
 @dataclass(frozen=True)
 class FittedTable:
     """A table of plain text, without blanks at the ends of lines.
 
-    Where the columns do not fit beside each other with every word whole, each row becomes a block of lines instead.
+    Where the columns do not fit beside each other with every word whole, the names in the columns ``names`` are shortened in
+    the middle. Where they do not fit then, each row becomes a block of lines instead.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    names: tuple[int, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self._least_width() > options.max_width:
-            yield from self._blocks(options.max_width)
+        width = options.max_width
+        header = [self.columns] if any(self.columns) else []
+        rows = self._with_short_names(width)
+        widths = column_widths([*header, *rows], width) if rows or header else []
+        bold = console.get_style("bold")
+        yield from _lines(wrapped(self.title, width, 0) if self.title else [], bold)
+        if widths is None:
+            yield from self._blocks(width)
             return
-        for line in console.render_lines(self._table(), options, pad=False):
-            yield from _without_blanks(line)
-            yield Segment.line()
+        yield from _lines([line for row in header for line in row_lines(row, widths)], bold)
+        yield from _lines([line for row in rows for line in row_lines(row, widths)])
 
-    def _table(self) -> Table:
-        made = Table(title=self.title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        made.padding, made.show_header = (0, _GAP, 0, 0), any(self.columns)
-        for column in self.columns:
-            made.add_column(column, overflow="fold")
-        for row in self.rows:
-            made.add_row(*row)
-        return made
+    def _with_short_names(self, width: int) -> tuple[tuple[str, ...], ...]:
+        """The rows, whose names have the room that the other columns leave, and no less than is useful."""
+        if not self.names or column_widths([self.columns, *self.rows], width) is not None:
+            return self.rows
+        texts = list(zip(self.columns, *self.rows, strict=True))
+        others = [texts[at] for at in range(len(self.columns)) if at not in self.names]
+        gaps = GAP * (len(self.columns) - 1)
+        for size_of in (cell_len, longest_word):
+            room = (width - gaps - sum(max(map(size_of, column)) for column in others)) // len(self.names)
+            if room >= _LEAST_NAME:
+                short = {at: shortened_apart(texts[at][1:], room) for at in self.names}
+                columns = [short.get(at, texts[at][1:]) for at in range(len(self.columns))]
+                return tuple(zip(*columns, strict=True))
+        return self.rows
 
-    def _least_width(self) -> int:
-        """The columns that the table needs when no word is broken."""
-        texts = [(name, *(row[at] for row in self.rows)) for at, name in enumerate(self.columns)]
-        longest = [max((cell_len(word) for text in column for word in text.split()), default=0) for column in texts]
-        return sum(longest) + _GAP * (len(longest) - 1)
-
-    def _blocks(self, width: int) -> Iterator[Text | Segment]:
+    def _blocks(self, width: int) -> Iterator[Segment]:
         """The first column as a headline, and what stands in the others below it."""
-        if self.title:
-            yield Text(self.title, style="bold", no_wrap=True, overflow="ignore")
         for first, *others in self.rows:
-            yield _whole("\n".join(wrapped(first, width)))
-            for name, cell in zip(self.columns[1:], others, strict=True):
-                label = f"  {name}: " if name else "  "
-                texts = cell.splitlines()
-                pieces = [p for n, text in enumerate(texts) for p in wrapped((label if n == 0 else "    ") + text, width, 4)]
-                if pieces:
-                    yield _whole("\n".join(pieces))
+            yield from _lines(wrapped(first, width))
+            fields = [Field(name, cell) for name, cell in zip(self.columns[1:], others, strict=True) if cell]
+            yield from _lines(field_lines(fields, width))
 
 
-def _whole(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ignore")
+def _lines(texts: Iterable[str], style: Style | None = None) -> Iterator[Segment]:
+    for text in texts:
+        yield Segment(text, style)
+        yield Segment.line()
 
 
-def _without_blanks(line: list[Segment]) -> list[Segment]:
-    """``line`` without blanks at its end."""
-    kept = list(line)
-    while kept:
-        last = kept.pop()
-        if text := last.text.rstrip():
-            return [*kept, Segment(text, last.style, last.control)]
-    return []
-
-
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> FittedTable:
-    """A table of plain text. Cells wrap rather than being cut off."""
-    return FittedTable(title, tuple(columns), tuple(tuple(str(cell) for cell in row) for row in rows))
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], names: Sequence[int] = ()) -> FittedTable:
+    """A table of plain text. Cells wrap rather than being cut off; names in the columns ``names`` may be shortened."""
+    return FittedTable(title, tuple(columns), tuple(tuple(str(cell) for cell in row) for row in rows), tuple(names))
 
 
 def print_warnings(out: Console, warnings: Iterable[str]) -> None:
@@ -169,7 +151,7 @@ def counts_text(counts: dict[str, int], most: int = 8) -> str:
     """``20 correlation, 4 runtime_fusion``, most frequent first."""
     shown = [f"{number} {name}" for name, number in list(counts.items())[:most]]
     rest = sum(list(counts.values())[most:])
-    return ", ".join(shown + ([f"{rest} others"] if rest else [])) or "none"
+    return ", ".join(shown + ([f"{rest} {'others' if rest > 1 else 'other'}"] if rest else [])) or "none"
 
 
 def bytes_text(count: int) -> str:

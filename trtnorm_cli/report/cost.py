@@ -10,11 +10,13 @@ from rich.console import Console
 from trtnorm_cli.records.cost import CostTotal, EngineCostRecord, KernelCost
 from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel
 from trtnorm_cli.report.console import bytes_text, table
+from trtnorm_cli.report.short_names import shortened
 
 _MOST_NODES = 2
 _COSTLIEST = 3
 _LONGEST_NAME = 24
 _SHOWN = 12
+_NUMBERS_WIDTH = 48
 
 
 def cost_rows(cost: EngineCostRecord, kernels: Sequence[CompiledLayer]) -> list[tuple[str, str]]:
@@ -54,20 +56,12 @@ def nodes_by_kernel(kernels: Sequence[CompiledLayer]) -> dict[str, tuple[str, ..
     return {kernel.name: kernel.onnx_nodes for kernel in kernels if isinstance(kernel, Kernel)}
 
 
-def nodes_text(nodes: Sequence[str]) -> str:
-    """The first nodes of a kernel, and how many more there are."""
+def nodes_text(nodes: Sequence[str], longest: int = _LONGEST_NAME) -> str:
+    """The first nodes of a kernel, and how many more there are. Names longer than ``longest`` are shortened."""
     if not nodes:
         return "no node"
     more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
-    return ", ".join(map(_shortened, nodes[:_MOST_NODES])) + more
-
-
-def _shortened(name: str) -> str:
-    """The end of a long name, whole parts of a path where it is one; ``--json`` has all of it."""
-    if len(name) <= _LONGEST_NAME:
-        return name
-    end = name[-_LONGEST_NAME:]
-    return f"…{end[end.find('/') :] if '/' in end else end}"
+    return ", ".join(shortened(name, longest) for name in nodes[:_MOST_NODES]) + more
 
 
 def _kernel_text(kernel: KernelCost, cost: EngineCostRecord, nodes: dict[str, tuple[str, ...]]) -> str:
@@ -76,18 +70,29 @@ def _kernel_text(kernel: KernelCost, cost: EngineCostRecord, nodes: dict[str, tu
 
 
 def print_kernels(out: Console, cost: EngineCostRecord, kernels: Sequence[CompiledLayer], every: bool = False) -> None:
-    """The kernels by estimated time, the costliest first, with their nodes and what bounds them."""
+    """The kernels by estimated time, the costliest first, with their nodes and what bounds them.
+
+    With ``every`` all of them, and the names of their nodes whole.
+    """
     nodes = nodes_by_kernel(kernels)
     ordered = sorted(cost.kernels, key=lambda kernel: -kernel.us)
     shown = ordered if every else ordered[:_SHOWN]
-    total = sum(kernel.us for kernel in ordered) or 1.0
+    # The kernels are those of the first optimization profile, and maybe not all of them.
+    total = next(iter(cost.profiles.values()), cost.total).us or 1.0
+    # Two names share what the numbers and "and 99 more" leave of a line.
+    longest = max(_LONGEST_NAME, (out.width - _NUMBERS_WIDTH) // _MOST_NODES)
+
+    def named(kernel: KernelCost) -> str:
+        own = nodes.get(kernel.name, ())
+        return ", ".join(own) if every and own else nodes_text(own, longest)
+
     rows = [
         (
             f"{kernel.us / total:.1%}",
             f"{kernel.us:.1f}",
             bytes_text(kernel.read + kernel.written),
             kernel.bound,
-            kernel.unasked or nodes_text(nodes.get(kernel.name, ())),
+            kernel.unasked or named(kernel),
         )
         for kernel in shown
     ]
@@ -95,7 +100,7 @@ def print_kernels(out: Console, cost: EngineCostRecord, kernels: Sequence[Compil
     out.print(table(title, ("share", "µs", "bytes", "bound by", "nodes"), rows), new_line_start=True)
     if len(shown) < len(ordered):
         rest = sum(kernel.us for kernel in ordered[len(shown) :])
-        out.print(f"and {len(ordered) - len(shown)} more, {rest / total:.0%} of the time; --json has all")
+        out.print(f"and {len(ordered) - len(shown)} more, {rest / total:.0%} of the time; --all shows them")
     assumed = [kernel for kernel in ordered if kernel.note]
     if assumed:
         out.print(

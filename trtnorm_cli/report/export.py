@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from trtnorm_cli.records.export import ExportRecord, LearntDimension
 from trtnorm_cli.report.accidents import accident_lines, print_accidents, print_weights, weight_warnings
 from trtnorm_cli.report.compare import finite
 from trtnorm_cli.report.console import console, print_warnings, table
+from trtnorm_cli.report.norm_modules import print_norm_modules
 from trtnorm_cli.report.notes import print_notes, print_results_alone
 from trtnorm_cli.report.precision import print_precision
 from trtnorm_cli.report.verbosity import Verbosity
@@ -46,6 +48,18 @@ def print_export_details(out: Console, manifest: ExportRecord, verbosity: Verbos
     print_accidents(out, manifest.accidents)
     print_warnings(out, dimension_warnings(manifest))
     print_notes(out, [*manifest.skipped, *manifest.notes, *manifest.exporter_warnings], verbosity)
+
+
+def print_export_manifest(out: Console, path: Path, found: ExportRecord, every: bool, verbosity: Verbosity) -> None:
+    """Print the manifest of an export, as the export ended with it, and the normalization modules."""
+    made_by = f"trtnorm {found.versions.trtnorm} with PyTorch {found.versions.torch}"
+    out.print(f"{path}: {found.model.file}, exported from {found.spec} by {made_by}")
+    out.print(table("", ("", ""), export_rows(found)), new_line_start=True)
+    remark = "these are the modules of the PyTorch model, before the export"
+    print_norm_modules(out, found.normalizations, remark, every)
+    print_export_details(out, found, verbosity)
+    if found.precision is not None:
+        print_precision(out, found.precision, verbosity)
 
 
 def export_warnings(manifest: ExportRecord) -> list[str]:

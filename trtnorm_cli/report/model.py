@@ -8,35 +8,54 @@ from pathlib import Path
 from rich.console import Console
 
 from trtnorm_cli.onnx_model.plugin_nodes import PluginNode
-from trtnorm_cli.report.composite_norms import composite_table, print_composites
+from trtnorm_cli.report.composite_norms import composite_lines, composite_table
 from trtnorm_cli.report.console import FittedTable, counts_text, shape_text, table
-from trtnorm_cli.report.norm_nodes import node_table, print_nodes
+from trtnorm_cli.report.ends import print_ends
+from trtnorm_cli.report.norm_lines import print_norm_lines
+from trtnorm_cli.report.norm_nodes import node_lines, node_table
 from trtnorm_cli.report.notes import print_notes
+from trtnorm_cli.report.rules import headline_of
 from trtnorm_cli.report.verbosity import Verbosity
-from trtnorm_cli.rewrite.describe import ModelDescription
+from trtnorm_cli.rewrite.describe import ListedNode, ModelDescription
+
+_SHOWN_NODES = 40
 
 
-def print_model(out: Console, path: Path, described: ModelDescription, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-    """The description as text."""
+def print_model(
+    out: Console, path: Path, described: ModelDescription, every: bool = False, verbosity: Verbosity = Verbosity.NORMAL
+) -> None:
+    """Print the description. With ``every`` each normalization stands on its own, with all that is known of it."""
     opsets = ", ".join(f"{domain} {version}" for domain, version in described.opset.items())
     out.print(f"{path}: {described.producer or 'unknown producer'}, opset {opsets}")
-    out.print(f"nodes: {counts_text(described.nodes)}")
-    rows = [("input", i.name, i.dtype, shape_text(i.shape)) for i in described.inputs]
-    rows += [("output", o.name, o.dtype, shape_text(o.shape)) for o in described.outputs]
-    out.print(table("", ("", "name", "type", "shape"), rows), new_line_start=True)
+    if described.fitting:
+        _print_fitting(out, described.fitting, every)
+    else:
+        out.print(f"{sum(described.nodes.values())} nodes: {counts_text(described.nodes)}")
+        print_ends(out, described.inputs, described.outputs, every)
     print_notes(out, described.warnings, verbosity)
     if described.plugins:
         out.print(_plugin_table(described.plugins), new_line_start=True)
     nodes, pieces = described.normalizations, described.composite_normalizations
     if not nodes and not pieces:
-        out.print("\nno normalizations")
-    in_full = verbosity is Verbosity.VERBOSE
-    if nodes:
-        out.print(node_table(nodes), new_line_start=True) if in_full else print_nodes(out, nodes)
-    if pieces:
-        out.print(composite_table(pieces), new_line_start=True) if in_full else print_composites(out, pieces)
-    if (nodes or pieces) and not in_full:
-        out.print("\nwith -v: every normalization on its own, and each rule's reason")
+        out.print("\nno normalizations" + (" among them" if described.fitting else ""))
+    if nodes and every:
+        out.print(node_table(nodes), new_line_start=True)
+    elif nodes:
+        print_norm_lines(out, "Normalizations", node_lines(nodes), headline_of)
+    if pieces and every:
+        out.print(composite_table(pieces), new_line_start=True)
+    elif pieces:
+        print_norm_lines(out, "Normalizations in pieces", composite_lines(pieces), headline_of)
+
+
+def _print_fitting(out: Console, nodes: Sequence[ListedNode], every: bool) -> None:
+    """Print the nodes that the user asked for by name."""
+    shown = nodes if every else nodes[:_SHOWN_NODES]
+    rows = [(node.name, node.operator, "; ".join(f"{shape_text(o.shape)} {o.dtype}" for o in node.outputs)) for node in shown]
+    title = f"{len(nodes)} nodes fit" if len(nodes) > 1 else "1 node fits"
+    out.print(table(title, ("name", "operator", "output"), rows, names=() if every else (0,)), new_line_start=True)
+    if len(shown) < len(nodes):
+        out.print(f"and {len(nodes) - len(shown)} more; --all shows them")
 
 
 def _plugin_table(plugins: Sequence[PluginNode]) -> FittedTable:

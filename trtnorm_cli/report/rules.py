@@ -7,6 +7,7 @@ from typing import Any
 
 from trtnorm_cli.report.console import console, table
 from trtnorm_cli.rewrite.rule import Rule
+from trtnorm_cli.rewrite.rules import RULES
 
 
 def print_rules(rules: Sequence[Rule]) -> None:
@@ -30,6 +31,11 @@ def rule_text(rule: Rule) -> str:
 def rule_json(rule: Rule) -> dict[str, Any]:
     """The same as JSON values."""
     return {**_summary(rule), "document": rule.doc.strip(), "applied_only_when": _conditions(rule)}
+
+
+def headline_of(name: str) -> str | None:
+    """The sentence that says what the rule of this name does; None for a rule that this release does not have."""
+    return next((_headline(rule) for rule in RULES if rule.name == name), None)
 
 
 def _summary(rule: Rule) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import onnx
 
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.node_names import EVERY_NODE, NodePatterns
 from trtnorm_cli.onnx_model.clean import Cleaning
 from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_ranks
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
@@ -22,7 +23,7 @@ from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC, quantised_nodes
 from trtnorm_cli.onnx_model.shapes import NamedType, declared_types, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.progress import stage
-from trtnorm_cli.record import Record
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, CompositeOutcome, Made, composite_norms, count_by_kind, outcome_of
 from trtnorm_cli.rewrite.pattern import describe
@@ -49,10 +50,20 @@ class NodeOutcome(Normalization):
 
 
 @dataclass(frozen=True)
+class ListedNode(Record):
+    """A node that a user asked for by its name."""
+
+    operator: str
+    name: str
+    outputs: tuple[NamedType, ...]
+
+
+@dataclass(frozen=True)
 class ModelDescription(Record):
     """The description of an ONNX model, with the values that ``trtnorm inspect MODEL.onnx --json`` prints.
 
-    ``nodes`` counts those of the file. The normalizations are those after cleaning: functions inlined, constants folded.
+    ``nodes`` counts those of the file. The normalizations are those after cleaning: functions inlined, constants folded. Where
+    the user asked for nodes by name, ``fitting`` are those of the cleaned model, and the normalizations are those among them.
     """
 
     file: str
@@ -68,6 +79,7 @@ class ModelDescription(Record):
     normalizations: tuple[NodeOutcome, ...]
     composite_normalizations: tuple[CompositeOutcome, ...]
     warnings: tuple[str, ...]
+    fitting: tuple[ListedNode, ...] = field(default=(), metadata=LEFT_OUT_BY_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -143,13 +155,20 @@ def has_a_layer(norm: Normalization) -> bool:
     return fits and norm.input_shape is not None and len(norm.input_shape) > 2
 
 
-def describe_model(path: Path) -> ModelDescription:
-    """Inputs, outputs, opset, and every normalization with what ``build`` would do with it."""
+def describe_model(path: Path, wanted: NodePatterns = EVERY_NODE) -> ModelDescription:
+    """Inputs, outputs, opset, and every normalization with what ``build`` would do with it.
+
+    With ``wanted`` the normalizations are those that fit it, and all nodes that fit are listed. Raises ``UsageProblem`` for a
+    pattern that no node fits.
+    """
     with stage("load"):
         loaded = load_model(path)
     model = loaded.proto
     with stage("inspect"):
         planned, cleaning, composites, assumed = _planned(loaded)
+    wanted.require((name for node in all_nodes(cleaning.model) for name in _names(node)), str(path))
+    composites = tuple(norm for norm in composites if wanted.fits(norm.node, norm.output))
+    nodes = (norm for norm in normalizations(cleaning.model) if wanted.fits(norm.label, norm.output))
     return ModelDescription(
         file=path.name,
         sha256=loaded.sha256,
@@ -161,10 +180,25 @@ def describe_model(path: Path) -> ModelDescription:
         nodes=dict(Counter(node.op_type for node in all_nodes(model)).most_common()),
         cleaning=dict(sorted(cleaning.counts.items())),
         plugins=tuple(plugin_nodes(model)),
-        normalizations=tuple(_outcome(norm, planned) for norm in normalizations(cleaning.model)),
+        normalizations=tuple(_outcome(norm, planned) for norm in nodes),
         composite_normalizations=composite_outcomes(composites, planned_changes(planned), planned.rejections),
         warnings=(*loaded.warnings, *cleaning.notes, *assumed, *_quantised_dynamically(cleaning.model)),
+        fitting=tuple(_listed(cleaning.model, wanted)) if wanted else (),
     )
+
+
+def _listed(model: onnx.ModelProto, wanted: NodePatterns) -> Iterator[ListedNode]:
+    """The nodes whose name or output fits."""
+    types = declared_types(model)
+    for node in all_nodes(model):
+        if wanted.fits(*_names(node)):
+            outputs = tuple(NamedType.of(name, types.get(name)) for name in node.output if name)
+            yield ListedNode(node.op_type, _names(node)[0], outputs)
+
+
+def _names(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The name of a node, or operator and first output where it has none, and its outputs."""
+    return node.name or f"{node.op_type} -> {node.output[0]}", *node.output
 
 
 def _planned(loaded: LoadedModel) -> tuple[driver.RewritePlan, Cleaning, tuple[CompositeNorm, ...], tuple[str, ...]]:

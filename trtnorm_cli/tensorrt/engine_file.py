@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Iterator
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ from trtnorm_cli.child_process import ask_child, module_command
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.node_names import NodePatterns
 from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
-from trtnorm_cli.target import _first_bytes
+from trtnorm_cli.records.engine_parts import Kernel
+from trtnorm_cli.target import MANIFEST_SUFFIX, _first_bytes
 from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
 
 INSPECTOR = module_command("trtnorm_cli.tensorrt.child.inspector")
 _INSPECTOR_TIMEOUT_S = 300.0
+_ALONE = "the engine is not beside its manifest"
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,15 @@ class Inspection(Record):
 
 @dataclass(frozen=True)
 class EngineDescription:
-    """The description of an engine. ``matches_manifest`` is False where its bytes are not those that the manifest describes."""
+    """The description of the engine in ``path``.
 
+    ``matches_manifest`` is False where its bytes are not those that the manifest describes, and None where there is the
+    manifest alone.
+    """
+
+    path: Path
     manifest: Manifest
-    matches_manifest: bool
+    matches_manifest: bool | None
     inspector: Inspection
 
     def to_json(self) -> dict[str, Any]:
@@ -43,16 +52,60 @@ class EngineDescription:
         }
 
 
-def inspect_engine(engine: Path) -> EngineDescription:
-    """The manifest of ``engine``, whether its bytes are still those it describes, and the inspector's view if possible.
+def fitting(found: EngineDescription, wanted: NodePatterns) -> EngineDescription:
+    """``found`` with the normalizations, changes, layers and kernels of the nodes that fit.
 
-    Raises ``ModelError`` when the engine or its manifest is missing or cannot be read.
+    Raises ``UsageProblem`` for a pattern that none fits.
     """
+    if not wanted:
+        return found
+    manifest = found.manifest
+    norms, network = manifest.normalizations, manifest.network
+    changes = tuple(one for one in manifest.changes if wanted.fits(one.node, *one.removed, *one.added))
+    kernels = tuple(one for one in network.kernels if isinstance(one, Kernel) and wanted.fits(one.name, *one.onnx_nodes))
+    names = {kernel.name for kernel in kernels}
+    cost = manifest.cost
+    wanted.require(_node_names(manifest), str(found.path))
+    filtered = replace(
+        manifest,
+        normalizations=replace(
+            norms,
+            outcomes=tuple(one for one in norms.outcomes if wanted.fits(one.node)),
+            composite=tuple(one for one in norms.composite if wanted.fits(one.node, one.output)),
+        ),
+        changes=changes,
+        network=replace(network, kernels=kernels, layers=tuple(one for one in network.layers if wanted.fits(one.name))),
+        cost=None if cost is None else replace(cost, kernels=tuple(one for one in cost.kernels if one.name in names)),
+    )
+    return replace(found, manifest=filtered)
+
+
+def _node_names(manifest: Manifest) -> Iterator[str]:
+    """The names by which nodes can be asked for."""
+    yield from (name for change in manifest.changes for name in (change.node, *change.removed, *change.added))
+    yield from (one.node for one in manifest.normalizations.outcomes)
+    yield from (name for one in manifest.normalizations.composite for name in (one.node, one.output))
+    yield from (layer.name for layer in manifest.network.layers)
+    yield from (name for one in manifest.network.kernels if isinstance(one, Kernel) for name in (*one.onnx_nodes, one.name))
+
+
+def inspect_engine(path: Path) -> EngineDescription:
+    """The manifest of an engine, whether its bytes are still those it describes, and the inspector's view if possible.
+
+    ``path`` is the engine or its manifest, which is enough. Raises ``ModelError`` when what it names is missing, when the
+    engine has no manifest, or when that cannot be read.
+    """
+    is_manifest = path.suffix == MANIFEST_SUFFIX
+    if not path.is_file():
+        beside = manifest_of(path)
+        hint = f"its manifest is there: trtnorm inspect {beside}" if not is_manifest and beside.is_file() else "check the path"
+        raise ModelError(f"there is no such {'manifest' if is_manifest else 'engine'}", str(path), hint)
+    manifest_path, manifest = manifest_beside(path)
+    engine = manifest_path.with_suffix("")
     if not engine.is_file():
-        raise ModelError("there is no such engine", str(engine), "check the path")
-    _, manifest = manifest_beside(engine)
+        return EngineDescription(engine, manifest, None, Inspection(False, reason=_ALONE))
     matches = sha256_of([engine]) == manifest.engine.sha256
-    return EngineDescription(manifest, matches, _inspector(engine, manifest.versions.backend))
+    return EngineDescription(engine, manifest, matches, _inspector(engine, manifest.versions.backend))
 
 
 def manifest_beside(engine: Path) -> tuple[Path, Manifest]:

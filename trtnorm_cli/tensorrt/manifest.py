@@ -18,9 +18,10 @@ from trtnorm_cli import __version__
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.shapes import tensor_type
 from trtnorm_cli.profile.fit import ProfileRecord
 from trtnorm_cli.profile.prove import ProofRecord
-from trtnorm_cli.record import Record, json_of, read
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record, json_of, read
 from trtnorm_cli.records.comparison import ComparisonRecord
 from trtnorm_cli.records.cost import CostTotal, EngineCostRecord
 from trtnorm_cli.records.digests import Digest, FileDigest
@@ -95,7 +96,10 @@ class Normalizations:
 
 @dataclass(frozen=True)
 class Network:
-    """The network that TensorRT's parser made of the model, and the kernels of the compiled engine."""
+    """The network that TensorRT's parser made of the model, and the kernels of the compiled engine.
+
+    ``dimensions`` are the shapes of its inputs and outputs as the model declares them, with the names of dynamic sizes.
+    """
 
     inputs: tuple[NetworkTensor, ...]
     outputs: tuple[NetworkTensor, ...]
@@ -103,9 +107,12 @@ class Network:
     layers_by_type: dict[str, int]
     kernels: tuple[CompiledLayer, ...]
     kernels_by_type: dict[str, int]
+    dimensions: dict[str, tuple[int | str | None, ...] | None] = field(default_factory=dict, metadata=LEFT_OUT_BY_DEFAULT)
 
     @staticmethod
-    def of(result: BuildResult) -> Network:
+    def of(result: BuildResult, model: onnx.ModelProto) -> Network:
+        ends = (*model.graph.input, *model.graph.output)
+        kinds = {value.name: tensor_type(value) for value in ends}
         return Network(
             inputs=result.inputs,
             outputs=result.outputs,
@@ -113,6 +120,7 @@ class Network:
             layers_by_type=count(layer.type for layer in result.layers),
             kernels=result.kernels,
             kernels_by_type=kernels_by_type(result),
+            dimensions={name: kind.shape for name, kind in kinds.items() if kind is not None},
         )
 
     @property
