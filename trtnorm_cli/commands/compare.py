@@ -64,6 +64,10 @@ _EXIT_NOT_RUN = 5
 )  # fmt: skip
 @memory_option
 @backend_option
+@click.option(
+    "--junit", type=click.Path(path_type=Path), metavar="FILE.xml",
+    help="Write the verdicts to this file too, as JUnit test cases that a CI server shows.",
+)  # fmt: skip
 @json_option
 @progress_option
 @verbosity_options
@@ -87,6 +91,7 @@ def command(
     timeout: float,
     memory: int | None,
     backend: str | None,
+    junit: Path | None,
     as_json: bool,
     progress: ProgressChoice,
     verbosity: Verbosity,
@@ -111,6 +116,7 @@ def command(
     from trtnorm_cli.compare.settings import Settings
     from trtnorm_cli.profile.model import Tolerance
     from trtnorm_cli.report.compare import print_comparison
+    from trtnorm_cli.report.comparison_junit import require_junit_possible, write_junit
     from trtnorm_cli.report.console import console
     from trtnorm_cli.target import parse_target
 
@@ -127,12 +133,18 @@ def command(
         find_blame=not no_blame,
         save_to=save or Path(f"{target.stem}.difference"),
     )
+    if junit is not None:
+        named = (target.path, *(other.path for other in others), profile, weights, data)
+        require_junit_possible(junit, [path for path in named if path is not None])
     with shown_progress("compare", progress, verbosity):
         comparison = api.compare_targets(target, others, profile, settings, precision, dynamic_quantization)
     shown_seed = None if data else seed
+    record = comparison_record(comparison, shown_seed)
     if as_json:
-        click.echo(json.dumps(comparison_record(comparison, shown_seed).to_json(), indent=2))
+        click.echo(json.dumps(record.to_json(), indent=2))
     print_comparison(console(stderr=as_json), comparison, shown_seed, verbosity)
+    if junit is not None:
+        write_junit(record, junit)
     if comparison.is_out_of_tolerance:
         return _EXIT_OUT_OF_TOLERANCE
     return 0 if comparison.passed else _EXIT_NOT_RUN

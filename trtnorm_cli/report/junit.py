@@ -6,8 +6,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from trtnorm_cli.files import cannot_write, write_in_one_step
-from trtnorm_cli.plain_text import shown
 from trtnorm_cli.records.batch import UNSUCCESSFUL, BatchRecord, JobRecord
+from trtnorm_cli.report.xml_text import plain
 
 
 def write_junit(batch: BatchRecord, path: Path) -> None:
@@ -38,10 +38,10 @@ def _case(suite: ElementTree.Element, job: JobRecord) -> None:
     case = ElementTree.SubElement(suite, "testcase", {"classname": job.model, "name": job.name, "time": f"{seconds:.3f}"})
     if job.state in UNSUCCESSFUL:
         problem = job.problem
-        message = "" if problem is None else shown(problem.summary)
+        message = "" if problem is None else plain(problem.summary)
         kind = "skipped" if job.state == "cancelled" else "failure"
         element = ElementTree.SubElement(case, kind, {"message": message or job.state})
         if problem is not None:
-            element.text = shown("\n".join(text for text in (problem.where, problem.hint) if text))
+            element.text = plain("\n".join(text for text in (problem.where, problem.hint) if text))
     if job.warnings:
-        ElementTree.SubElement(case, "system-out").text = shown("\n".join(job.warnings))
+        ElementTree.SubElement(case, "system-out").text = plain("\n".join(job.warnings))
