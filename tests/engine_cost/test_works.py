@@ -123,6 +123,17 @@ def test_a_number_marks_an_operand_of_the_tensor_of_that_name() -> None:
     assert [counts[key_of(one)] for one in (*first.outputs, *second.outputs)] == [512, 128]
 
 
+def test_a_variance_fits_where_centred_data_goes_and_counters_are_few() -> None:
+    text = """g (float[N,4,S] x) => (float[N,4,S] y) { [m] m = ReduceMean <axes=[2]> (x) [c] c = Sub (x, m)
+    [q] q = Mul (c, c) [v] v = ReduceMean <axes=[2]> (q) [d] y = Div (c, v) }"""
+    model = facts(text, N=2, S=9)
+    moves = kernel("__myl_Move_myl0_1", [], [tensor("__arg0_myl0", -1, dtype="Int32")], "m", "v", "q", "c")
+    outputs = [tensor("__arg1_myl0", -1, 4, -1), tensor("__arg2_myl0", -1, 4, 1)]
+    mean = kernel("__myl_MeanSubMulMean_myl0_2", [moves.outputs[0], tensor("x", -1, 4, -1)], outputs, "m", "v", "q", "c")
+    counts = element_counts([moves, mean], model)
+    assert [counts[key_of(one)] for one in (*moves.outputs, *mean.outputs)] == [8, 72, 8]
+
+
 def test_products_side_by_side_are_as_large_as_all_of_them() -> None:
     text = "g (float[N,S,6] x) => (float[N,S,6] p, float[N,S,6] q) { [one] p = MatMul (x, w) [two] q = MatMul (x, w) }"
     model = facts(text, {"w": random(6, 6)}, N=2, S=5)

@@ -88,7 +88,9 @@ class _Search:
         yield from _flattened(tensor, self._within(kernel, tensor))
 
     def by_multiples(self, kernel: Kernel, tensor: KernelTensor) -> Iterator[int]:
-        """As many elements as something near it has, in other sizes."""
+        """As many elements as something near it has, in other sizes. Counters are made of nothing, one a channel."""
+        if not kernel.inputs:
+            yield from (math.prod(shape[:2]) for shape in self._within(kernel, tensor) if len(shape) > 1 == len(tensor.shape))
         operands = self._shapes([_OPERAND_SUFFIX.sub("", tensor.name)])
         yield from _multiples(tensor, [count for _, count in self._told(self.views[tensor.name])])
         yield from _fitting(tensor, operands)
@@ -128,12 +130,18 @@ class _Search:
         return [shape for name in dict.fromkeys(names) if (shape := self.facts.shape(name)) is not None]
 
 
-def _fitting(tensor: KernelTensor, shapes: Iterable[Sizes]) -> Iterator[int]:
-    """The elements of shapes with every known size in its place. Convolutions along one axis get a second one of size 1."""
+def _fitting(tensor: KernelTensor, shapes: Iterable[Sizes]) -> list[int]:
+    """The elements of shapes with every known size in its place. Convolutions along one axis get a second one of size 1.
+
+    A size that is open is seldom 1: a variance fits where the data goes, too.
+    """
+    found = []
     for shape in shapes:
         given = tensor.shape[:-1] if len(tensor.shape) == len(shape) + 1 == 4 and tensor.shape[-1] == 1 else tensor.shape
         if len(given) == len(shape) and all(a in (-1, b) for a, b in zip(given, shape, strict=True)):
-            yield math.prod(shape)
+            ones = sum(a == -1 and b == 1 for a, b in zip(given, shape, strict=True))
+            found.append((ones, math.prod(shape)))
+    return [count for _, count in sorted(found, key=lambda one: one[0])]
 
 
 def _flattened(tensor: KernelTensor, shapes: Iterable[Sizes]) -> Iterator[int]:

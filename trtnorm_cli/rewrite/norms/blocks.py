@@ -86,6 +86,21 @@ def in_rows(m: Match, blocks: Blocks) -> NewNode:
     return _scaled(m, e, e.restored(normalized))
 
 
+def as_scale_and_shift(m: Match, blocks: Blocks) -> NewNode:
+    """The data times a scale plus a shift, one of each for every channel of every sample, from statistics along rows."""
+    e = Emission.of(m, blocks.composition)
+    a, groups, channels = e.arithmetic, blocks.groups, (blocks.composition.shape or ())[1]
+    assert isinstance(channels, int), "the conditions before hold"
+    rows = NewNode("Reshape", (blocks.composition.data, _rows_shape(blocks)), role="rows")
+    mean, deviation = e.statistics(rows, (2,))
+    scale, shift = (values.reshape(groups, -1) for values in e.per_channel(channels))
+    factor = a.binary("Div", scale, deviation, "scale_over_deviation")
+    offset = a.binary("Sub", shift, a.binary("Mul", mean, factor, "scaled_mean"), "offset")
+    sizes = (0, channels, *(1,) * (e.rank - 2))
+    scaled = a.binary("Mul", blocks.composition.data, e.reshaped(factor, sizes, "factor"), "scaled")
+    return e.cast(a.binary("Add", scaled, e.reshaped(offset, sizes, "shift"), "shifted"), e.result_type)
+
+
 def native(m: Match, blocks: Blocks) -> NewNode:
     """One InstanceNormalization: of the data, or of the data reshaped so that each block is an instance."""
     e = Emission.of(m, blocks.composition)

@@ -65,12 +65,21 @@ class Emission:
 
     def standardized(self, data: Operand, axes: tuple[int, ...]) -> Operand:
         """(x − μ)/√(σ² + ε) over ``axes``."""
+        _, centred, deviation = self._moments(data, axes)
+        return self.arithmetic.binary("Div", centred, deviation, "normalized")
+
+    def statistics(self, data: Operand, axes: tuple[int, ...]) -> tuple[Operand, Operand]:
+        """μ and √(σ² + ε) over ``axes``."""
+        mean, _, deviation = self._moments(data, axes)
+        return mean, deviation
+
+    def _moments(self, data: Operand, axes: tuple[int, ...]) -> tuple[Operand, Operand, Operand]:
         a = self.arithmetic
-        centred = a.binary("Sub", data, a.mean(data, axes, role="mean"), "centred")
+        mean = a.mean(data, axes, role="mean")
+        centred = a.binary("Sub", data, mean, "centred")
         variance = a.mean(a.binary("Mul", centred, centred, "squared"), axes, role="variance")
         epsilon = a.operand(np.asarray(self.composition.epsilon), "epsilon")
-        deviation = a.sqrt(NewNode("Add", (variance, epsilon), role="variance_and_epsilon"))
-        return a.binary("Div", centred, deviation, "normalized")
+        return mean, centred, a.sqrt(NewNode("Add", (variance, epsilon), role="variance_and_epsilon"))
 
     def affine(self, a: Arithmetic, data: Operand, scale: np.ndarray, shift: np.ndarray) -> Operand:
         """``data`` scaled and shifted, as far as that changes anything."""

@@ -48,6 +48,7 @@ from trtnorm_cli.rewrite.rules import (
     normalization_of_one_element,
     normalization_parameter_types,
     normalization_parameters_to_vectors,
+    normalization_to_scale_shift,
     qlinear_operators,
     recompose_group_norm,
     recompose_instance_norm,
@@ -115,6 +116,8 @@ RULES: tuple[Rule, ...] = (
     layer_norm_channels_first.RULE,
     recompose_instance_norm.RULE,
     recompose_group_norm.RULE,
+    # Large instances before small ones.
+    normalization_to_scale_shift.RULE,
     normalization_in_rows.RULE,
     # Right behind its convolution a BatchNormalization folds whatever the shapes are; weights further away have to be searched.
     fold_batchnorm_conv.RULE,

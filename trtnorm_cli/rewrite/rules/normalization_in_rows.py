@@ -49,15 +49,15 @@ def parameters_are_per_channel(m: Match) -> str | None:
 
 def rows_are_not_known_to_be_long(m: Match) -> str | None:
     """a row has more than one value, and is short enough for one kernel, as far as that is known."""
-    row = _blocks(m).row
-    if row is None or _blocks(m).fits_one_kernel:
+    row = blocks_of_node(m).row
+    if row is None or blocks_of_node(m).fits_one_kernel:
         return None
     return f"a row would have {row} values"
 
 
 def fewer_kernels_are_known_or_measured(m: Match) -> str | None:
     """it is a GroupNormalization with rows known to be short, or the build profile says optimize: kernels."""
-    if m.settings.measured or (m.root.op == "GroupNormalization" and _blocks(m).fits_one_kernel):
+    if m.settings.measured or (m.root.op == "GroupNormalization" and blocks_of_node(m).fits_one_kernel):
         return None
     return "it may take fewer kernels along rows; with optimize: kernels in the build profile, builds find out"
 
@@ -69,7 +69,8 @@ def _groups(m: Match) -> int:
     return channels if isinstance(channels, int) else 0
 
 
-def _blocks(m: Match) -> Blocks:
+def blocks_of_node(m: Match) -> Blocks:
+    """The blocks that the node normalizes, where their type and number are known."""
     kind = GROUP if m.root.op == "GroupNormalization" else INSTANCE
     blocks = blocks_of(composition_of_node(m, kind, _groups(m)))
     assert blocks is not None, "the conditions before hold"
@@ -77,7 +78,7 @@ def _blocks(m: Match) -> Blocks:
 
 
 def along_rows(m: Match) -> NewNode:
-    return in_rows(m, _blocks(m))
+    return in_rows(m, blocks_of_node(m))
 
 
 RULE = Rule(
