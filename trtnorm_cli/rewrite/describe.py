@@ -33,7 +33,7 @@ from trtnorm_cli.rewrite.rule import Rejection
 _LIKELY_RANKS = (4, 3, 5, 2)
 LEFT = "left as it is: TensorRT has a layer for it"
 # What is said of a node on which a layer of TensorRT is no worse than what stands there.
-_ABOUT_KERNELS = ("normalization-in-rows",)
+_ABOUT_KERNELS = ("normalization-in-rows", "normalization-to-scale-shift")
 _OVER_ONE_LAYER = ("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization")
 _NEED_A_PLANE = ("InstanceNormalization", "GroupNormalization")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import onnx
 
-from trtnorm_cli.rewrite.norms.blocks import Blocks, as_scale_and_shift
+from trtnorm_cli.rewrite.norms.blocks import as_scale_and_shift
 from trtnorm_cli.rewrite.pattern import Const, Var, op
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 from trtnorm_cli.rewrite.rules.normalization_in_rows import (
@@ -29,17 +29,26 @@ from trtnorm_cli.rewrite.rules.normalization_in_rows import (
 SMALL_INSTANCE = 2048
 
 
-def large_instances(m: Match) -> Blocks | None:
-    """The instances of float32 data, where builds decide and they are not known to be small.
+def measured_planes(m: Match) -> tuple[int | str | None, ...] | None:
+    """The shape of data with a plane or more behind the channels, where builds decide.
 
     Data with three axes is mostly another tensor's groups in rows, which then have no layout of their own.
     """
-    if not m.settings.measured or (m.rank("x") or 0) < 4 or no_plugin_is_wanted(m) or type_and_channels_are_known(m):
+    shape = m.shape("x")
+    return shape if m.settings.measured and shape is not None and len(shape) > 3 else None
+
+
+def data_is_float32(m: Match) -> str | None:
+    """the data is float32, so that statistics are computed in its own type."""
+    if blocks_of_node(m).composition.dtype == onnx.TensorProto.FLOAT:
         return None
-    blocks = None if parameters_are_per_channel(m) else blocks_of_node(m)
-    if blocks is None or blocks.composition.dtype != onnx.TensorProto.FLOAT:
-        return None
-    return blocks if blocks.row is None or blocks.row > SMALL_INSTANCE else None
+    return f"{m.given('x').name} is not float32, and would be cast twice"
+
+
+def instances_are_not_known_to_be_small(m: Match) -> str | None:
+    """an instance is too large for one kernel that also does what follows, as far as that is known."""
+    row = blocks_of_node(m).row
+    return None if row is None or row > SMALL_INSTANCE else f"an instance has {row} values only"
 
 
 def scaled_and_shifted(m: Match) -> NewNode:
@@ -49,8 +58,14 @@ def scaled_and_shifted(m: Match) -> NewNode:
 RULE = Rule(
     name="normalization-to-scale-shift",
     pattern=op("InstanceNormalization", Var("x"), Const("scale"), Const("bias"), name=NORM),
-    preconditions=(),
-    subject=large_instances,
+    preconditions=(
+        no_plugin_is_wanted,
+        type_and_channels_are_known,
+        parameters_are_per_channel,
+        data_is_float32,
+        instances_are_not_known_to_be_small,
+    ),
+    subject=measured_planes,
     replacement=scaled_and_shifted,
     optional=lambda m: True,
     because="statistics alone are computed along rows, and the data is read as it is",
