@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
 import resource
 import signal
 from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,34 @@ _QUICK_S = 20.0
 def wide_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests read what is said, not where lines are broken; those about the width set it themselves."""
     monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.fixture(autouse=True)
+def described_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold what commands print as JSON against the schema of its name, in every test that has it printed."""
+    from trtnorm_cli.report import json_output
+
+    printed = json_output.json_text
+
+    def checked(name: str, values: dict[str, Any]) -> str:
+        text = printed(name, values)
+        if _has("jsonschema"):
+            validator(name).validate(json.loads(text))
+        return text
+
+    monkeypatch.setattr(json_output, "json_text", checked)
+
+
+@cache
+def validator(name: str) -> Any:
+    """The validator of an output, by the schema that its records make."""
+    import jsonschema
+
+    from trtnorm_cli.report.json_schemas import schema_of
+
+    schema = schema_of(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

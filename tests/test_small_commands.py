@@ -73,7 +73,7 @@ def test_init_as_json_and_quiet(model: Path, capsys: pytest.CaptureFixture[str])
 def test_rules_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rules", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert [rule["name"] for rule in listed] == [rule.name for rule in RULES]
+    assert [rule["name"] for rule in listed["rules"]] == [rule.name for rule in RULES]
     assert run(["rules", "show", RULES[0].name, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["document"] == RULES[0].doc.strip()

@@ -177,10 +177,11 @@ def _end(
     print(shown(text), file=sys.stderr)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in options:
-        import json
+        from trtnorm_cli.report.json_error import ErrorOutput, ErrorRecord
+        from trtnorm_cli.report.json_output import json_text
 
         with suppress(OSError):
-            print(json.dumps({"error": {"summary": summary, "where": where, "hint": hint, "exit_code": exit_code}}, indent=2))
+            print(json_text("error", ErrorOutput(ErrorRecord(summary, where, hint, exit_code)).to_json()))
     return exit_code
 
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind")
 # The metadata of a field whose key is left out where its value is the default: there is nothing to say.
 LEFT_OUT_BY_DEFAULT: Mapping[str, object] = {"left out": "by default"}
+# The key of a field's metadata that says its name in JSON, where that is another one than the field's.
+KEY = "key"
+# The metadata of a field that is for the program alone.
+NOT_IN_JSON: Mapping[str, object] = {"not in JSON": True}
 
 
 class Record:
@@ -64,8 +68,10 @@ def _reader(kind: Any) -> TypeAdapter[Any]:
 def _items(record: DataclassInstance) -> Iterator[tuple[str, Any]]:
     for one in fields(record):
         value = getattr(record, one.name)
+        if one.metadata.keys() >= NOT_IN_JSON.keys():
+            continue
         if not (one.metadata.keys() >= LEFT_OUT_BY_DEFAULT.keys() and value == _default(one)):
-            yield one.name, json_of(value)
+            yield one.metadata.get(KEY, one.name), json_of(value)
 
 
 def _default(one: Field[Any]) -> object:

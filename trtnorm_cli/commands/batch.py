@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -80,6 +79,7 @@ def command(
     from trtnorm_cli.batch.cluster import Tls
     from trtnorm_cli.batch.session import BatchOptions, reports_missing, run_batch
     from trtnorm_cli.report.batch import BatchProgress, print_batch, print_plan
+    from trtnorm_cli.report.json_output import json_text
 
     if jobs is not None and scheduler is not None:
         raise click.UsageError("--jobs is for workers on this machine; those of --scheduler are started elsewhere")
@@ -106,7 +106,7 @@ def command(
 
         write_junit(batch, junit)
     if as_json:
-        click.echo(json.dumps(batch.to_json(), indent=2))
+        click.echo(json_text("batch", batch.to_json()))
     elif dry_run:
         print_plan(batch)
     else:

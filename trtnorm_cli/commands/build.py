@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -109,6 +108,7 @@ def command(
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.report.build import print_summary, print_up_to_date
+    from trtnorm_cli.report.json_output import json_text
     from trtnorm_cli.report.page.write import require_report_possible, write_report
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.rewrite.prepare import prepare
@@ -136,6 +136,6 @@ def command(
         if report is not None:
             write_report(manifest, report)
     if as_json:
-        click.echo(json.dumps(manifest.to_json(), indent=2))
+        click.echo(json_text("manifest", manifest.to_json()))
     printed = print_summary if earlier is None else print_up_to_date
     printed(manifest, engine, as_json, verbosity, report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -118,6 +117,7 @@ def command(
     from trtnorm_cli.report.compare import print_comparison
     from trtnorm_cli.report.comparison_junit import require_junit_possible, write_junit
     from trtnorm_cli.report.console import console
+    from trtnorm_cli.report.json_output import json_text
     from trtnorm_cli.target import parse_target
 
     target, others = parse_target(reference), [parse_target(candidate) for candidate in candidates]
@@ -141,7 +141,7 @@ def command(
     shown_seed = None if data else seed
     record = comparison_record(comparison, shown_seed)
     if as_json:
-        click.echo(json.dumps(record.to_json(), indent=2))
+        click.echo(json_text("compare", record.to_json()))
     print_comparison(console(stderr=as_json), comparison, shown_seed, verbosity)
     if junit is not None:
         write_junit(record, junit)

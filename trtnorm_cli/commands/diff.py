@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,10 +77,11 @@ def command(
     from trtnorm_cli import api
     from trtnorm_cli.report.console import console
     from trtnorm_cli.report.diff import print_diff
+    from trtnorm_cli.report.json_output import json_text
 
     options = replace(exporting, backend=backend, weights=weights)
     diff = api.diff(first, second, exported=exported, profile=profile, backend=backend, exporting=options)
-    click.echo(json.dumps(diff.to_json(), indent=2)) if as_json else print_diff(console(), diff, every)
+    click.echo(json_text("diff", diff.to_json())) if as_json else print_diff(console(), diff, every)
     failing = diff.kinds if "anything" in fail_on else diff.kinds & set(fail_on)
     if failing:
         click.echo(f"the two differ in {', '.join(sorted(failing))}", err=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from trtnorm_cli.commands.options import json_option
@@ -21,11 +19,13 @@ def command(as_json: bool) -> int:
       trtnorm doctor
     """
     from trtnorm_cli.report.doctor import print_findings
-    from trtnorm_cli.tensorrt.doctor import examine
+    from trtnorm_cli.tensorrt.doctor import Findings, examine
 
     found = examine()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        from trtnorm_cli.report.json_output import json_text
+
+        click.echo(json_text("doctor", Findings.load(found).to_json()))
     else:
         from trtnorm_cli.report.console import console
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +79,7 @@ def command(
     """
     from trtnorm_cli import api
     from trtnorm_cli.report.export import print_export
+    from trtnorm_cli.report.json_output import json_text
 
     options = replace(exporting, backend=backend, seed=seed, weights=weights)
     if update_profile and profile is None:
@@ -95,5 +95,5 @@ def command(
             update_profile=update_profile,
         )
     if as_json:
-        click.echo(json.dumps(done.manifest.to_json(), indent=2))
+        click.echo(json_text("export", done.manifest.to_json()))
     print_export(done, as_json, verbosity)

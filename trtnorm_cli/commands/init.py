@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -42,7 +41,8 @@ def command(
     """
     from trtnorm_cli.first_profile import first_profile
     from trtnorm_cli.onnx_model.load import load_model
-    from trtnorm_cli.report.profile import starting_profile_json
+    from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.profile import starting_profile
 
     if output is not None and output.exists():
         raise _exists(output)
@@ -54,7 +54,7 @@ def command(
     if output is not None:
         _write_new(found.text, output)
     if as_json:
-        click.echo(json.dumps(starting_profile_json(found.text, output, found.notes), indent=2))
+        click.echo(json_text("init", starting_profile(found.text, output, found.notes).to_json()))
     elif output is None:
         click.echo(found.text, nl=False)
     else:

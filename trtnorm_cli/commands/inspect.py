@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -74,6 +73,7 @@ def command(
       trtnorm inspect model.py:resnet18
     """
     from trtnorm_cli import api
+    from trtnorm_cli.report.json_output import DESCRIPTIONS, json_text
     from trtnorm_cli.target import parse_target
 
     spec = parse_target(target)
@@ -83,7 +83,7 @@ def command(
     with showing:
         described = api.inspect(target, output=output, weights=weights, backend=backend, nodes=nodes)
     if as_json:
-        click.echo(json.dumps(described.to_json(), indent=2))
+        click.echo(json_text(DESCRIPTIONS[type(described).__name__], described.to_json()))
         return
     from trtnorm_cli.report.console import console
     from trtnorm_cli.report.inspection import print_inspection

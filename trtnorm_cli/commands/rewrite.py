@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,6 +69,7 @@ def command(
       trtnorm rewrite resnet18.onnx -o fixed.onnx --explain
     """
     from trtnorm_cli import api
+    from trtnorm_cli.report.json_output import json_text
     from trtnorm_cli.report.profile import print_proof_notes
     from trtnorm_cli.report.rewrite import print_rewriting
 
@@ -88,5 +88,5 @@ def command(
             in_memory=False,
         )
     if as_json:
-        click.echo(json.dumps(done.to_json(), indent=2))
+        click.echo(json_text("rewrite", done.to_json()))
     print_rewriting(done, explain, as_json, verbosity)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from trtnorm_cli.commands.options import json_option
@@ -25,10 +23,11 @@ def command(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError("--json comes after 'show'", context)
         return
-    from trtnorm_cli.report.rules import print_rules, rules_json
+    from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.rules import print_rules, rules_record
     from trtnorm_cli.rewrite.rules import RULES
 
-    click.echo(json.dumps(rules_json(RULES), indent=2)) if as_json else print_rules(RULES)
+    click.echo(json_text("rules", rules_record(RULES).to_json())) if as_json else print_rules(RULES)
 
 
 @command.command("show")
@@ -41,8 +40,10 @@ def show(name: str, as_json: bool) -> None:
     Example:
       trtnorm rules show fold-batchnorm-conv
     """
-    from trtnorm_cli.report.rules import rule_json, rule_text
-    from trtnorm_cli.rewrite.rules import rule_named
+    from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.rules import rule_record, rule_text
+    from trtnorm_cli.rewrite.rules import RULES, rule_named
 
     rule = rule_named(name)
-    click.echo(json.dumps(rule_json(rule), indent=2) if as_json else rule_text(rule))
+    record = rule_record(rule, RULES.index(rule) + 1 if rule in RULES else 0)
+    click.echo(json_text("rule", record.to_json()) if as_json else rule_text(rule))

@@ -25,11 +25,9 @@ from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.progress import stage
 from trtnorm_cli.records.digests import FileDigest
-from trtnorm_cli.records.export import ExportRecord, ExportVersions
+from trtnorm_cli.records.export import FORMAT, ExportRecord, ExportVersions
 from trtnorm_cli.scratch import IN_TEMPORARY, Scratch, explained, remove_dead
 from trtnorm_cli.target import Target, require_torch
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from trtnorm_cli.records.comparison import ComparisonRecord
 from trtnorm_cli.records.digests import FileDigest
 from trtnorm_cli.records.precision import PrecisionRecord
 
+# The format of the record; it changes when a reader of the old one would misread the new one.
+FORMAT = 1
 Severity = Literal["fixed", "warning", "refused"]
 Statistics = Literal["none", "tracked", "untouched", "frozen"]
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.record import Record
 from trtnorm_cli.report.console import bytes_text, console
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
@@ -27,12 +29,21 @@ def print_proof_notes(proof: Proof | None, verbosity: Verbosity = Verbosity.NORM
     print_notes(console(stderr=True), proof.notes if proof is not None else (), verbosity)
 
 
-def starting_profile_json(text: str, written: Path | None, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """A build profile to start from, as its text with comments and as what the text says, with the notes beside it."""
+@dataclass(frozen=True)
+class StartingProfile(Record):
+    """A build profile to start from: where it was written, what it says, its text with comments, and notes about it."""
+
+    written: str | None
+    profile: dict[str, Any]
+    text: str
+    notes: tuple[str, ...]
+
+
+def starting_profile(text: str, written: Path | None, notes: Sequence[str] = ()) -> StartingProfile:
+    """The record of a build profile to start from."""
     import yaml
 
-    file = None if written is None else str(written)
-    return {"written": file, "profile": yaml.safe_load(text), "text": text, "notes": list(notes)}
+    return StartingProfile(None if written is None else str(written), yaml.safe_load(text), text, tuple(notes))
 
 
 def memory_text(estimate: MemoryEstimate) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.record import Record
 from trtnorm_cli.report.console import console, table
 from trtnorm_cli.rewrite.rule import Rule
 from trtnorm_cli.rewrite.rules import RULES
@@ -16,9 +17,36 @@ def print_rules(rules: Sequence[Rule]) -> None:
     console().print(table("", ("#", "rule", "what it does"), rows))
 
 
-def rules_json(rules: Sequence[Rule]) -> list[dict[str, Any]]:
-    """The same as JSON values."""
-    return [{"number": number, **_summary(rule)} for number, rule in enumerate(rules, 1)]
+@dataclass(frozen=True)
+class RuleSummary(Record):
+    """One rule in short. ``number`` is its place in the order in which rules are tried."""
+
+    number: int
+    name: str
+    what_it_does: str
+    because: str
+    optional: bool
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class RulesRecord(Record):
+    """All rules, in the order in which they are tried."""
+
+    rules: tuple[RuleSummary, ...]
+
+
+@dataclass(frozen=True)
+class RuleRecord(RuleSummary):
+    """One rule in full: its algebra and source, and what must hold before it is applied."""
+
+    document: str
+    applied_only_when: tuple[str, ...]
+
+
+def rules_record(rules: Sequence[Rule]) -> RulesRecord:
+    """The table of rules as a record."""
+    return RulesRecord(tuple(RuleSummary(number, *_summary(rule)) for number, rule in enumerate(rules, 1)))
 
 
 def rule_text(rule: Rule) -> str:
@@ -28,9 +56,9 @@ def rule_text(rule: Rule) -> str:
     return f"{rule.name}\n\n{rule.doc.strip()}\n\nApplied only when\n{conditions}\n\n{differ}"
 
 
-def rule_json(rule: Rule) -> dict[str, Any]:
-    """The same as JSON values."""
-    return {**_summary(rule), "document": rule.doc.strip(), "applied_only_when": _conditions(rule)}
+def rule_record(rule: Rule, number: int) -> RuleRecord:
+    """One rule as a record."""
+    return RuleRecord(number, *_summary(rule), rule.doc.strip(), tuple(_conditions(rule)))
 
 
 def headline_of(name: str) -> str | None:
@@ -38,14 +66,8 @@ def headline_of(name: str) -> str | None:
     return next((_headline(rule) for rule in RULES if rule.name == name), None)
 
 
-def _summary(rule: Rule) -> dict[str, Any]:
-    return {
-        "name": rule.name,
-        "what_it_does": _headline(rule),
-        "because": rule.because,
-        "optional": rule.optional is not None,
-        "tolerance": rule.tolerance,
-    }
+def _summary(rule: Rule) -> tuple[str, str, str, bool, float]:
+    return rule.name, _headline(rule), rule.because, rule.optional is not None, rule.tolerance
 
 
 def _headline(rule: Rule) -> str:

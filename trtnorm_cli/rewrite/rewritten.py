@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.normalization_nodes import Normalization, normalizations
-from trtnorm_cli.record import Record, json_of
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
+from trtnorm_cli.records.digests import FileDigest
 from trtnorm_cli.records.precision import PrecisionRecord
 from trtnorm_cli.rewrite.describe import of_rewriting, why_kept
+from trtnorm_cli.rewrite.norms.record import CompositeOutcome
 from trtnorm_cli.rewrite.rewriting import Rewriting
-from trtnorm_cli.rewrite.rule import Change
+from trtnorm_cli.rewrite.rule import Change, Rejection, Undone
 from trtnorm_cli.rewrite.rules import rule_named
+
+
+@dataclass(frozen=True)
+class NormOutcome(Record):
+    """A normalization node, with the rule that took it or each rule's reason for refusing."""
+
+    node: str
+    operator: str
+    outcome: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteRecord(Record):
+    """A rewriting: the file that it was made from, the files that were written, and what became of each normalization."""
+
+    source: FileDigest
+    written: tuple[str, ...]
+    cleaning: dict[str, int]
+    changes: tuple[Change, ...]
+    undone: tuple[Undone, ...]
+    refused: tuple[Rejection, ...]
+    normalizations: tuple[NormOutcome, ...]
+    composite_normalizations: tuple[CompositeOutcome, ...]
+    precision: PrecisionRecord | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    rewrite_warnings: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -36,34 +65,28 @@ class RewrittenModel:
         """
         return [(norm, _outcome(norm, self.rewriting)) for norm in normalizations(self.rewriting.cleaned)]
 
-    def to_json(self) -> dict[str, Any]:
-        """The values that ``trtnorm rewrite --json`` prints, with paths as the user gave them."""
+    def record(self) -> RewriteRecord:
+        """The rewriting as ``trtnorm rewrite --json`` prints it, with paths as the user gave them."""
         source, rewriting = self.source, self.rewriting
-        return {
-            "source": {"file": source.path.name, "sha256": source.sha256},
-            "written": json_of(self.written),
-            "cleaning": dict(sorted(rewriting.cleaning.counts.items())),
-            "changes": json_of(rewriting.changes),
-            "undone": json_of(rewriting.undone),
-            "refused": json_of(rewriting.rejections),
-            "normalizations": [
-                {"node": norm.name or norm.output, "operator": norm.operator, "outcome": outcome}
-                for norm, outcome in self.outcomes()
-            ],
-            "composite_normalizations": json_of(of_rewriting(rewriting)),
-            **({} if self.precision is None else {"precision": self.precision.to_json()}),
-            "rewrite_warnings": list(rewriting.warnings),
-            "warnings": [*source.warnings, *rewriting.cleaning.notes],
-        }
+        return RewriteRecord(
+            source=FileDigest(source.path.name, source.sha256),
+            written=tuple(map(str, self.written)),
+            cleaning=dict(sorted(rewriting.cleaning.counts.items())),
+            changes=rewriting.changes,
+            undone=rewriting.undone,
+            refused=rewriting.rejections,
+            normalizations=tuple(
+                NormOutcome(norm.name or norm.output, norm.operator, tuple(outcome)) for norm, outcome in self.outcomes()
+            ),
+            composite_normalizations=of_rewriting(rewriting),
+            precision=self.precision,
+            rewrite_warnings=rewriting.warnings,
+            warnings=(*source.warnings, *rewriting.cleaning.notes),
+        )
 
-
-@dataclass(frozen=True)
-class NormOutcome(Record):
-    """A normalization node, with the rule that took it or each rule's reason for refusing."""
-
-    node: str
-    operator: str
-    outcome: tuple[str, ...]
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON values."""
+        return self.record().to_json()
 
 
 def norm_outcomes(rewriting: Rewriting) -> tuple[NormOutcome, ...]:

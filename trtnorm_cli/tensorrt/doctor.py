@@ -5,17 +5,54 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+from dataclasses import field
 from importlib import metadata
 from typing import Any
 
 from trtnorm_cli import __version__
 from trtnorm_cli.child_process import ask_child, module_command
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 from trtnorm_cli.tensorrt.backend import SPECS, BackendSpec
 from trtnorm_cli.tensorrt.gpu import driver_cuda
 from trtnorm_cli.tensorrt.installation import incompatibilities, wheels_of
 from trtnorm_cli.tensorrt.settings import SETTINGS
 
 _PACKAGES = ("onnx", "onnx-graphsurgeon", "onnxruntime", "onnxscript", "polygraphy", "numpy", "torch", "safetensors")
+
+
+@dataclass(frozen=True)
+class BackendFindings(Record):
+    """The findings about one package of TensorRT: how to install it, and whether it builds here, or why not."""
+
+    name: str
+    install: str
+    needs: str
+    wheels: dict[str, str]
+    lacks: tuple[str, ...]
+    installed: bool
+    can_build: bool
+    version: str | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    strongly_typed_only: bool | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    targets: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    capabilities: tuple[str, ...] | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    reason: str | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+
+
+@dataclass(frozen=True)
+class Findings(Record):
+    """Everything that ``trtnorm doctor`` reports. ``gpus`` are described in the words of the driver's own tool."""
+
+    trtnorm: str
+    python: str
+    platform: str
+    packages: dict[str, str | None]
+    gpus: tuple[dict[str, str], ...]
+    driver_cuda: str | None
+    backends: tuple[BackendFindings, ...]
+    problems: tuple[str, ...]
+
+
 PROBE = module_command("trtnorm_cli.tensorrt.child.probe")
 _PROBE_TIMEOUT_S = 120
 

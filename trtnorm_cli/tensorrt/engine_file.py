@@ -12,7 +12,7 @@ from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.node_names import NodePatterns
-from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
+from trtnorm_cli.record import KEY, LEFT_OUT_BY_DEFAULT, NOT_IN_JSON, Record
 from trtnorm_cli.records.engine_parts import Kernel
 from trtnorm_cli.target import MANIFEST_SUFFIX, _first_bytes
 from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
@@ -32,24 +32,17 @@ class Inspection(Record):
 
 
 @dataclass(frozen=True)
-class EngineDescription:
+class EngineDescription(Record):
     """The description of the engine in ``path``.
 
     ``matches_manifest`` is False where its bytes are not those that the manifest describes, and None where there is the
     manifest alone.
     """
 
-    path: Path
+    path: Path = field(metadata=NOT_IN_JSON)
     manifest: Manifest
-    matches_manifest: bool | None
+    matches_manifest: bool | None = field(metadata={KEY: "engine_matches_manifest"})
     inspector: Inspection
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "manifest": self.manifest.to_json(),
-            "engine_matches_manifest": self.matches_manifest,
-            "inspector": self.inspector.to_json(),
-        }
 
 
 def fitting(found: EngineDescription, wanted: NodePatterns) -> EngineDescription:
