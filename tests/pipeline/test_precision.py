@@ -161,6 +161,12 @@ def test_what_the_user_keeps_stays_float32(half: Path) -> None:
     assert kept["last"] == kept["relu"] == "asked"
 
 
+def test_a_model_of_which_nothing_is_low_is_said_to_be_as_it_was(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, keep_fp32: {nodes: ['*']}}\n")
+    assert run(["rewrite", "m.onnx", "-p", "cfg.yaml", "-o", "low.onnx"]) == 0
+    assert "no node is in fp16" in " ".join(capsys.readouterr().out.split())
+
+
 def test_rewrite_writes_the_model_in_the_precision(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rewrite", "m.onnx", "--profile", "cfg.yaml", "--precision", "fp16", "-o", "low.onnx", "--explain"]) == 0
     low = onnx.load(half / "low.onnx")

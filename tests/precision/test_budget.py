@@ -129,6 +129,18 @@ def test_a_budget_that_takes_every_node_is_refused_with_what_was_reached(runner:
     assert "precision: fp32" in (caught.value.hint or "")
 
 
+def test_a_quantised_model_may_be_float32_between_its_integers(runner: OrtRunner) -> None:
+    model = parse("""
+        g (float[N,16] x) => (float[N,16] y) {
+            t = Tanh (x)  q = QuantizeLinear (t, s, z)  d = DequantizeLinear (q, s, z)  y = Sigmoid (d) }
+        """, {"s": np.float32(0.01), "z": np.int8(0)})  # fmt: skip
+
+    found = settled(runner, model, {"x": random(4, 16)}, max_error=1e-8)
+
+    assert found.kept.keys() >= {"t", "y"}
+    assert found.errors.largest == 0
+
+
 def test_a_budget_that_inputs_and_outputs_break_alone_is_refused(runner: OrtRunner) -> None:
     with pytest.raises(ProfileError, match="rounding the inputs and outputs to fp16 alone costs") as caught:
         settled(runner, chain(4, -1), {"x": random(4, 16)}, max_error=1e-5, io="low")

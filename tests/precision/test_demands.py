@@ -226,12 +226,14 @@ def test_tensors_that_are_infinite_in_float32_ask_for_nothing(runner: OrtRunner)
     assert Case(runner, model, {"x": np.array([0, 1, 2], np.float32)}).kept() == {}
 
 
-def test_only_images_about_zero_are_stretched() -> None:
+def test_only_images_about_zero_are_spread() -> None:
     image, tokens, weights = random(1, 3, 4, 4), np.arange(4), np.abs(random(1, 3, 4, 4))
 
     (wider,) = wider_inputs([{"x": image, "ids": tokens, "w": weights}])
 
     assert (wider["x"].min(), wider["x"].max()) == (0, pytest.approx(255))
+    assert wider["x"].std() == pytest.approx(255 / 12**0.5, rel=0.1)  # normal noise that is stretched alone has half of that
+    np.testing.assert_array_equal(np.argsort(wider["x"], axis=None), np.argsort(image, axis=None))
     assert wider["ids"] is tokens
     assert wider["w"] is weights
     assert wider_inputs([{"ids": tokens, "rows": random(4, 8), "w": weights}]) == []

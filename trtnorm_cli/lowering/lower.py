@@ -244,8 +244,16 @@ class _Lowering:
             data=dict(self.calibration.data),
             evaluations=found.evaluations,
             seed=self.means.seed,
-            notes=(*self.calibration.notes, *found.notes, *self._unreached(found)),
+            notes=(*self.calibration.notes, *found.notes, *self._nothing_low(found), *self._unreached(found)),
         )
+
+    def _nothing_low(self, found: Found) -> Iterator[str]:
+        """The remark that the model is as it was, as some quantised ones, where rounding moves ties to other steps."""
+        if self.settings.type != "fp32" and found.typed.kept and not found.low:
+            yield (
+                f"no node is in {self.settings.type}, as the error budget or TensorRT leaves none: precision: as-written "
+                "builds the same engine sooner. --explain says why of each node"
+            )
 
     def _unreached(self, found: Found) -> Iterator[str]:
         """The remark on floating outputs that rounding does not move at all: saturated ones, whose errors say nothing."""

@@ -34,6 +34,8 @@ _LOST_DIGITS = 32.0
 _LOST_ELEMENT = 128.0
 # Beyond this are the values that stand for infinity, as a mask's.
 _STANDS_FOR_INFINITY = 3e38
+# Another draw of the same kind has larger extremes by less than this.
+_NEXT_DRAW = 1.25
 # What costs less than this share of the budget is not worth a float32 node.
 _WORTH = 0.1
 
@@ -76,8 +78,8 @@ def range_demands(
 
 
 def overflow_demands(ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, inputs: str) -> list[Demand]:
-    """The demands of what overflows, without a margin, with ``inputs`` that are possible but less likely."""
-    looking = _Looking(ranges, model, tuple(units), low, 1.0, f" with {inputs}")
+    """The demands of what overflows, or might with the next draw, with ``inputs`` that are possible but less likely."""
+    looking = _Looking(ranges, model, tuple(units), low, _NEXT_DRAW, f" with {inputs}")
     return [*looking.too_large(), *looking.large_sums()]
 
 

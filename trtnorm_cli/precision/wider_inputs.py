@@ -14,13 +14,13 @@ _FEWEST_AXES = 4
 
 
 def wider_inputs(feeds: Sequence[Arrays]) -> list[Arrays]:
-    """The random ``feeds`` with images stretched to 0 … 255; nothing where no image has negative values.
+    """The random ``feeds`` with images spread over 0 … 255; nothing where no image has negative values.
 
     Data without negative values were drawn for an input that takes none, and say themselves how large they are.
     """
     images = [{name for name, value in feed.items() if _is_image(value)} for feed in feeds]
     return [
-        {name: _stretched(value) if name in names else value for name, value in feed.items()}
+        {name: _spread(value) if name in names else value for name, value in feed.items()}
         for feed, names in zip(feeds, images, strict=True)
         if names
     ]
@@ -33,6 +33,11 @@ def _is_image(value: np.ndarray) -> bool:
     return lowest < 0 < largest < _BRIGHTEST
 
 
-def _stretched(value: np.ndarray) -> np.ndarray:
-    lowest, largest = float(value.min()), float(value.max())
-    return ((value - lowest) * (_BRIGHTEST / (largest - lowest))).astype(np.float32)
+def _spread(value: np.ndarray) -> np.ndarray:
+    """The image with its values in their order, evenly between 0 and 255.
+
+    Stretched alone, normal noise would keep half of the contrast that images have, and overflow half as soon.
+    """
+    ranks = np.empty(value.size, np.float32)
+    ranks[np.argsort(value, axis=None)] = np.linspace(0.0, _BRIGHTEST, value.size, dtype=np.float32)
+    return ranks.reshape(value.shape)

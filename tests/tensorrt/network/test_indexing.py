@@ -111,6 +111,14 @@ def test_slice_modes(mode: str, start: Any, size: Any, stride: Any, how: str) ->
     np.testing.assert_array_equal(y, sliced(x, start, size, stride, mode, 9.5))
 
 
+def test_slice_of_a_scalar() -> None:
+    """The parser makes one of a ConstantOfShape without dimensions."""
+    bench = Bench()
+    (y,) = bench.run(bench.network.add_slice(bench.input("x", ()), (), (), ()).get_output(0), x=np.array(3.0, np.float32))
+    np.testing.assert_array_equal(y, np.array(3.0))
+    assert y.shape == ()
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_slice_of_some_axes(dynamic: bool) -> None:
     bench = Bench()

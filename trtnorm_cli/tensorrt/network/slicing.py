@@ -22,6 +22,8 @@ class _Extent:
 
 def slice_layer(layer: LayerContext) -> str:
     """``ISliceLayer``: strict bounds, or clamped, wrapped, reflected or filled outside the input."""
+    if layer.rank(0) == 0:  # a scalar of ConstantOfShape
+        return layer.op("Identity", layer.value(0))
     start, size, stride = (_extent(layer, i, attribute) for i, attribute in enumerate(("start", "shape", "stride"), 1))
     axes = _axes(layer)
     if axes is None:
