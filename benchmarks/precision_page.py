@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 TOOLS = ("blind", "onnxconverter-common", "autocast", "autocast with data", "trtnorm")
@@ -18,10 +18,22 @@ trtnorm and "autocast with data" were calibrated on. The second is the worst of 
 of 0 to 255, a constant row, a fully masked row. "inf" means that a result is infinite or NaN where the model's is not, "no
 result" that the tool ended with an error, "-" that it was not measured. Nothing ran on a GPU.
 
+Seconds are of two processor cores that did other work as well, so that only their order of size says something. An engine holds
+code of kernels beside weights, which are most of a small one.
+
 "planted" models have ranges 300 times as wide in front of some norms, which changes nothing in float32. "blind" casts
 everything; "autocast" is NVIDIA ModelOpt's AutoCast as it is, and with the random inputs as calibration data. Made by
 `benchmarks/precision_tools.py`, with tensorrt-rtx 1.7.1.116, onnxconverter-common 1.16.0 and nvidia-modelopt 0.47.0.
 """
+
+
+def merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What several measurements found, the later ones last."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for name, rows in part.items():
+            found.setdefault(name, {}).update(rows)
+    return {name: rows for name, rows in found.items() if len(rows) > 1}
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -31,13 +43,22 @@ def page(found: Mapping[str, Any]) -> str:
         tools = [tool for tool in TOOLS if any(f"{tool} {kind}" in rows for rows in found.values())]
         parts += [f"## {title}\n", _summary(found, tools, kind), _table(found, tools, kind, _errors), ""]
         parts += [
-            "Kernels that the engine launches (those of the float32 model first), and casts in the file:\n",
+            "Kernels that the engine launches (those of the float32 model first), and in brackets casts and islands of float32 "
+            "nodes in the file:\n",
             _table(found, tools, kind, _kernels, with_float32=True),
             "",
-            "Bytes of the engine, relative to that of the float32 model, and seconds of the conversion:\n",
+            "Bytes of the engine and of the weights alone, relative to those of the float32 model, and seconds of the "
+            "conversion:\n",
             _table(found, tools, kind, _bytes),
             "",
         ]
+        if kind == "fp16":
+            parts += [
+                "The file in ONNX Runtime on the CPU, which has kernels for half and computes them in float32: the error for "
+                "the random inputs. For bfloat16 it lacks most kernels.\n",
+                _table(found, tools, kind, _in_onnxruntime),
+                "",
+            ]
     return "\n".join(parts)
 
 
@@ -88,10 +109,18 @@ def _number(value: Any) -> str:
 
 
 def _kernels(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
-    return "-" if "kernels" not in row else f"{row['kernels']} ({row['casts']})"
+    return "-" if "kernels" not in row else f"{row['kernels']} ({row['casts']}, {row.get('islands', '?')})"
 
 
 def _bytes(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
     if "engine_bytes" not in row or "engine_bytes" not in float32:
         return "-"
-    return f"{row['engine_bytes'] / float32['engine_bytes']:.0%}, {row['seconds']:.0f} s"
+    weights = f"{row['weight_bytes'] / float32['weight_bytes']:.0%}" if "weight_bytes" in row else "?"
+    return f"{row['engine_bytes'] / float32['engine_bytes']:.0%}, {weights}, {row['seconds']:.0f} s"
+
+
+def _in_onnxruntime(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
+    error = row.get("onnxruntime")
+    if error is None:
+        return "no result" if "failed" in row else "-"
+    return "does not run" if isinstance(error, str) else _number(error)

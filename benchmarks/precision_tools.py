@@ -1,10 +1,11 @@
 """Half precision and bfloat16 by trtnorm and by other tools: errors, casts, kernels, on models of other people.
 
-    python -m benchmarks.precision_tools measure --exports FOLDER --peers ENVIRONMENT -o FILE.json [--only PATTERN]
-    python -m benchmarks.precision_tools page FILE.json PAGE.md
+    python -m benchmarks.precision_tools measure --exports FOLDER --peers ENVIRONMENT -o FILE.json [--only NAME] [--tools NAMES]
+    python -m benchmarks.precision_tools page FILE.json... PAGE.md
 
-``--exports`` is a folder that export_library_models.py filled; ``--peers`` an environment with onnxconverter-common and
-nvidia-modelopt[onnx]. Each tool converts the same file; its result is parsed by TensorRT, whose network is evaluated on the CPU
+``--exports`` is a folder that export_library_models.py (once more with ``--list speed_models.yaml --only resnet50``) and
+precision_samples.py filled; ``--peers`` an environment with onnxconverter-common and nvidia-modelopt[onnx]. What stands in the
+file already is not measured again. Each tool converts the same file; its result is parsed by TensorRT, whose network is evaluated on the CPU
 with each layer's output rounded to its type, and compared with the float32 model in ONNX Runtime. Nothing runs on a GPU. Inputs
 are random ones at the opt shape of the profile, and three more that nobody calibrated on: images of 0 to 255 (where the
 profile says nothing else), a constant row (the first sample's values all alike) and a fully masked row (integer masks of the
@@ -255,7 +256,7 @@ def main() -> None:
     one.add_argument("--tools", default="*", help='patterns of tool and type, such as "autocast fp16,blind *"')
     one.add_argument("-o", "--output", type=Path, required=True)
     two = parts.add_parser("page")
-    two.add_argument("found", type=Path)
+    two.add_argument("found", type=Path, nargs="+", help="files of measurements; rows of later ones take the place of earlier")
     two.add_argument("page", type=Path)
     three = parts.add_parser("convert")
     three.add_argument("model", type=Path)
@@ -268,9 +269,9 @@ def main() -> None:
     elif given.what == "convert":
         convert(given.model, given.kind, given.out, given.profile)
     else:
-        from benchmarks.precision_page import page
+        from benchmarks.precision_page import merged, page
 
-        given.page.write_text(page(json.loads(given.found.read_text())), encoding="utf-8")
+        given.page.write_text(page(merged(json.loads(file.read_text()) for file in given.found)), encoding="utf-8")
 
 
 if __name__ == "__main__":
