@@ -96,16 +96,16 @@ def _numbers(errors: Mapping[str, Any]) -> Iterator[str]:
     if "network" in errors:
         yield "refused"
         return
-    yield _number(errors.get("random", math.inf))
-    others = [value if isinstance(value, float | int) else math.inf for key, value in errors.items() if key != "random"]
+    yield _number(errors.get("random"))
+    others = [value for key, value in errors.items() if key != "random"]
     if others:
-        yield _number(max(others))
+        yield "not run" if any(isinstance(value, str) for value in others) else _number(max(others))
 
 
-def _number(value: Any) -> str:
-    if not isinstance(value, float | int) or not math.isfinite(value):
-        return "inf"
-    return f"{value:.0e}"
+def _number(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return "not run"
+    return f"{value:.0e}" if math.isfinite(value) else "inf"
 
 
 def _kernels(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
