@@ -7,9 +7,9 @@
 precision_samples.py filled; ``--peers`` an environment with onnxconverter-common and nvidia-modelopt[onnx]. What stands in the
 file already is not measured again. Each tool converts the same file; its result is parsed by TensorRT, whose network is
 evaluated on the CPU with each layer's output rounded to its type, and compared with the float32 model in ONNX Runtime. Nothing
-runs on a GPU. Inputs are random ones at the opt shape of the profile, and three more that nobody calibrated on: images of 0 to 255 (where the
-profile says nothing else), a constant row (the first sample's values all alike) and a fully masked row (integer masks of the
-first sample 0).
+runs on a GPU. Inputs are random ones at the opt shape of the profile, and three more that nobody calibrated on: images of 0 to
+255 (where the profile says nothing else), a constant row (the first sample's values all alike) and a fully masked row (integer
+masks of the first sample 0).
 """
 
 from __future__ import annotations
