@@ -242,3 +242,22 @@ def test_a_model_that_cannot_be_run_rounded_is_told_in_one_error(
         "cannot be run with its results rounded to fp16, so no precision can be settled: no kernel" in capsys.readouterr().err
     )
     assert left_in_temp(half) == []
+
+
+def test_changes_that_are_measured_are_chosen_for_half_precision_too(work: Path) -> None:
+    """GroupNorm along rows saves launches between convolutions in half as it does in float32."""
+    conv = {"w": random(8, 3, 3, 3), "v": random(4, 8, 3, 3, seed=1)}
+    norm = {"one": np.ones(2, np.float32), "zero": np.zeros(2, np.float32), "rows": np.int64([0, 2, -1])}
+    graph = (
+        "g (float[N, 3, H, 8] x) => (float[N, 4, H, 8] y) { c = Conv<pads = [1, 1, 1, 1]>(x, w) f = Reshape(c, rows)"
+        "n = InstanceNormalization(f, one, zero) s = Shape(c) b = Reshape(n, s) r = Relu(b) y = Conv<pads = [1, 1, 1, 1]>(r, v) }"
+    )
+    saved(parse(graph, {**conv, **norm}, opset=18), work / "gn.onnx")
+    (work / "cfg.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}, H: {min: 4, opt: 8, max: 16}}\n")
+    assert build("gn.onnx", "--precision", "fp16", "-o", "gn.engine") == 0
+    manifest = manifest_of(work / "gn.engine")
+    assert [change["rule"] for change in manifest["changes"]] == ["recompose-group-norm"]
+    chosen = manifest["optimize"]["chosen"]
+    assert chosen["builds"] == 2
+    assert chosen["chosen"]["launches"] < chosen["no change"]["launches"]
+    assert sum(manifest["network"]["kernels_by_type"].values()) <= chosen["chosen"]["launches"]

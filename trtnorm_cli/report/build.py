@@ -95,7 +95,7 @@ def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
         rows += cost_rows(manifest.cost, network.kernels)
     if manifest.float32 is not None:
         rows.append(("  in float32", _kernels_text(manifest.float32)))
-    rows += [*type_rows(manifest.types), *_optimize_rows(manifest.optimize)]
+    rows += [*type_rows(manifest.types), *_optimize_rows(manifest.optimize, manifest.precision is not None)]
     if manifest.precision is not None:
         rows += precision_rows(manifest.precision)
     rows += [(f"profile {p.name}", _profile_text(p)) for p in manifest.optimization_profiles]
@@ -117,8 +117,8 @@ def _check_text(changes: Sequence[Change]) -> str:
     return f"at most {worst.check.max_rel:.1e} of the largest value ({worst.node}){in_float64}"
 
 
-def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
-    """The kernels without the rewriting, and what ``optimize: kernels`` found."""
+def _optimize_rows(optimize: Optimization, lowered: bool) -> list[tuple[str, str]]:
+    """The kernels without the rewriting, and what a search found; before another precision came, where one was asked for."""
     rows = []
     before, chosen = optimize.before, optimize.chosen
     if before is not None:
@@ -128,7 +128,8 @@ def _optimize_rows(optimize: Optimization) -> list[tuple[str, str]]:
     if chosen is not None:
         costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.chosen}
         compared = ", ".join(f"{name} {_choice_text(cost)}" for name, cost in costs.items())
-        rows.append(("  optimize", f"{compared}; {len(chosen.left_out)} sites left out, {chosen.builds} builds"))
+        types = ", in the types of the file" if lowered else ""
+        rows.append(("  optimize", f"{compared}; {len(chosen.left_out)} sites left out, {chosen.builds} builds{types}"))
     return rows
 
 
