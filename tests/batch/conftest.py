@@ -11,6 +11,7 @@ import pytest
 
 from tests.models import parse, saved
 from trtnorm_cli.batch import steps
+from trtnorm_cli.batch.inputs import laid_out
 from trtnorm_cli.batch.store import Store
 from trtnorm_cli.batch.ticket import Ticket
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal
@@ -29,7 +30,7 @@ def client() -> Iterator[Client]:
         number: {"cls": distributed.Worker, "options": {**options, "resources": resources}}
         for number, resources in enumerate(({}, {"GPU_sm_89": 1.0}))
     }
-    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}}
+    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "dashboard_address": ":0", "port": 0}}
     with (
         distributed.SpecCluster(workers=workers, scheduler=scheduler) as cluster,
         distributed.Client(cluster, set_as_default=False) as made,
@@ -42,6 +43,7 @@ class Work:
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str]] = []
+        self.specs: dict[str, Path] = {}
         self.waits: dict[str, threading.Event] = {}
 
     def rewrite(self, ticket: Ticket, store: Store, folder: Path) -> Mapping[str, Any]:
@@ -51,6 +53,7 @@ class Work:
     def build(self, ticket: Ticket, store: Store, folder: Path) -> Mapping[str, Any]:
         name = ticket.job.name
         self.done.append(("build", name))
+        self.specs[name] = Path(laid_out(ticket.inputs, store, folder, ticket.here).spec)
         if ticket.job.model == "refused":
             raise TensorRTRefusal("TensorRT does not accept the model", f"{folder}/refused.onnx", "another model")
         if ticket.job.model == "crashing":

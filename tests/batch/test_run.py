@@ -7,15 +7,18 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from trtnorm_cli.batch import session, tasks
+from trtnorm_cli.batch.cluster import Tls
 from trtnorm_cli.batch.machine import BackendAt, Machine
 from trtnorm_cli.batch.run import BatchRun
 from trtnorm_cli.batch.session import BatchOptions, run_batch
 from trtnorm_cli.batch.store import Store
+from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.records.batch import BatchRecord
 from trtnorm_cli.report.batch import BatchProgress, print_batch, print_plan
 from trtnorm_cli.report.junit import junit_of
@@ -197,6 +200,36 @@ def test_what_is_shown_and_written(run, work, fleet, capsys):
     assert len(suite.findall("testcase/failure")) == 6
     record = replace(batch.jobs[0], name="<&", warnings=("a\x1b[2Jb",))
     ElementTree.fromstring(junit_of(replace(batch, jobs=(record,))))
+
+
+def test_workers_elsewhere_get_files_through_the_store(run, work, fleet, client, monkeypatch):
+    found = BackendAt("tensorrt", "10.3")
+    monkeypatch.setattr("trtnorm_cli.batch.machine._backend", lambda name: found)
+    batch = run(scheduler=client.scheduler.address, only=("good.*",))
+    assert batch.counts == {"built": 4}
+    assert all(spec.name == "good.onnx" and spec.parent != fleet for spec in work.specs.values())
+    assert run(scheduler=client.scheduler.address, only=("good.*",)).counts == {"up to date": 4}
+    versions = iter(("10.3", "10.4", "10.3", "10.4"))
+    monkeypatch.setattr("trtnorm_cli.batch.machine._backend", lambda name: replace(found, version=next(versions)))
+    other = run(scheduler=client.scheduler.address, only=("good.fp16.any",))
+    assert other.jobs[0].problem is not None
+    assert "have different TensorRTs" in other.jobs[0].problem.summary
+    monkeypatch.setattr("trtnorm_cli.batch.machine._backend", lambda name: replace(found, version="", missing="none here"))
+    none = run(scheduler=client.scheduler.address, only=("good.fp16.any",))
+    assert none.jobs[0].problem is not None
+    assert "no worker that could serve it has TensorRT: none here" in none.jobs[0].problem.summary
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"scheduler": "tcp://127.0.0.1:1"}, "no scheduler answers"),
+    ({"scheduler": "tls://127.0.0.1:1", "tls": Tls(ca=Path("none.pem"))}, "--tls-cert is missing"),
+    ({"scheduler": "tls://127.0.0.1:1", "tls": Tls(*[Path("none.pem")] * 3)}, "there is no such file"),
+    ({"only": ("nothing",)}, "no job of the plan has such a name"),
+])  # fmt: skip
+def test_what_cannot_be_used_is_named(run, work, monkeypatch, options, words):
+    monkeypatch.setattr("trtnorm_cli.batch.cluster._ANSWER_S", 1)
+    with pytest.raises(UsageProblem, match=words):
+        run(**options)
 
 
 @pytest.mark.report

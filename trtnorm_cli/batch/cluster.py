@@ -57,7 +57,8 @@ class Tls:
         for option, file in given.items():
             if file is None:
                 raise UsageProblem(f"{option} is missing", hint="TLS takes --tls-ca, --tls-cert and --tls-key together")
-            if not file.is_file():
+        for option, file in given.items():
+            if file is not None and not file.is_file():
                 raise UsageProblem("there is no such file", str(file), f"check the path after {option}")
         return Security(
             tls_ca_file=str(self.ca),
@@ -128,7 +129,7 @@ def _own_certificates() -> Any:
 
 def _dashboard() -> dict[str, Any]:
     if find_spec("bokeh") is None:
-        return {"dashboard": False}
+        return {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", _DASHBOARD_PORT))

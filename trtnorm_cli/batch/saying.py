@@ -13,9 +13,9 @@ def topic_of(run: str) -> str:
     return f"trtnorm-{run}"
 
 
-def say(ticket: Ticket, stage: str) -> None:
-    """Tell whoever follows the batch what the job is at."""
-    worker = dask_worker()
+def say(ticket: Ticket, stage: str, worker: Any = None) -> None:
+    """Tell whoever follows the batch what the job is at. Only the thread of the task knows its ``worker`` by itself."""
+    worker = worker or dask_worker()
     if worker is not None:
         with suppress(Exception):  # it is only shown
             worker.log_event(topic_of(ticket.run), {"job": ticket.job.name, "stage": stage})

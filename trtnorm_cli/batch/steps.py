@@ -12,7 +12,7 @@ from trtnorm_cli import pipeline
 from trtnorm_cli.batch.address import COMPARE, EXPORT, REWRITE, address
 from trtnorm_cli.batch.claims import claimed
 from trtnorm_cli.batch.inputs import LaidOut, laid_out
-from trtnorm_cli.batch.saying import say, worker_memory
+from trtnorm_cli.batch.saying import dask_worker, say, worker_memory
 from trtnorm_cli.batch.store import Store, StoredFile
 from trtnorm_cli.batch.ticket import Ticket
 from trtnorm_cli.compare.result import PASSED, Comparison
@@ -112,9 +112,11 @@ def _about(manifest: Manifest) -> dict[str, Any]:
 
 
 def _listener(ticket: Ticket) -> Callable[[Event], None]:
+    worker = dask_worker()
+
     def listen(event: Event) -> None:
         if event["event"] == "begin" and "parent" not in event:
-            say(ticket, str(event["stage"]))
+            say(ticket, str(event["stage"]), worker)
 
     return listen
 

@@ -22,6 +22,7 @@ from trtnorm_cli.light_dataclass import dataclass
 
 FORMAT = 1
 _HINT = "check the URL and the access rights, or choose another store with --store"
+_OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss"))
 _OBJECTS, _RESULTS, _CLAIMS, _TIMES = "objects", "results", "claims", "times"
 
 
@@ -52,15 +53,24 @@ class Store:
         import fsspec
 
         with self._explained():
-            files, root = fsspec.core.url_to_fs(self.url)
+            # Others write there too: what was listed before says nothing.
+            files, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
             return files, str(root).rstrip("/")
+
+    @cached_property
+    def _protocols(self) -> frozenset[str]:
+        named = self._place[0].protocol
+        return frozenset((named,) if isinstance(named, str) else named)
+
+    def _make_room(self, path: str) -> None:
+        """Make the folder of ``path``, where the store has folders. An object store would make a bucket of a misspelt name."""
+        if not self._protocols & _OBJECT_STORES:
+            self._place[0].makedirs(path.rpartition("/")[0], exist_ok=True)
 
     @cached_property
     def folder(self) -> Path | None:
         """The folder, where the store is one on this machine."""
-        files, root = self._place
-        protocols = (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
-        return Path(root) if "file" in protocols else None
+        return Path(self._place[1]) if "file" in self._protocols else None
 
     def _explained(self) -> _Explained:
         return _Explained(self.url)
@@ -73,10 +83,11 @@ class Store:
         with self._explained():
             files = self._place[0]
             try:
-                files.makedirs(self._place[1], exist_ok=True)
+                self._make_room(self._path("store.json"))
+                is_new = self._put_new(self._path("store.json"), _encoded({"format": FORMAT}))
             except FileNotFoundError as error:
-                raise cannot_write("the store", Path(self.url), error, _HINT) from error
-            if not self._put_new(self._path("store.json"), _encoded({"format": FORMAT})):
+                raise _cannot_write(self.url, error) from error
+            if not is_new:
                 found = json.loads(files.cat_file(self._path("store.json")))
                 if found.get("format") != FORMAT:
                     what = f"the store is of format {found.get('format')}, and this trtnorm writes format {FORMAT}"
@@ -193,6 +204,7 @@ class Store:
     def _put(self, path: str, content: bytes) -> None:
         with self._explained():
             if self.folder is None:
+                self._make_room(path)
                 self._place[0].pipe_file(path, content)
             else:
                 _beside(Path(path), content).replace(path)
@@ -202,6 +214,7 @@ class Store:
         if self.folder is None:
             if self._place[0].exists(path):  # most of the time; what follows decides
                 return False
+            self._make_room(path)
             try:
                 self._place[0].pipe_file(path, content, mode="create")
             except FileExistsError:
@@ -228,6 +241,7 @@ class Store:
 
     def _send(self, path: Path, target: str) -> None:
         if self.folder is None:
+            self._make_room(target)
             self._place[0].put_file(str(path), target)
             return
         import shutil
@@ -255,13 +269,19 @@ class _Explained:
         if error is None or isinstance(error, TrtnormError | FileNotFoundError):
             return
         if isinstance(error, OSError):
-            raise cannot_write("the store", Path(self._url), error, _HINT) from error
+            raise _cannot_write(self._url, error) from error
         if isinstance(error, ImportError):
             raise UsageProblem(
                 f"the store needs a further package: {error}", self._url, "install it, as in pip install s3fs"
             ) from error
         if isinstance(error, ValueError) or type(error).__module__.startswith(("botocore", "aiobotocore", "aiohttp", "google")):
             raise UsageProblem(f"the store cannot be used: {error}", self._url, _HINT) from error
+
+
+def _cannot_write(url: str, error: OSError) -> TrtnormError:
+    made = cannot_write("the store", Path(url), error, _HINT)
+    made.where = url
+    return made
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
