@@ -159,11 +159,10 @@ def print_batch(batch: BatchRecord, output: str, verbosity: Verbosity) -> None:
                 job.comparison or "",
                 "" if job.kernels is None else str(job.kernels),
                 "" if job.engine_bytes is None else bytes_text(job.engine_bytes),
-                str(len(job.warnings) or ""),
             )
             for job in batch.jobs
         ]
-        columns = ("job", "state", "took", "slowest step", "comparison", "kernels", "engine", "warnings")
+        columns = ("job", "state", "took", "slowest", "compared", "kernels", "engine")
         out.print(table("", columns, rows))
         out.print()
         if batch.stage_seconds:
