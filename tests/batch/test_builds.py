@@ -56,7 +56,7 @@ def test_builds_for_two_targets_share_what_does_not_depend_on_them(folder, clien
     assert manifests[0].changes == manifests[1].changes
     results = folder / "out" / ".store" / "results"
     assert {kind.name: len(list(kind.glob("*.json"))) for kind in results.iterdir()} == {"build": 2, "compare": 1, "rewrite": 1}
-    assert {job.stage for job in seen.changes if job.state == "running"} >= {"rewrite", "build"}
+    assert len({job.stage for job in seen.changes if job.state == "running"} - {"rewrite"}) >= 2
     times = Store(str(folder / "out" / ".store"))
     known = [file.stem for file in (folder / "out" / ".store" / "times").glob("*.json")]
     assert min(times.times(known).values()) > 0
