@@ -11,7 +11,9 @@ import pytest
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli import engine_making
 from trtnorm_cli.cli import run
+from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.result import CandidateReport, Comparison
+from trtnorm_cli.evaluate.ort_runner import RunFailed
 
 PROFILE = "optimization_profiles:\n  - inputs:\n      x: {min: [1, 2, 9, 9], opt: [2, 2, 9, 9], max: [4, 2, 9, 9]}\n"
 PLAIN = "g (float[N, 2, 9, 9] x) => (float[N, 4, 7, 7] y) { c = Conv(x, w) y = Relu(c) }"
@@ -118,3 +120,14 @@ def test_doubles_are_held_to_their_own_noise(work, seed):
     code, manifest = built("double.onnx", "--seed", str(seed))
     assert code == 0
     assert manifest["comparison"]["state"] == "passed"
+
+
+def test_where_nothing_ran_the_build_says_so(work, capsys, monkeypatch):
+    def dies(self: NativeRuns, *arguments: object) -> None:
+        raise RunFailed("ONNX Runtime was killed", signal=9)
+
+    monkeypatch.setattr(NativeRuns, "_waited", dies)
+    code, manifest = built("plain.onnx", "--require-compare")
+    assert (code, manifest["comparison"]["state"]) == (0, "passed")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "does not run plain.onnx, its float64 evaluation stands for it: ONNX Runtime was killed" in said

@@ -262,3 +262,22 @@ def test_a_model_that_changes_meanwhile_is_no_wrong_result(folder, capsys, monke
     monkeypatch.setattr(session, "judge_session", judged)
     assert run(["compare", "relu.onnx", "neg.onnx", "-p", "p.yaml"]) == 3
     assert "neg.onnx changed while it was worked on" in capsys.readouterr().err
+
+
+def test_weights_beside_a_model_that_change_meanwhile_are_noticed(folder, capsys, monkeypatch):
+    from trtnorm_cli.compare import session
+
+    model = parse("g (float[N, 3] x) => (float[N, 3] y) { y = Mul(x, w) }", {"w": random(3)})
+    onnx.save_model(model, "w.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+    (folder / "w.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 3}}\n")
+    real = session.judge_session
+
+    def judged(*arguments):
+        found = real(*arguments)
+        (folder / "w.data").write_bytes(random(3, seed=1).tobytes())
+        return found
+
+    monkeypatch.setattr(session, "judge_session", judged)
+    for others in ([], ["w.onnx"]):
+        assert run(["compare", "w.onnx", *others, "-p", "w.yaml"]) == 3
+        assert "w.data changed while it was worked on" in capsys.readouterr().err

@@ -90,3 +90,19 @@ def test_an_error_of_a_changed_file_is_explained_by_that(path):
     grown(path)
     with pytest.raises(ModelError, match="changed while it was worked on"):
         fail()
+
+
+def touched(path):
+    path.touch()
+    path.chmod(0o600)
+
+
+@pytest.mark.parametrize("change", [touched, replaced])
+def test_the_same_content_is_no_change_once_the_digest_is_known(path, change):
+    loaded = load_model(path)
+    loaded.keep_digest()
+    change(path)
+    loaded.require_unchanged()
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(ModelError, match="changed while it was worked on"):
+        loaded.require_unchanged()

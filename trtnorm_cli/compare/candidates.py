@@ -13,13 +13,12 @@ from trtnorm_cli.compare.participants import (
     engine_participant,
     loaded_network,
     loaded_participant,
-    network_participant,
-    onnx_participant,
 )
 from trtnorm_cli.compare.result import CandidateReport
 from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.load import LoadedModel, load_model
+from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.profile.prove import Proof
 from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.target import NETWORK_PREFIX, Target
@@ -52,12 +51,14 @@ class Session:
 class Candidates:
     """The candidates that were read, and reports on those that TensorRT refuses.
 
-    Networks are translated in the folder ``scratch``. ``memory_bytes`` limits the process that parses them.
+    Networks are translated in the folder ``scratch``. ``memory_bytes`` limits the process that parses them. ``files`` are those
+    that were read.
     """
 
     scratch: Path
     backend: str | None = None
     memory_bytes: int | None = None
+    files: SourceFiles = field(default_factory=lambda: SourceFiles(()))
     accepted: list[Candidate] = field(default_factory=list)
     refused: list[CandidateReport] = field(default_factory=list)
 
@@ -95,9 +96,12 @@ class Candidates:
         """An ONNX file, or the network of one."""
         if target.is_pytorch:
             raise UsageProblem("a PyTorch model can only be the reference", target.text, "name it first, or export it")
+        loaded = load_model(target.path)
+        if loaded.files is not None:
+            self.files.include(loaded.files)
         if target.kind == "network":
-            return network_participant(target.path, self.scratch, self.backend, memory_bytes=self.memory_bytes)
-        return onnx_participant(target.path)
+            return loaded_network(loaded, self.scratch, self.backend, memory_bytes=self.memory_bytes)
+        return loaded_participant(loaded)
 
 
 def require_runnable(target: Target) -> None:

@@ -29,7 +29,7 @@ from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.records.comparison import OutputVerdict
+from trtnorm_cli.records.comparison import STANDS_IN, OutputVerdict
 from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 
 # ONNX Runtime's words for an operator and type that it has no kernel for; the model itself may be fine.
@@ -219,7 +219,7 @@ class Comparer:
         found = self._noted(participant, label, exact or self._evaluated(participant, feeds))
         if found is None or not all(isinstance(value, np.ndarray) for value in found.outputs.values()):
             return None
-        self._note(f"ONNX Runtime does not run {participant.label}, its float64 evaluation stands for it: {error.reason}")
+        self._note(f"ONNX Runtime does not run {participant.label}, {STANDS_IN}: {error.reason}")
         return {name: _stored(value, participant.outputs().get(name)) for name, value in found.outputs.items()}
 
     def _note(self, text: str) -> None:

@@ -109,13 +109,6 @@ def loaded_participant(loaded: LoadedModel, label: str | None = None) -> OnnxPar
     return OnnxParticipant(label or str(loaded.path), loaded.proto, loaded.path, loaded.warnings)
 
 
-def network_participant(
-    path: Path, scratch: Path, backend: str | None, label: str | None = None, memory_bytes: int | None = None
-) -> NetworkParticipant:
-    """TensorRT's network of ``path``; raises as ``loaded_network`` does."""
-    return loaded_network(load_model(path), scratch, backend, label, memory_bytes)
-
-
 def loaded_network(
     loaded: LoadedModel, scratch: Path, backend: str | None, label: str | None = None, memory_bytes: int | None = None
 ) -> NetworkParticipant:

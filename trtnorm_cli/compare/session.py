@@ -64,7 +64,7 @@ def run_session(
     opened = opened or OpenedModel.of_file(reference.path, profile_path, settings.weights)
     files = SourceFiles([target.path for target in (reference, *candidates) if target.path.is_file()])
     with files.explaining_errors(), Scratch("trtnorm-compare-") as scratch:
-        found = Candidates(scratch, settings.backend, settings.options.memory_bytes)
+        found = Candidates(scratch, settings.backend, settings.options.memory_bytes, files)
         comparison = _compared(reference, candidates, opened, found, settings)
     files.require_unchanged()
     return comparison
@@ -91,6 +91,8 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
         rewriting = prepared.rewrite()
     rewriting.require_all_checks_passed()
     fixed = found.scratch / "rewritten.onnx"
+    if network is None and prepared.original.files is not None:
+        found.files.include(prepared.original.files)
     reference = network or loaded_participant(prepared.original)
     meant = _as_meant(reference, rewriting, found.scratch)
     save_model(rewriting.model, fixed, rewriting.folder)

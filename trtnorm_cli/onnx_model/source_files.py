@@ -34,6 +34,11 @@ class SourceFiles:
         self.paths += tuple(paths)
         self._states += [_settled_state(path) for path in paths]
 
+    def include(self, others: SourceFiles) -> None:
+        """Further files, as they were when ``others`` were read."""
+        self.paths += others.paths
+        self._states += others._states
+
     def start_digest(self) -> None:
         """Compute the digest beside other work, where it is known that somebody will ask for it."""
         if self._digesting is None:
@@ -51,13 +56,32 @@ class SourceFiles:
 
     @cached_property
     def _digest(self) -> str:
-        self.require_unchanged()
+        self._require_untouched()
         found = sha256_of(self.paths)
-        self.require_unchanged()
+        self._require_untouched()
         return found
 
     def require_unchanged(self) -> None:
-        """Raise ``ModelError`` when a file is not what it was when the model was read."""
+        """Raise ``ModelError`` when a file is not what it was when the model was read.
+
+        A file that was touched, or replaced by its equal, is what it was, where the digest was taken before that.
+        """
+        found = [_state(path) for path in self.paths]
+        if found != self._states and self._has_the_same_content(found):
+            self._states = found
+        self._require_untouched()
+
+    def _has_the_same_content(self, found: Sequence[State | None]) -> bool:
+        """True where the digest is known, and that of the files in the states ``found`` is the same."""
+        known = self.__dict__.get("_digest")
+        if known is None or None in found or [state and state[2] for state in self._states] != [state and state[2] for state in found]:
+            return False
+        try:
+            return bool(sha256_of(self.paths) == known and [_state(path) for path in self.paths] == found)
+        except OSError:
+            return False
+
+    def _require_untouched(self) -> None:
         for path, state in zip(self.paths, self._states, strict=True):
             if _state(path) != state:
                 raise ModelError(
@@ -73,7 +97,7 @@ class SourceFiles:
             yield
         except Exception as error:
             try:
-                self.require_unchanged()
+                self._require_untouched()
             except ModelError as change:
                 raise change from error
             raise

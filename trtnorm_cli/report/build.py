@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trtnorm_cli.profile.fit import ProfileRecord
-from trtnorm_cli.records.comparison import ComparisonRecord, OutputVerdict
+from trtnorm_cli.records.comparison import STANDS_IN, ComparisonRecord, OutputVerdict
 from trtnorm_cli.report.compare import finite, state_text
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
@@ -153,7 +153,10 @@ def _comparison_text(comparison: ComparisonRecord | None) -> str:
         return "left out"
     judged = [f"{c.label} {state_text(c.state)}{_worst(c.outputs)}" for c in comparison.candidates]
     at = f"; at {', '.join(comparison.at)}" if comparison.at else ""
-    return "; ".join(judged) + at + (f"; not at {'; '.join(comparison.skipped)}" if comparison.skipped else "")
+    skipped = f"; not at {'; '.join(comparison.skipped)}" if comparison.skipped else ""
+    # "as run" would otherwise tell of runs that there were none of.
+    stand_ins = [note for note in comparison.notes if STANDS_IN in note][:1]
+    return "; ".join([*judged, *stand_ins]) + at + skipped
 
 
 def _target_rows(engine: EngineFile) -> list[tuple[str, str]]:
