@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= build/demo
 BENCH ?= build/bench
+FUZZ ?= build/fuzz
 
 PINS := requirements/pins.txt
 BIN := $(VENV)/bin
@@ -18,7 +19,7 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-gpu axe bench hostile torture lint clean fuzz
+.PHONY: help demo test test-slow test-gpu axe bench hostile torture fuzz mutants sbom lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,8 +55,24 @@ hostile: $(VENV)/.installed-dev ## run every command on files made to exhaust, m
 
 torture: $(VENV)/.installed-dev $(DEMO)/resnet18.onnx ## kill, starve and interrupt builds, and write docs/faults.md; takes half an hour
 	$(BIN)/python -m benchmarks.torture $(DEMO)/resnet18.onnx $(PROFILE) -o build/torture -p docs/faults.md
-fuzz: $(VENV)/.installed-dev ## mutate models for two hours, and print what ends in no clear error
-	$(BIN)/python -m benchmarks.fuzz_models --seconds 7200
+
+fuzz: $(VENV)/.installed-dev $(FUZZ)/venv/.installed ## random models, mutated ones and bytes for four hours, and docs/fuzzing.md
+	$(BIN)/python -m benchmarks.fuzz_graphs run --seconds 7200 -o $(FUZZ)
+	-$(BIN)/python -m benchmarks.fuzz_models --seconds 3600 -o $(FUZZ)/mutated.json
+	-$(FUZZ)/venv/bin/python -m benchmarks.fuzz_bytes yaml --seconds 1800 -o $(FUZZ)
+	-$(FUZZ)/venv/bin/python -m benchmarks.fuzz_bytes onnx --seconds 1800 -o $(FUZZ)
+	$(BIN)/python -m benchmarks.fuzz_graphs page $(FUZZ) docs/fuzzing.md
+
+mutants: $(VENV)/.installed-dev $(FUZZ)/venv/.installed ## change the program in small ways, and write docs/mutation.md; takes hours
+	mkdir -p build/coverage
+	COVERAGE_FILE=build/coverage/.coverage $(FUZZ)/venv/bin/python -m coverage run --parallel-mode --source trtnorm_cli \
+		--rcfile benchmarks/coverage.ini -m pytest -q tests/shapes tests/profile tests/rewrite tests/tensorrt tests/pipeline
+	$(BIN)/python -m benchmarks.mutants run build/coverage -o build/mutants.json
+	$(BIN)/python -m benchmarks.mutants page build/mutants.json docs/mutation.md
+
+sbom: build/sbom/.installed ## write build/sbom.cdx.json (CycloneDX) and docs/licences.md
+	build/sbom/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible -o build/sbom.cdx.json
+	$(BIN)/python -m benchmarks.licences build/sbom.cdx.json docs/licences.md
 
 lint: $(VENV)/.installed-dev ## ruff (rules and formatting) and mypy
 	$(BIN)/ruff check .
@@ -77,6 +94,18 @@ $(VENV)/.installed-dev: pyproject.toml $(PINS)
 	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[batch,dev,report,rtx,torch]'
+	@touch $@
+
+# Atheris and coverage.py are for these targets alone, beside what is installed for the tests.
+$(FUZZ)/venv/.installed: $(VENV)/.installed-dev
+	$(PYTHON) -m venv $(FUZZ)/venv
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $$($(FUZZ)/venv/bin/python -c 'import site; print(site.getsitepackages()[0])')/tests.pth
+	$(FUZZ)/venv/bin/python -m pip install --quiet --disable-pip-version-check 'atheris>=3' 'coverage>=7.10'
+	@touch $@
+
+build/sbom/.installed: $(VENV)/.installed-dev
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7'
 	@touch $@
 
 $(DEMO)/resnet18.onnx: samples/resnet18_batchnorm/export.py $(PINS) | $(VENV)/.installed-demo

@@ -6,6 +6,7 @@ python -m benchmarks.fuzz_models --seconds 7200 --seed 0
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -13,7 +14,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -144,18 +144,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=7200)
     parser.add_argument("--seed", type=int, default=0, help="the first of the seeds, which are counted up")
+    parser.add_argument("-o", "--output", type=Path, help="write how much was tried and found to this file")
     arguments = parser.parse_args()
-    begun, seed, kinds = time.monotonic(), arguments.seed, Counter[str]()
+    begun, seed = time.monotonic(), arguments.seed
+    finds: list[str] = []
 
     def report(number: int, text: str) -> None:
         print(f"seed {number}:\n{text}", flush=True)
+        finds.append(f"seed {number}: {text.strip().splitlines()[-1]}")
 
     while time.monotonic() - begun < arguments.seconds:
         _batch(range(seed, seed + _AT_ONCE), report)
         seed += _AT_ONCE
-        kinds["batches"] += 1
+        if arguments.output is not None:
+            tried = {"executions": seed - arguments.seed, "seconds": round(time.monotonic() - begun), "finds": finds}
+            arguments.output.write_text(json.dumps(tried, indent=1) + "\n", encoding="utf-8")
     print(f"{seed - arguments.seed} models in {time.monotonic() - begun:.0f} s")
-    sys.exit(0)
+    sys.exit(1 if finds else 0)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 EXTRAS = {"batch": "distributed", "report": "vl_convert", "rtx": "tensorrt_rtx", "torch": "torch"}
 # Ten seconds on two cores, in processor time: what else a machine does makes a test wait, not compute.
 _QUICK_S = 20.0
-# How long hypothesis takes to draw says how busy the machine is, and nothing of what is tested.
-settings.register_profile("trtnorm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("trtnorm")
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ def ranges(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
     return low, opt, high
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(shapes)
 def test_a_shape_reads_back_from_a_list_and_from_a_string(shape: tuple[int, ...]) -> None:
     assert read_shape(list(shape), zero_allowed=False) == shape

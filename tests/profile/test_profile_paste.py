@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trtnorm_cli.profile.fit import ModelInput, fit
@@ -20,6 +20,7 @@ model_inputs = st.lists(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(model_inputs)
 def test_the_block_loads_and_fits_any_model(inputs: list[ModelInput]) -> None:
     block = paste_block(inputs)
