@@ -24,8 +24,6 @@ QUICK_BACKEND = "tensorrt-rtx"
 # Times that are nearer than this are equal. Equal builds are the same to the byte, and so are their estimates; but the same
 # work in other kernels may differ by as much, because a roofline lets memory and arithmetic overlap in each kernel alone.
 _TOLD_APART = 0.001
-# Bytes that are nearer than this are those of the same work.
-_SAME_BYTES = 0.01
 
 
 @dataclass(frozen=True)
@@ -117,19 +115,13 @@ def slower_sites(changed: Built, unchanged: Built) -> list[str]:
 
 
 def _is_slower(segment: Segment) -> bool:
-    """The verdict on a segment with its changes.
-
-    Sides with as many launches and as many bytes are equal: their times differ in how well memory and arithmetic overlap, which
-    a roofline assumes to be perfect.
-    """
+    """The verdict on a segment with its changes: its time, and where that is equal its launches."""
     now, before = segment.changed, segment.unchanged
-    if now.launches == before.launches and not _are_told_apart(now.bytes, before.bytes, _SAME_BYTES):
-        return False
     return now.us > before.us if _are_told_apart(now.us, before.us) else now.launches > before.launches
 
 
-def _are_told_apart(one: float, other: float, share: float = _TOLD_APART) -> bool:
-    return abs(one - other) > share * max(one, other)
+def _are_told_apart(one: float, other: float) -> bool:
+    return abs(one - other) > _TOLD_APART * max(one, other)
 
 
 def preferred(costs: Sequence[Cost]) -> Cost:
