@@ -1,7 +1,7 @@
 """Kernels, traffic and estimated time of engines: TensorRT alone, peers, and each ``optimize`` of trtnorm.
 
     python -m benchmarks.engine_costs measure -o build/bench/costs.json --peers PYTHON [--kinds NAMES] MODEL.onnx …
-    python -m benchmarks.engine_costs page build/bench/costs.json docs/engine_costs.md
+    python -m benchmarks.engine_costs page build/bench/costs.json … docs/engine_costs.md
 
 A profile ``MODEL.yaml`` is taken where there is one. PYTHON is one of an environment with the packages of ``speed_peers``.
 What was measured is written after every build, and not measured again. The peers' models are built as they are, with the same
@@ -37,8 +37,8 @@ PEERS = ("OnnxSlim", "onnxsim", "onnxscript")
 POLICIES = ("auto", "always", "never", "kernels")
 KINDS = (RAW, *PEERS, *POLICIES)
 LIMITS = Limits(900)
-# Estimates are written with three digits behind the point.
-ROUNDING_US = 0.002
+# Times that are nearer than this are equal, as for ``optimize: auto``.
+EQUAL = 0.001
 
 
 def built_as_it_is(path: Path, profile: Path | None) -> dict[str, Any]:
@@ -137,42 +137,60 @@ def processor_seconds() -> float:
 def page(known: dict[str, dict[str, Any]]) -> str:
     """The tables as Markdown."""
     lines = [
-        "| model | TensorRT alone | best peer | never | always | kernels | **auto** | builds | search s |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model | TensorRT alone | best peer | never | always | kernels | **auto** | builds | search, CPU s | all, CPU s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    sums: dict[str, list[float]] = {}
     above: list[str] = []
-    complete = 0
+    more: list[str] = []
     for name, row in sorted(known.items()):
-        best = best_peer(row)
-        cells = [row.get(RAW), best, *(row.get(kind) for kind in ("never", "always", "kernels", "auto"))]
+        cells = [row.get(RAW), best_peer(row), *(row.get(kind) for kind in ("never", "always", "kernels", "auto"))]
         auto = row.get("auto") or {}
-        lines.append(
-            f"| {name} | " + " | ".join(map(cell, cells)) + f" | {auto.get('builds', '')} | {auto.get('seconds', 0.0):.1f} |"
-        )
+        shown = " | ".join(map(cell, cells))
+        lines.append(f"| {name} | {shown} | {auto.get('builds', '')} | {search(row)} | {seconds(auto)} |")
         usable = {kind: one for kind, one in row.items() if "us" in one}
-        if "us" in auto:
-            least = min(one["us"] for one in usable.values())
-            if auto["us"] > least + ROUNDING_US:
-                kind = min(usable, key=lambda kind: usable[kind]["us"])
-                above.append(f"{name}: {auto['us'] / least - 1:.1%} above {kind}")
-        if all("us" in (row.get(kind) or {}) for kind in (RAW, "never", "auto")):
-            complete += 1
-            for kind in (RAW, "never", "auto"):
-                total = sums.setdefault(kind, [0.0, 0.0, 0.0])
-                total[0] += row[kind]["us"]
-                total[1] += row[kind]["launches"]
-                total[2] += row[kind]["bytes"]
-    text = "\n".join(lines)
-    shown = "\n".join(
-        f"| {kind} | {us:,.0f} | {launches:,.0f} | {count / 1e6:,.1f} |" for kind, (us, launches, count) in sums.items()
-    )
-    listed = "\n".join(f"- {line}" for line in above) or "- none"
+        if "us" not in auto:
+            continue
+        kind = min(usable, key=lambda kind: usable[kind]["us"])
+        if auto["us"] > usable[kind]["us"] * (1 + EQUAL):
+            above.append(f"{name}: {auto['us'] / usable[kind]['us'] - 1:.1%} above {kind}")
+        if (raw := usable.get(RAW)) is not None and auto["launches"] > raw["launches"]:
+            saved = 1 - auto["us"] / raw["us"]
+            more.append(f"{name}: {auto['launches'] - raw['launches']} more, in {saved:.1%} less time")
     return (
-        f"{text}\n\nSums over the {complete} models that all of these build:\n\n"
-        f"| | µs | kernels | MB moved |\n|---|---|---|---|\n{shown}\n\n"
-        f"Where `auto` is not the least estimated time:\n\n{listed}\n"
-    )
+        "\n".join(lines) + "\n\n" + sums(known, (RAW, "never", "auto")) + "\n" + sums(known, (RAW, *PEERS, "auto"))
+        + f"\nWhere `auto` is above the least estimated time by more than {EQUAL:.1%}:\n\n{listed(above)}\n"
+        + f"\nWhere `auto` has more kernels than TensorRT alone:\n\n{listed(more)}\n"
+    )  # fmt: skip
+
+
+def sums(known: dict[str, dict[str, Any]], kinds: tuple[str, ...]) -> str:
+    """The sums over the models that all of ``kinds`` build."""
+    rows = [row for row in known.values() if all("us" in (row.get(kind) or {}) for kind in kinds)]
+    lines = [
+        f"Sums over {len(rows)} models:\n",
+        "| | µs | kernels | of them compiled on the device | MB moved |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in kinds:
+        us, launches, compiled, moved = (
+            sum(row[kind][key] for row in rows) for key in ("us", "launches", "compiled_on_device", "bytes")
+        )
+        lines.append(f"| {kind} | {us:,.0f} | {launches:,} | {compiled:,} | {moved / 1e6:,.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def listed(lines: list[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) or "- none"
+
+
+def search(row: dict[str, dict[str, Any]]) -> str:
+    """The processor's seconds that ``auto`` takes beyond ``always``."""
+    both = [(row.get(kind) or {}).get("cpu_seconds") for kind in ("auto", "always")]
+    return "–" if None in both else f"{max(0.0, both[0] - both[1]):.1f}"
+
+
+def seconds(one: dict[str, Any]) -> str:
+    return f"{one['cpu_seconds']:.1f}" if "cpu_seconds" in one else "–"
 
 
 def best_peer(row: dict[str, Any]) -> dict[str, Any] | None:
@@ -202,13 +220,16 @@ def main() -> None:
     one.add_argument("--kinds", default=",".join(KINDS))
     one.add_argument("models", nargs="+", type=Path)
     other = commands.add_parser("page")
-    other.add_argument("results", type=Path)
+    other.add_argument("results", type=Path, nargs="+")
     other.add_argument("page", type=Path)
     given = parser.parse_args()
     if given.command == "measure":
         measure([path.resolve() for path in given.models], given.o, given.peers, given.kinds.split(","))
         return
-    known = json.loads(given.results.read_text(encoding="utf-8"))
+    known: dict[str, dict[str, Any]] = {}
+    for path in given.results:
+        for name, row in json.loads(path.read_text(encoding="utf-8")).items():
+            known.setdefault(name, {}).update(row)
     before, _, rest = given.page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     given.page.write_text(f"{before}{BEGIN}\n\n{page(known)}\n{END}{after}", encoding="utf-8")
