@@ -41,7 +41,7 @@ test-gpu: $(VENV)/.installed-dev ## run the tests that need an NVIDIA GPU; fails
 
 axe: $(VENV)/.installed-dev ## look for what keeps people from using the report, with axe-core; needs npm and Chromium
 	npm install --silent --no-fund --no-audit --prefix build/axe axe-core@4
-	$(BIN)/python -m pytest --extras-required -m browser
+	SLOW=1 $(BIN)/python -m pytest --extras-required -m browser
 
 bench: $(VENV)/.installed-dev ## measure time and memory beside other tools, and write docs/performance.md; takes hours
 	$(BIN)/python -m benchmarks.speed measure -o $(BENCH)/speed.json

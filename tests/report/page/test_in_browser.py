@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.report, pytest.mark.browser]
 VIEWS = [(400, "light"), (400, "dark"), (1400, "light"), (1400, "dark")]
 AXE = os.environ.get("AXE_CORE", "build/axe/node_modules/axe-core/axe.min.js")
 _READY_S = 2.0
+# The others have nothing that these have not; `make axe` and the slow tests open all.
+_OFTEN = {"resnet18", "unet_fp16"}
+SAMPLES = [pytest.param(name, marks=() if name in _OFTEN else pytest.mark.slow) for name in NAMES]
 
 
 def opened(chromium: Any, text: str, folder: Path, width: int = 1400, scheme: str = "light", media: str = "screen") -> Any:
@@ -34,7 +37,7 @@ def opened(chromium: Any, text: str, folder: Path, width: int = 1400, scheme: st
     return chromium
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SAMPLES)
 def test_a_page_at_every_width_and_in_every_light(chromium, page, tmp_path, name):
     for width, scheme in VIEWS:
         at = opened(chromium, page(name), tmp_path, width, scheme)
@@ -53,7 +56,7 @@ def test_a_page_at_every_width_and_in_every_light(chromium, page, tmp_path, name
         assert dark is (scheme == "dark")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SAMPLES)
 def test_axe_finds_nothing(chromium, page, tmp_path, name):
     if not Path(AXE).is_file():
         pytest.skip("axe-core is not here; `make axe` fetches it from npm")

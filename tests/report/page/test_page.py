@@ -17,6 +17,7 @@ from tests.report.page.conftest import NAMES, values_of
 from tests.tensorrt.test_manifest import of_nothing
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.record import read
+from trtnorm_cli.report.page import words
 from trtnorm_cli.report.page.again import profile_text
 from trtnorm_cli.tensorrt.manifest import Manifest
 
@@ -37,12 +38,15 @@ class Page(HTMLParser):
         self.words: dict[str, list[str]] = {"": []}
         self.faults: list[str] = []
         self._open: list[str] = []
-        self._section = ""
+        self._section, self._is_broken = "", False
         self.feed(text)
         self.close()
         self.faults += [f"{tag} stays open" for tag in self._open]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "wbr":  # what stands around it is one word
+            self._is_broken = True
+            return
         self.elements.append((tag, dict(attrs)))
         if tag == "section":
             self._section = dict(attrs)["id"] or ""
@@ -61,7 +65,11 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self._open or self._open[-1] not in ("script", "style"):
-            self.words[self._section].append(data)
+            words = self.words[self._section]
+            if self._is_broken:
+                data = words.pop() + data
+            words.append(data)
+        self._is_broken = False
 
     def text(self, section: str = "") -> str:
         """The words of a section, or of the whole page."""
@@ -335,3 +343,16 @@ def test_a_manifest_of_an_older_release_says_what_it_lacks():
     assert "does not say what became of each" in found.text("norms")
     assert "does not say which sizes the model can have" in found.text("sizes")
     assert "Every size is fixed" not in found.text("sizes")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (12.345, "12.3"), (999, "999"), (1000, "1,000"), (6553.4, "6,553"), (-6553.4, "−6,553"), (65534, "6.6×10⁴"),
+     (0.012, "0.012"), (4.7e-7, "4.7×10⁻⁷"), (None, "–"), (float("inf"), "∞")],
+)  # fmt: skip
+def test_numbers(value, shown):
+    assert words.number(value) == shown
+
+
+def test_a_name_is_broken_where_a_part_of_it_begins(page):
+    assert "<code>/attention<wbr>/norm<wbr>/GroupNormalization</code>" in page("unet_fp16")

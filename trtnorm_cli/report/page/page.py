@@ -23,6 +23,7 @@ from trtnorm_cli.tensorrt.manifest import Manifest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 # The sections by their id, with what the list of contents calls them.
 CONTENTS = {
@@ -81,7 +82,15 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {"number": words.number, "bytes": words.size, "counted": _counted, "legal": rule_of, "drawn": Markup}
+    found.filters["breakable"] = _breakable
     return found
+
+
+def _breakable(name: str) -> Markup:
+    """The name of a node, which may be broken where a part of it begins, and nowhere else."""
+    from markupsafe import Markup, escape
+
+    return escape(name[:1]) + escape(name[1:]).replace("/", Markup("<wbr>/"))
 
 
 def _counted(count: int, singular: str) -> str:

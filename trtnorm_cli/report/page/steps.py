@@ -66,7 +66,8 @@ def _rewritten(manifest: Manifest) -> str:
     rules = Counter(change.rule for change in manifest.changes).most_common()
     if not rules:
         return "Nothing had to be changed."
-    return f"{counted(len(manifest.changes), 'change')}, each proved: {', '.join(f'{n:,} {rule}' for rule, n in rules)}."
+    proved = "proved" if len(manifest.changes) == 1 else "each proved"
+    return f"{counted(len(manifest.changes), 'change')}, {proved}: {', '.join(f'{n:,} {rule}' for rule, n in rules)}."
 
 
 def _compared(manifest: Manifest) -> str:

@@ -100,7 +100,9 @@ def _normalizations(manifest: Manifest) -> Figure:
     count = sum(norms.nodes.values()) + sum(norms.pieces.values())
     changes = len(manifest.changes)
     text = (
-        f"{counted(changes, 'change')} to the model, each checked by calculation." if changes else "The model is used as it is."
+        f"{counted(changes, 'change')} to the model, {'each ' if changes > 1 else ''}checked by calculation."
+        if changes
+        else "The model is used as it is."
     )
     return Figure(f"{count:,}", "normalization layer" if count == 1 else "normalization layers", text)
 

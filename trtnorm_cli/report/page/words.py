@@ -18,7 +18,9 @@ def number(value: float | None) -> str:
         return "–"
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    if value == 0 or 0.01 <= abs(value) < 10_000:
+    if 1000 <= abs(value) < 10_000:
+        return f"{value:,.0f}".replace("-", "−")
+    if value == 0 or 0.01 <= abs(value) < 1000:
         return f"{value:.3g}".replace("-", "−")
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits}×10{str(int(exponent)).translate(SUPERSCRIPTS)}".replace("-", "−")
