@@ -16,10 +16,12 @@ What TensorRT's network of each result computes, evaluated on the CPU with each 
 float32 model in ONNX Runtime: the largest relative L2 error of an output. The first number is for random inputs, which
 trtnorm and "autocast with data" were calibrated on. The second is the worst of inputs that nobody was calibrated on: images
 of 0 to 255, a constant row, a fully masked row. "inf" means that a result is infinite or NaN where the model's is not, "no
-result" that the tool ended with an error, "-" that it was not measured. Nothing ran on a GPU.
+result" that the tool ended with an error, "refused" that TensorRT's parser refuses the result, "not run" that its network does
+not run in ONNX Runtime, "-" that it was not measured. Nothing ran on a GPU.
 
 Seconds are of two processor cores that did other work as well, so that only their order of size says something. An engine holds
-code of kernels beside weights, which are most of a small one.
+kernels beside weights, and these are most of a small one. The kernels of trtnorm are those with every change; a build leaves
+out changes that cost time by the estimate. [precision.md](precision.md#where-a-conversion-falls-short) says why some rows miss.
 
 "planted" models have ranges 300 times as wide in front of some norms, which changes nothing in float32. "blind" casts
 everything; "autocast" is NVIDIA ModelOpt's AutoCast as it is, and with the random inputs as calibration data. Made by
