@@ -250,7 +250,8 @@ def test_changes_that_are_measured_are_chosen_for_half_precision_too(work: Path)
     norm = {"one": np.ones(2, np.float32), "zero": np.zeros(2, np.float32), "rows": np.int64([0, 2, -1])}
     graph = (
         "g (float[N, 3, H, 8] x) => (float[N, 4, H, 8] y) { c = Conv<pads = [1, 1, 1, 1]>(x, w) f = Reshape(c, rows)"
-        "n = InstanceNormalization(f, one, zero) s = Shape(c) b = Reshape(n, s) r = Relu(b) y = Conv<pads = [1, 1, 1, 1]>(r, v) }"
+        "n = InstanceNormalization(f, one, zero) s = Shape(c) b = Reshape(n, s) r = Relu(b)"
+        "y = Conv<pads = [1, 1, 1, 1]>(r, v) }"
     )
     saved(parse(graph, {**conv, **norm}, opset=18), work / "gn.onnx")
     (work / "cfg.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}, H: {min: 4, opt: 8, max: 16}}\n")
