@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 LIST = Path(__file__).with_name("foreign_models.yaml")
+BESIDES = Path(__file__).with_name("foreign_besides.md")
 Record = Mapping[str, Any]
 
 HEAD = """# Models that nobody here wrote
@@ -49,7 +50,7 @@ def page(known: Mapping[str, Any]) -> str:
         COLUMNS,
     ]
     parts += [_table(title, found) for title, found in groups.items() if found]
-    return "\n".join(parts)
+    return "\n".join([*parts, BESIDES.read_text(encoding="utf-8")])
 
 
 def _versions(known: Mapping[str, Any]) -> str:

@@ -317,6 +317,7 @@ def test_no_color(monkeypatch):
 @pytest.mark.parametrize(("note", "actable"), [
     ("Make sure input tokens has Int64 binding.", False),
     ("/up/Resize: Resize scale factors are not set. Output dims are set instead.", False),
+    ("bn1, bn2: computed from constants only, and left to the rules", False),
     ("fill, w: constant, but its value is too large to be stored", False),
     ("TensorRT was started with a plugin library that registers nothing", True),
 ])  # fmt: skip

@@ -23,6 +23,7 @@ _IDLE = re.compile(
     | CUDA\ lazy\ loading\ is\ not\ enabled
     | Empty\ initializer\ .*\ Overriding\ data\ to\ nullptr
     | Resize\ scale\ factors\ are\ not\ set\.\ Output\ dims\ are\ set
+    | computed\ from\ constants\ only,\ and\ left\ to\ the\ rules
     | constant,\ but\ its\ value\ is\ too\ large\ to\ be\ stored
     """,
     re.VERBOSE,
