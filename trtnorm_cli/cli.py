@@ -37,6 +37,19 @@ COMMANDS = {
     "rules": "List the rewrite rules, or show one.",
 }
 
+# What the program says when it is asked for nothing.
+FIRST_STEPS = """\
+From a model to a TensorRT engine:
+
+  trtnorm export model.py:callable -o model.onnx    PyTorch only: to ONNX
+  trtnorm init model.onnx -o cfg.yaml               its sizes, to be changed
+  trtnorm build model.onnx -p cfg.yaml              rewritten, proved, built
+  trtnorm inspect model.engine                      what is in the engine
+  trtnorm compare model.onnx -p cfg.yaml            how far its results are off
+
+`trtnorm doctor` says what can be built here. `trtnorm --help` lists the
+commands, and `trtnorm build --help` the options of one."""
+
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 _CLOSE_TOGETHER_S = 3.0
@@ -69,9 +82,10 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="trtnorm")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Turn PyTorch and ONNX models into TensorRT engines and get every normalization layer right.
 
     \b
@@ -91,6 +105,8 @@ def cli() -> None:
       70   a defect in trtnorm
       130  interrupted
     """
+    if context.invoked_subcommand is None:
+        click.echo(FIRST_STEPS)
 
 
 class _Interrupt:

@@ -109,6 +109,7 @@ def command(
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.report.build import print_summary, print_up_to_date
     from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.next_command import Given, after_build, print_next
     from trtnorm_cli.report.page.write import require_report_possible, write_report
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.rewrite.prepare import prepare
@@ -139,3 +140,6 @@ def command(
         click.echo(json_text("manifest", manifest.to_json()))
     printed = print_summary if earlier is None else print_up_to_date
     printed(manifest, engine, as_json, verbosity, report)
+    given = Given(profile, precision, dynamic_quantization, weights, backend)
+    following = after_build(model, engine, manifest, given) if earlier is None else ["inspect", str(engine)]
+    print_next(following, as_json, verbosity)

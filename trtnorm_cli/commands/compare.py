@@ -118,6 +118,7 @@ def command(
     from trtnorm_cli.report.comparison_junit import require_junit_possible, write_junit
     from trtnorm_cli.report.console import console
     from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.next_command import Given, after_comparison, print_next
     from trtnorm_cli.target import parse_target
 
     target, others = parse_target(reference), [parse_target(candidate) for candidate in candidates]
@@ -145,6 +146,8 @@ def command(
     print_comparison(console(stderr=as_json), comparison, shown_seed, verbosity)
     if junit is not None:
         write_junit(record, junit)
+    given = Given(profile, precision, dynamic_quantization, weights, backend)
+    print_next(after_comparison(target, others, comparison, given), as_json, verbosity)
     if comparison.is_out_of_tolerance:
         return _EXIT_OUT_OF_TOLERANCE
     return 0 if comparison.passed else _EXIT_NOT_RUN

@@ -78,10 +78,13 @@ def command(
     from trtnorm_cli.report.console import console
     from trtnorm_cli.report.diff import print_diff
     from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.next_command import after_diff, print_next
+    from trtnorm_cli.target import parse_target
 
     options = replace(exporting, backend=backend, weights=weights)
     diff = api.diff(first, second, exported=exported, profile=profile, backend=backend, exporting=options)
     click.echo(json_text("diff", diff.to_json())) if as_json else print_diff(console(), diff, every)
+    print_next(after_diff(parse_target(first), parse_target(second), bool(diff.kinds), exported), as_json)
     failing = diff.kinds if "anything" in fail_on else diff.kinds & set(fail_on)
     if failing:
         click.echo(f"the two differ in {', '.join(sorted(failing))}", err=True)

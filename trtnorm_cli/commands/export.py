@@ -80,6 +80,7 @@ def command(
     from trtnorm_cli import api
     from trtnorm_cli.report.export import print_export
     from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.next_command import Given, after_export, print_next
 
     options = replace(exporting, backend=backend, seed=seed, weights=weights)
     if update_profile and profile is None:
@@ -97,3 +98,5 @@ def command(
     if as_json:
         click.echo(json_text("export", done.manifest.to_json()))
     print_export(done, as_json, verbosity)
+    misfits = bool(done.suggested) and not done.updated
+    print_next(after_export(done.path, done.manifest, Given(profile, backend=backend), misfits), as_json, verbosity)

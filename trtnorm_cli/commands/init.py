@@ -58,7 +58,10 @@ def command(
     elif output is None:
         click.echo(found.text, nl=False)
     else:
+        from trtnorm_cli.report.next_command import print_next
+
         click.echo(str(output) if verbosity is Verbosity.QUIET else f"wrote {output}")
+        print_next(["build", str(model), "-p", str(output)], as_json, verbosity)
 
 
 def _exists(output: Path) -> Exception:

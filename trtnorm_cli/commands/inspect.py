@@ -87,5 +87,7 @@ def command(
         return
     from trtnorm_cli.report.console import console
     from trtnorm_cli.report.inspection import print_inspection
+    from trtnorm_cli.report.next_command import Given, after_inspection, print_next
 
     print_inspection(console(), spec, described, output, verbosity, every, bool(nodes))
+    print_next(after_inspection(spec, described, Given(weights=weights, backend=backend), every), as_json, verbosity)

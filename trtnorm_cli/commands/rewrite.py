@@ -70,6 +70,7 @@ def command(
     """
     from trtnorm_cli import api
     from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.next_command import Given, after_rewrite, print_next
     from trtnorm_cli.report.profile import print_proof_notes
     from trtnorm_cli.report.rewrite import print_rewriting
 
@@ -90,3 +91,4 @@ def command(
     if as_json:
         click.echo(json_text("rewrite", done.to_json()))
     print_rewriting(done, explain, as_json, verbosity)
+    print_next(after_rewrite(model, done, Given(profile, precision, dynamic_quantization, weights)), as_json, verbosity)

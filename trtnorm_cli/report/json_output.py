@@ -27,6 +27,7 @@ DESCRIPTIONS = {
     "NetworkDescription": "inspect-network",
     "EngineDescription": "inspect-engine",
     "ModuleDescription": "inspect-module",
+    "ExportRecord": "export",
 }
 
 
