@@ -209,6 +209,8 @@ def test_the_option(tmp_path, monkeypatch, capsys):
     begun = [event["stage"] for event in events if event["event"] == "begin"]
     assert begun[:2] == ["load", "rewrite"]
     assert {"clean", "find-norms", "plan", "prove", "audit"} <= set(begun)
+    assert run(["diff", "m.onnx", "m.onnx", "--progress", "json"]) == 0
+    assert json.loads(capsys.readouterr().err.splitlines()[0]) == {"event": "start", "format": 1, "command": "diff"}
     assert run(["rewrite", "m.onnx", "--dry-run", "--progress", "json:no/such/folder"]) == 2
     assert "no/such/folder" in capsys.readouterr().err
     for wrong in ("bar", "lines:file", "json:"):

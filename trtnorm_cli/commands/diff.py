@@ -14,8 +14,10 @@ from trtnorm_cli.commands.options import (
     json_option,
     own_memory_option,
     profile_option,
+    progress_option,
     weights_option,
 )
+from trtnorm_cli.report.progress import ProgressChoice, shown_progress
 
 if TYPE_CHECKING:
     from trtnorm_cli.export.options import ExportOptions
@@ -42,6 +44,7 @@ KINDS = (
 @backend_option
 @own_memory_option
 @json_option
+@progress_option
 def command(
     first: str,
     second: str,
@@ -53,6 +56,7 @@ def command(
     exporting: ExportOptions,
     backend: str | None,
     as_json: bool,
+    progress: ProgressChoice,
 ) -> None:
     """Show in what two models, networks or engines differ.
 
@@ -82,7 +86,8 @@ def command(
     from trtnorm_cli.target import parse_target
 
     options = replace(exporting, backend=backend, weights=weights)
-    diff = api.diff(first, second, exported=exported, profile=profile, backend=backend, exporting=options)
+    with shown_progress("diff", progress):
+        diff = api.diff(first, second, exported=exported, profile=profile, backend=backend, exporting=options)
     click.echo(json_text("diff", diff.to_json())) if as_json else print_diff(console(), diff, every)
     print_next(after_diff(parse_target(first), parse_target(second), bool(diff.kinds), exported), as_json)
     failing = diff.kinds if "anything" in fail_on else diff.kinds & set(fail_on)
