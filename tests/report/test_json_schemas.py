@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ import pytest
 
 from tests.conftest import validator
 from tests.models import batchnorm, parse, random, saved
-from trtnorm_cli import cli
+from trtnorm_cli import api, cli
 from trtnorm_cli.cli import run
 from trtnorm_cli.commands.schema import NAMES
-from trtnorm_cli.report.json_output import FORMATS
+from trtnorm_cli.report.json_output import DESCRIPTIONS, FORMATS
 from trtnorm_cli.report.json_schemas import OUTPUTS, schema_of
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -56,6 +57,11 @@ def test_every_command_with_json_has_a_schema() -> None:
     assert PRINTED_BY.keys() == OUTPUTS.keys()
     assert set(with_json(cli.cli)) == set(filter(None, PRINTED_BY.values()))
     assert set(NAMES) == {"profile", "plan", *OUTPUTS}
+    # The four of `api.Description`, which is there for type checkers alone, and an export's manifest.
+    described = re.search(r"Description: TypeAlias = (.*)", Path(api.__file__).read_text())
+    assert described is not None
+    assert set(re.findall(r"\w+", described[1])) == DESCRIPTIONS.keys()
+    assert set(DESCRIPTIONS.values()) <= OUTPUTS.keys()
     assert FORMATS.keys() == OUTPUTS.keys() - {"manifest", "export", "batch"}
 
 

@@ -20,6 +20,7 @@ from trtnorm_cli.export.opening import opened_model
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
+from trtnorm_cli.progress import stage
 from trtnorm_cli.records.export import NormModule
 from trtnorm_cli.scratch import Scratch
 from trtnorm_cli.target import Target, parse_target
@@ -153,7 +154,8 @@ def _graphs(first: _Opened, second: _Opened) -> Diff:
     same_file = first.network is None and second.network is None and first.model.sha256 == second.model.sha256
     if same_file:
         return _diff(differences([f for f in own if f.what != MODEL], others), ["the two files have the same bytes"])
-    graph = graph_diff(first.model, second.model)
+    with stage("match"):
+        graph = graph_diff(first.model, second.model)
     found = differences(own, others)
     if (graph.regions or graph.changed) and first.network is None and second.network is None:
         found += differences([norms_fact(first.model)], [norms_fact(second.model)])

@@ -11,10 +11,14 @@ from trtnorm_cli.differences.facts import INTERFACE, MODEL, NORMS, Fact, counts_
 from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.onnx_model.normalization_nodes import is_normalization
 from trtnorm_cli.onnx_model.shapes import NamedType, format_shape, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.onnx_model.walk import all_nodes, all_tensors
 from trtnorm_cli.rewrite.describe import norms_of
+
+# Besides reductions, these compute the means of normalizations in pieces.
+_POOLINGS = ("GlobalAveragePool", "AveragePool")
 
 
 def model_facts(loaded: LoadedModel) -> list[Fact]:
@@ -57,11 +61,20 @@ def shape_text(tensor: NamedType) -> str:
 
 def norms_fact(loaded: LoadedModel) -> Fact:
     """The normalizations of a model, those in pieces included, as they are after cleaning."""
+    if not _may_have_norms(loaded.proto):
+        return Fact("norms", NORMS, counts_text({}))
     try:
         counts = norms_of(loaded)
     except TrtnormError as error:
         return Fact("norms", NORMS, f"not known: {error.summary}")
     return Fact("norms", NORMS, counts_text({**counts["nodes"], **counts["pieces"]}))
+
+
+def _may_have_norms(model: onnx.ModelProto) -> bool:
+    """False for a model without the operators that make statistics: cleaning it to look for norms would take time."""
+    return any(
+        is_normalization(node) or node.op_type.startswith("Reduce") or node.op_type in _POOLINGS for node in all_nodes(model)
+    )
 
 
 def _weights(model: onnx.ModelProto) -> str:

@@ -32,6 +32,7 @@ WORDS = {
     "audit": "looking for what is left",
     "save": "writing the model",
     "inspect": "looking at the model",
+    "match": "matching nodes",
     "types": "trying float32 for double",
     "precision": "settling the precision",
     "calibrate": "running calibration inputs",
