@@ -57,7 +57,7 @@ def test_every_command_with_json_has_a_schema() -> None:
     assert PRINTED_BY.keys() == OUTPUTS.keys()
     assert set(with_json(cli.cli)) == set(filter(None, PRINTED_BY.values()))
     assert set(NAMES) == {"profile", "plan", *OUTPUTS}
-    # The four of `api.Description`, which is there for type checkers alone, and an export's manifest.
+    # `api.Description` is there for type checkers alone.
     described = re.search(r"Description: TypeAlias = (.*)", Path(api.__file__).read_text())
     assert described is not None
     assert set(re.findall(r"\w+", described[1])) == DESCRIPTIONS.keys()
