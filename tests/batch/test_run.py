@@ -21,6 +21,7 @@ from trtnorm_cli.batch.store import Store
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.records.batch import BatchRecord
 from trtnorm_cli.report.batch import BatchProgress, print_batch, print_plan
+from trtnorm_cli.report.batch_page import index_of
 from trtnorm_cli.report.junit import junit_of
 from trtnorm_cli.report.verbosity import Verbosity
 from trtnorm_cli.tensorrt.up_to_date import own_code, package_versions
@@ -236,6 +237,8 @@ def test_what_cannot_be_used_is_named(run, work, monkeypatch, options, words):
 def test_the_index_links_to_every_engine(run, work, fleet):
     batch = run()
     page = (fleet / "out" / "index.html").read_text()
+    bare = replace(batch, jobs=tuple(replace(job, engine_bytes=None) for job in batch.jobs))
+    assert ">engine</a>" in index_of(bare)
     assert page.count('<tr><th scope="row">') == len(batch.jobs)
     assert 'href="good.fp16.ada.engine"' in page
     assert "TensorRT does not accept the model" in page
