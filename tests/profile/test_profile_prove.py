@@ -236,3 +236,18 @@ def test_an_absurd_maximum_is_refused_with_the_number():
 def test_a_static_model_needs_no_proof():
     model = parse("g (float[1, 4] x) => (float[1, 4] y) { y = Relu(x) }")
     assert proved(model, None).constraints == ()
+
+
+@pytest.mark.parametrize(
+    ("pads", "said"), [((0, 0), "H must be ≡ 0 (mod 2)"), ((0, 1), "H must be ≡ 1 (mod 2)")], ids=["even", "odd"]
+)
+def test_a_multiple_is_advised_only_where_the_legal_sizes_are_multiples(pads, said):
+    graph = """g (float[1, 2, H] x) => (float[1, 2, H] y) {
+        h = MaxPool<kernel_shape = [2], strides = [2]>(x) u = Resize<mode = "nearest">(h, , s) p = Pad(u, pads) y = Add(x, p)
+    }"""
+    before, after = pads
+    weights = {"s": np.array([1, 1, 2], np.float32), "pads": np.array([0, 0, before, 0, 0, after], np.int64)}
+    low = 4 + after
+    (note,) = proved(parse(graph, weights), f"dims: {{H: {{min: {low}, opt: {low + 2}, max: {low + 4}}}}}").notes
+    assert said in note
+    assert ("multiple_of: 2 keeps to them" in note) == (after == 0)

@@ -280,3 +280,10 @@ def test_sizes_that_occur_again_and_again_stay_short():
 def test_parameters_pin_channels_that_the_file_leaves_open(node, opset, length, text):
     weights = {"s": random(length), "b": random(length, seed=1)}
     assert rule(parse(f"g (float[N, C, 5, 6] x) => (float[N, C, 5, 6] y) {{ y = {node} }}", weights, opset=opset), "C") == text
+
+
+@pytest.mark.parametrize(("operator", "opset"), [("Upsample", 9), ("Resize", 10)])
+def test_scales_are_the_second_input_before_opset_11(operator, opset):
+    graph = f"g (float[1, 2, H, W] x) => (float[1, 2, A, B] y) {{ y = {operator}(x, s) }}"
+    model = parse(graph, {"s": np.array([1, 1, 2, 3], np.float32)}, opset=opset, ir=4)
+    assert values_at(propagate(model).tensors["y"].shape, {"H": 5, "W": 4}) == [1, 2, 10, 12]

@@ -115,3 +115,11 @@ def test_kernels(tmp_path, curve):
     assert [change.rule for change in rewritten.changes] == [NAME]
     batch = ({"x": tuple((size, 14, 14, 96) for size in (1, 2, 4))},)
     assert kernels(rewritten.model, tmp_path, batch) < kernels(before, tmp_path, batch)
+
+
+@pytest.mark.parametrize(
+    "body", ["p = MatMul(x, w) s = Add(p, p) y = Gelu(s)", "p = MatMul(x, w) q = MatMul(x, w) s = Add(p, q) y = Gelu(s)"]
+)
+def test_a_sum_of_two_products_has_no_bias(rewrite, body):
+    """It ended with ``KeyError: 'bias'``, and was undone with a warning."""
+    assert rewrite(product(body), (rule.RULE,), PINS, settings=MEASURED).rules == []

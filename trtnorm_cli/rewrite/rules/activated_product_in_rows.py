@@ -46,8 +46,8 @@ class Activation:
 
 def concerns(node: Node, surgery: Surgery) -> bool:
     """One operand is a product, and the sum goes into a function of each element."""
-    made_by = {producer.op for tensor in node.inputs for producer in tensor.inputs}
-    return "MatMul" in made_by and any(_is_elementwise(reader) for reader in node.outputs[0].outputs)
+    products = [tensor for tensor in node.inputs if any(producer.op == "MatMul" for producer in tensor.inputs)]
+    return len(products) == 1 and any(_is_elementwise(reader) for reader in node.outputs[0].outputs)
 
 
 def data_of_four_axes(m: Match) -> tuple[int | str | None, ...] | None:
