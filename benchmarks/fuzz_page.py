@@ -28,11 +28,16 @@ in every run of the tests. A find is reduced, mended, and becomes a test.
 
 """
 _KNOWN = {
-    "a change is undone: activated-product-in-rows": "a sum of two products was taken for one with a bias; mended, with a test",
-    "float64 against ONNX Runtime: another value": "ONNX Runtime gives NaN for a MeanVarianceNormalization of what is constant; the"
-    " judge leaves that out now",
-    "a second pass changes more: normalization-in-rows": "an LpNormalization that becomes a normalization along rows only when the"
-    " rewriting is read again: the result is right, and a kernel may be lost; open",
+    "a change is undone: activated-product-in-rows": (
+        "a sum of two products was taken for one with a bias; mended, with a test"
+    ),
+    "float64 against ONNX Runtime: another value": (
+        "ONNX Runtime gives NaN for a MeanVarianceNormalization of what is constant; the judge leaves that out now"
+    ),
+    "a second pass changes more: normalization-in-rows": (
+        "the number of channels was not known to the first pass, and is when its result is read again: the result is right,"
+        " and a kernel may be lost; open"
+    ),
 }
 _JUDGES = (
     "float64 against ONNX Runtime",
