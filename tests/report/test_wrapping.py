@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trtnorm_cli.report.columns import column_widths, row_lines
+from trtnorm_cli.report.columns import column_widths, gap_between, row_lines
 from trtnorm_cli.report.short_names import shortened, shortened_apart
 from trtnorm_cli.report.wrapping import wrapped
 
@@ -40,6 +40,11 @@ def test_columns_share_what_there_is_and_break_no_word():
         "                 / 4x3x64x64",
     ]  # fmt: skip
     assert column_widths([("a" * 30, "b" * 30)], 40) is None
+
+
+def test_a_table_that_is_a_little_too_wide_has_narrow_gaps():
+    rows = [("default min", "1.0e-07", "ok"), ("at", "mean abs", "verdict")]
+    assert [gap_between(rows, width) for width in (40, 30, 29, 28, 27)] == [2, 2, 1, 1, 2]
 
 
 @pytest.mark.parametrize(("name", "width", "short"), [

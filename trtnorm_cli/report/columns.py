@@ -25,12 +25,19 @@ class Field:
         return f"{self.name}: {self.text}" if self.name else self.text
 
 
-def column_widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+def gap_between(rows: Sequence[Sequence[str]], width: int) -> int:
+    """The blanks between columns: one where that keeps every cell on one line, and two would not."""
+    wanted = sum(max(cell_len(line) for cell in column for line in cell.split("\n")) for column in zip(*rows, strict=True))
+    gaps = len(rows[0]) - 1
+    return 1 if wanted + gaps <= width < wanted + GAP * gaps else GAP
+
+
+def column_widths(rows: Sequence[Sequence[str]], width: int, gap: int = GAP) -> list[int] | None:
     """A width for each column, so that a row has ``width`` columns at most; None where a word would have to be broken."""
     columns = list(zip(*rows, strict=True))
     wanted = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
     least = [max(longest_word(cell) for cell in column) for column in columns]
-    room = width - GAP * (len(columns) - 1)
+    room = width - gap * (len(columns) - 1)
     if sum(least) > room:
         return None
     return _shared(wanted, least, room)
@@ -48,7 +55,7 @@ def _shared(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]
     return given
 
 
-def row_lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+def row_lines(row: Sequence[str], widths: Sequence[int], gap: int = GAP) -> list[str]:
     """The lines of one row, without blanks at their ends."""
     cells = [
         [piece for line in cell.split("\n") for piece in wrapped(line, width, 0)]
@@ -56,12 +63,12 @@ def row_lines(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     ]
     height = max(map(len, cells))
     padded = [[*lines, *[""] * (height - len(lines))] for lines in cells]
-    return [_line(parts, widths) for parts in zip(*padded, strict=True)]
+    return [_line(parts, widths, gap) for parts in zip(*padded, strict=True)]
 
 
-def _line(parts: Sequence[str], widths: Sequence[int]) -> str:
+def _line(parts: Sequence[str], widths: Sequence[int], gap: int) -> str:
     filled = (part + " " * (width - cell_len(part)) for part, width in zip(parts, widths, strict=True))
-    return (" " * GAP).join(filled).rstrip()
+    return (" " * gap).join(filled).rstrip()
 
 
 def field_lines(fields: Sequence[Field], width: int) -> list[str]:

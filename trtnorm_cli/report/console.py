@@ -14,7 +14,7 @@ from rich.style import Style
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.plain_text import shown
-from trtnorm_cli.report.columns import GAP, Field, column_widths, field_lines, row_lines
+from trtnorm_cli.report.columns import GAP, Field, column_widths, field_lines, gap_between, row_lines
 from trtnorm_cli.report.short_names import shortened_apart
 from trtnorm_cli.report.wrapping import longest_word, wrapped
 
@@ -79,14 +79,15 @@ class FittedTable:
         width = options.max_width
         header = [self.columns] if any(self.columns) else []
         rows = self._with_short_names(width)
-        widths = column_widths([*header, *rows], width) if rows or header else []
+        gap = gap_between([*header, *rows], width) if rows or header else GAP
+        widths = column_widths([*header, *rows], width, gap) if rows or header else []
         bold = console.get_style("bold")
         yield from _lines(wrapped(self.title, width, 0) if self.title else [], bold)
         if widths is None:
             yield from self._blocks(width)
             return
-        yield from _lines([line for row in header for line in row_lines(row, widths)], bold)
-        yield from _lines([line for row in rows for line in row_lines(row, widths)])
+        yield from _lines([line for row in header for line in row_lines(row, widths, gap)], bold)
+        yield from _lines([line for row in rows for line in row_lines(row, widths, gap)])
 
     def _with_short_names(self, width: int) -> tuple[tuple[str, ...], ...]:
         """The rows, whose names have the room that the other columns leave, and no less than is useful."""
