@@ -36,7 +36,7 @@ from trtnorm_cli.rewrite.audit.readings import CHECKPOINT
 from trtnorm_cli.rewrite.effect import Effect
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
-from trtnorm_cli.rewrite.proof.check_shapes import check_types
+from trtnorm_cli.rewrite.proof.check_shapes import CompletedTypes, check_types
 from trtnorm_cli.rewrite.proof.late import late_prover
 from trtnorm_cli.rewrite.rule import Cache, Change, Check, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
@@ -192,7 +192,7 @@ class RewritingSession:
         ]
         opened = self.resolved.opened
         exact = None if opened is None else opened.exactly_pinned()
-        self.pinned = check_types(self.model, proof_shapes) if exact is None else exact
+        self.pinned = CompletedTypes(self.model, check_types(self.model, proof_shapes) if exact is None else exact)
         self.tolerant = tolerant_types(self.model, proof_shapes)[0] if opened is None else opened.declared
 
     def _file_can_serve(self) -> bool:

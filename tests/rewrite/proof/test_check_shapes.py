@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.models import parse
-from trtnorm_cli.rewrite.proof.check_shapes import check_types, size_of
+from trtnorm_cli.rewrite.proof import check_shapes
+from trtnorm_cli.rewrite.proof.check_shapes import check_types, completed, size_of
 
 
 @pytest.mark.parametrize(("stated", "size"), [
@@ -25,3 +27,28 @@ def test_what_inference_leaves_open_is_taken_from_the_file():
     assert types["y"].shape == (2, 4, 15)
     assert types["r"].shape is not None
     assert not isinstance(types["r"].shape[2], int)
+
+
+def test_types_that_inference_leaves_open_are_worked_out_when_they_are_asked_for(monkeypatch):
+    """As in MobileBERT: heads split by sizes that are sliced from a shape."""
+    model = parse(
+        "g (float[N, S, 8] x) => (float[A, B, C] y) { s = Shape(x) k = Slice(s, zero, one) q = Squeeze(k)"
+        "a = Reshape(q, minus) b = Slice(s, one, two)"
+        "c = Concat<axis = 0>(a, b, heads) h = Reshape(x, c) t = Transpose<perm = [0, 2, 1, 3]>(h)"
+        "u = Shape(t) v = Slice(u, two, three) d = Concat<axis = 0>(minus, v, four) y = Reshape(t, d) }",
+        {
+            **{name: np.array([value]) for name, value in (("zero", 0), ("one", 1), ("two", 2), ("three", 3))},
+            **{"heads": np.array([2, 4]), "minus": np.array([-1]), "four": np.array([4])},
+        },
+    )
+    open_ones = check_types(model, {"x": (1, 3, 8)})
+    assert not open_ones["y"].is_static
+    calls = []
+    monkeypatch.setattr(check_shapes, "completed", lambda *given: calls.append(1) or completed(*given))
+    types = check_shapes.CompletedTypes(model, open_ones)
+    assert types["x"].shape == (1, 3, 8)
+    assert types.get("nothing") is None
+    assert not calls
+    assert (types["y"].shape, types["h"].shape) == ((2, 3, 4), (1, 3, 2, 4))
+    assert calls == [1]
+    assert set(types) >= {"x", "y", "h"}

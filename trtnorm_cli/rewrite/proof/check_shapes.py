@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import onnx
 
@@ -50,6 +50,26 @@ def completed(model: onnx.ModelProto, types: Mapping[str, TensorType]) -> dict[s
         dtype = types[name].dtype if name in types else 0
         result[name] = TensorType(dtype or worked_out.dtype, worked_out.shape)  # type: ignore[arg-type]  # all are numbers
     return result
+
+
+class CompletedTypes(Mapping[str, TensorType]):
+    """Types of which those that ONNX's inference leaves open are worked out when the first of them is asked for."""
+
+    def __init__(self, model: onnx.ModelProto, types: Mapping[str, TensorType]) -> None:
+        self._model, self._types, self._are_completed = model, types, False
+
+    def __getitem__(self, name: str) -> TensorType:
+        kind = self._types[name]
+        if kind.is_static or self._are_completed:
+            return kind
+        self._types, self._are_completed = completed(self._model, self._types), True
+        return self._types[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._types)
+
+    def __len__(self) -> int:
+        return len(self._types)
 
 
 def _types_at(model: onnx.ModelProto, proof_shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorType]:
