@@ -69,6 +69,13 @@ def test_an_engine_of_a_file_has_no_modules(here, capsys):
     assert "trtnorm export" in shown
 
 
+def test_the_manifest_of_an_export_is_no_engine(here, capsys):
+    text = gzip.decompress((Path(__file__).parents[1] / "data" / "manifests" / "vit.json.gz").read_bytes())
+    Path("vit.onnx.json").write_text(json.dumps(json.loads(text)["export"]))
+    assert run(["diff", "vit.onnx.json", "vit.onnx.json"]) == 2
+    assert "this is the manifest of an export\n  fix: compare the model itself: vit.onnx" in capsys.readouterr().err
+
+
 def module(path: str, **other: object) -> NormModule:
     known = {
         "type": "torch.nn.BatchNorm2d", "family": "batch", "recognised_by": "class", "shape": (8,), "groups": None,

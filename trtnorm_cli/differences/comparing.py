@@ -16,6 +16,7 @@ from trtnorm_cli.differences.modules import modules_diff
 from trtnorm_cli.differences.record import Diff, Difference, GraphDiff, Side
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.export.inspecting import inspect_module
+from trtnorm_cli.export.manifest_file import read_export_manifest
 from trtnorm_cli.export.opening import opened_model
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.light_dataclass import dataclass
@@ -23,7 +24,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
 from trtnorm_cli.progress import stage
 from trtnorm_cli.records.export import NormModule
 from trtnorm_cli.scratch import Scratch
-from trtnorm_cli.target import Target, parse_target
+from trtnorm_cli.target import MANIFEST_SUFFIX, Target, parse_target
 from trtnorm_cli.tensorrt.engine_file import manifest_beside
 from trtnorm_cli.tensorrt.manifest import Manifest
 from trtnorm_cli.tensorrt.network import NetworkTranslation, network_of
@@ -109,6 +110,9 @@ def _module_and_engine(targets: tuple[Target, Target], options: Options) -> Diff
 
 
 def _manifest(target: Target) -> Manifest:
+    if target.path.suffix == MANIFEST_SUFFIX and read_export_manifest(target.path) is not None:
+        model = target.path.with_suffix("")
+        raise UsageProblem("this is the manifest of an export", target.text, f"compare the model itself: {model}")
     return manifest_beside(target.path)[1]
 
 
