@@ -86,7 +86,7 @@ def test_inspect_lists_normalization_modules(here, capsys):
     found = json.loads(capsys.readouterr().out)
     assert [(norm["path"], norm["family"]) for norm in found["normalizations"]] == [("norm", "instance"), ("down.1", "batch")]
     assert run(["inspect", f"{MODELS}:flow"]) == 0
-    assert "torch.nn.BatchNorm2d" in capsys.readouterr().out
+    assert "BatchNorm2d (8), down.1" in capsys.readouterr().out
 
 
 @pytest.mark.slow

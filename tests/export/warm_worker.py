@@ -28,7 +28,7 @@ def serve(name: str) -> None:
     while True:
         client, _ = listening.accept()
         with client:
-            message, descriptors, _, _ = socket.recv_fds(client, _LONGEST, 2)
+            message, descriptors, _, _ = socket.recv_fds(client, _LONGEST, 3)
             if not message:  # it only asked whether anybody is there
                 continue
             child = os.fork()
@@ -63,14 +63,16 @@ def work(request: dict, descriptors: list[int]) -> None:
     from trtnorm_cli.export.child import worker
 
     os.setsid()
-    for target, descriptor in zip((1, 2), descriptors, strict=True):
+    for target, descriptor in zip((1, 2), descriptors[:2], strict=True):
         os.dup2(descriptor, target)
+    # The pipe on which it says what it is at has another number here.
+    arguments = [request["arguments"][0], *map(str, descriptors[2:])]
     os.environ.clear()
     os.environ.update({**request["environment"], PARENT_VARIABLE: str(os.getppid())})
     os.chdir(request["folder"])
     code = 1
     try:
-        code = worker.main(request["arguments"])
+        code = worker.main(arguments)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:
@@ -86,7 +88,7 @@ def ask(name: str, arguments: list[str]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.connect("\0" + name)
         request = {"arguments": arguments, "folder": str(Path.cwd()), "environment": dict(os.environ)}
-        socket.send_fds(server, [json.dumps(request).encode()], [1, 2])
+        socket.send_fds(server, [json.dumps(request).encode()], [1, 2, *map(int, arguments[1:])])
         code = int(server.recv(64) or b"1")
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
