@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trtnorm_cli.export.options import ExportOptions
     from trtnorm_cli.onnx_model.load import LoadedModel
     from trtnorm_cli.pipeline import BuildOptions
+    from trtnorm_cli.profile.model import BuildProfile, PrecisionSettings
     from trtnorm_cli.profile.prove import Proof
     from trtnorm_cli.progress import Listener
     from trtnorm_cli.records.export import ExportRecord
@@ -204,23 +205,28 @@ def compare_targets(
     is_alone = not candidates and (reference.kind == "onnx" or reference.is_pytorch)
     if not is_alone:
         _require_nothing_asked(reference, candidates, precision, dynamic_quantization)
-    asked = profile_of(profile, precision, dynamic_quantization) if is_alone else None
-    wanted = None if asked is None or asked.precision.type == "as-written" else asked.precision
-    if reference.is_pytorch and wanted is None:
-        from trtnorm_cli.export.module_session import run_module_session
+    if reference.is_pytorch:
+        asked = profile_of(profile, precision, dynamic_quantization) if is_alone else None
+        if _precision_wanted(asked) is None:
+            from trtnorm_cli.export.module_session import run_module_session
 
-        return run_module_session(reference, candidates, profile, settings, dynamic_quantization)
+            return run_module_session(reference, candidates, profile, settings, dynamic_quantization)
     from trtnorm_cli.compare.session import run_session
 
     if not is_alone:
         return run_session(reference, candidates, profile, settings)
     exporting = replace(_export_options(None, settings.weights), seed=settings.seed, backend=settings.backend)
     with opened_model(reference, profile, exporting, precision, dynamic_quantization) as opened:
-        if wanted is None:
+        if (wanted := _precision_wanted(opened.profile)) is None:
             return run_session(reference, candidates, profile, settings, opened)
         from trtnorm_cli.lowering.session import run_precision_session
 
         return run_precision_session(reference, opened, wanted, settings)
+
+
+def _precision_wanted(profile: BuildProfile | None) -> PrecisionSettings | None:
+    """The settings of a precision that is not the file's; None where ``profile`` keeps the types of the file."""
+    return None if profile is None or profile.precision.type == "as-written" else profile.precision
 
 
 def _require_nothing_asked(

@@ -33,7 +33,7 @@ def test_what_would_be_refused_is_listed_beside_the_table(here, capsys):
     Path("m.py").write_text(BROKEN)
     assert run(["inspect", "m.py:build"]) == 0
     shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "1 torch.nn.BatchNorm2d batch 3 1e-05 yes 0.1 float32 tracked, mean 0 to 0, var -1 to 1 yes" in shown
+    assert "BatchNorm2d (3), 1: statistics tracked" in shown
     assert "put right: the model: left in training mode; eval() applied, which changes what these compute: 1" in shown
     assert "REFUSED: 1: running_var: -1 at [1], 1 of 3 values; a variance is never negative" in shown
 

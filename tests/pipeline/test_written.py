@@ -69,7 +69,7 @@ KEYS = {
     "changes": "rule node removed added because check warning changes_meaning compared_with_reference tensor optional refused "
     "region",
     "changes.check": "max_abs max_rel tolerance float64_rel float64_tolerance seed shapes evaluated_with passed reason",
-    "network": "inputs outputs layers layers_by_type kernels kernels_by_type",
+    "network": "inputs outputs layers layers_by_type kernels kernels_by_type dimensions",
     "network.inputs": "name dtype shape",
     "network.layers": "name type outputs weights",
     "network.kernels": "name type tactic inputs outputs onnx_nodes",

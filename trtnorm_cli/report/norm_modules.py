@@ -33,7 +33,7 @@ def print_norm_modules(out: Console, rows: Sequence[NormModule], remark: str, ev
 
 def _line(row: NormModule) -> NormLine:
     """The module with its size, and its statistics where there are some to speak of."""
-    facts = [f"{row.groups} groups"] if row.groups else []
+    facts = ["1 group" if row.groups == 1 else f"{row.groups} groups"] if row.groups else []
     facts += [", ".join(row.dtypes)] if row.dtypes not in ((), ("float32",)) else []
     facts += [] if row.affine else ["no scale"]
     said = [] if row.statistics == "none" else [f"statistics {row.statistics}"]

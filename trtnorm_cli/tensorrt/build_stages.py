@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from trtnorm_cli.progress import Event, OpenStages
 
 _STAGE = "stage"
@@ -22,7 +24,11 @@ class BuildStages:
         self._stages.close()
 
     def hear(self, event: Event) -> None:
-        """Take over an event of the process. A stage ends when the next begins."""
+        """Take over an event of the process; one that lacks something shows nothing. A stage ends when the next begins."""
+        with suppress(KeyError):
+            self._hear(event)
+
+    def _hear(self, event: Event) -> None:
         kind, stages = event["event"], self._stages
         if kind == "stage":
             stages.end(_STAGE)
