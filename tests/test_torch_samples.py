@@ -35,8 +35,9 @@ ALL = (
         "optical_flow_instancenorm",
         "flow.engine",
         {"instance": 7},
-        {"NORMALIZATION": 14},
+        {"NORMALIZATION": 0},
         {"H": (136, 184, 2160, 8), "W": (136, 320, 3840, 8)},
+        {"normalization-to-scale-shift": 14},
     ),
     Sample(
         "unet3d_batchnorm",
@@ -51,9 +52,9 @@ ALL = (
         "style_transfer_instancenorm",
         "style.engine",
         {"instance": 9},
-        {"NORMALIZATION": 7},
+        {"NORMALIZATION": 0},
         {"N": (1, 1, 4, 1), "H": (64, 96, 256, 1), "W": (64, 96, 256, 1)},
-        {"untile-batchnorm": 2, "fold-batchnorm-conv": 2},
+        {"normalization-to-scale-shift": 7, "untile-batchnorm": 2, "fold-batchnorm-conv": 2},
     ),
     Sample(
         "unet_groupnorm",
