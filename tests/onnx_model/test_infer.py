@@ -38,6 +38,22 @@ def test_shapes_are_inferred_with_the_names_of_dimensions():
     assert shapes(clean(model).model) == {"c": ["N", 4, None, None], "r": ["N", 4, None, None]}
 
 
+@pytest.mark.parametrize(("node", "names"), [
+    ("a = GroupNormalization<num_groups = 1>(x, s, s)", ("a",)),
+    ("a = SimplifiedLayerNormalization(x, s)", ("a",)),
+    ("a = com.microsoft.GroupNorm<groups = 1, activation = 0>(x, s, s)", ("a",)),
+    ("a, none, nor, sum = com.microsoft.SkipSimplifiedLayerNormalization(x, x, s)", ("a", "sum")),
+    ("a = com.microsoft.BiasGelu(x, s)", ("a",)),
+])  # fmt: skip
+def test_normalizations_that_onnx_cannot_infer_have_the_shape_of_their_data(node, names):
+    """Without it all behind them had no rank, and no rule took it."""
+    graph = f"g (float[N, 4, H, 6] x) => (float[P, Q, R, S] y) {{ {node} y = Sum({', '.join(names)}) }}"
+    model = parse(graph, {"s": random(4)}, opset=21)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    found = shapes(clean(with_shape(model, "a", [1, 4, "H", 6])).model)
+    assert [found[name] for name in names] == [["N", 4, "H", 6]] * len(names)
+
+
 def test_what_inference_leaves_open_comes_from_the_file():
     model = parse("g (float[N, 2, 8, W] x, int64[3] s) => (float[P, Q, R] y) { r = Reshape(x, s) e = Exp(r) y = Neg(e) }")
     result = clean(with_shape(model, "r", ["N", 16, "W"]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from trtnorm_cli.onnx_model.inference import infer_types
+from trtnorm_cli.onnx_model.inference import infer_types, outputs_like_the_first_input
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.shapes import TensorType, tensor_type
 from trtnorm_cli.onnx_model.walk import all_graphs
@@ -102,7 +102,7 @@ def _unknown_to_onnx(model: onnx.ModelProto) -> Iterator[str]:
     """Tensors whose shape ONNX cannot infer, because their operator has no schema."""
     for graph in all_graphs(model.graph):
         for node in graph.node:
-            if not onnx.defs.has(node.op_type, node.domain):
+            if not onnx.defs.has(node.op_type, node.domain) and not outputs_like_the_first_input(node):
                 yield from node.output
 
 

@@ -1,9 +1,10 @@
-"""ONNX's shape inference, kept off what it would write out element by element."""
+"""ONNX's shape inference, told of operators that it does not know, and kept off what it would write out element by element."""
 
 from __future__ import annotations
 
 import onnx
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs
 
 # Data propagation keeps about 140 bytes for every element of every vector that a node reads, whatever it holds.
@@ -13,16 +14,51 @@ _MAKES_VECTORS = frozenset(
     {"Range", "ConstantOfShape", "Expand", "Tile", "OneHot", "Pad", "Resize", "Upsample", "Loop", "Scan"}
 )
 _OPAQUE = "trtnorm.opaque"
+# What has the type and shape of the first input, and no inference in ONNX: the outputs that have them, by operator.
+_OWN = {"GroupNormalization": (0,), "SimplifiedLayerNormalization": (0,)}
+_CONTRIBUTED = {
+    **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "GroupNorm", "QuickGelu"), (0,)),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), (0, 3)),
+    "SkipGroupNorm": (0, 1),
+}
 
 
 def infer_types(light: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
     """``light``, a model without large data, with the types that follow from what it states.
 
     ``data_prop`` follows single dimensions through shape arithmetic; the nodes about long vectors then have another domain in
-    the result. Raises whatever the inference library does: RuntimeError, ValueError and its own errors.
+    the result, and those that ONNX does not know may be other ones. Raises whatever the inference library does: RuntimeError,
+    ValueError and its own errors.
     """
+    if any(map(outputs_like_the_first_input, all_nodes(light))):
+        light = _without_unknown_operators(light)
     asked = _without_long_vectors(light) if data_prop and _may_have_long_vectors(light) else light
     return onnx.shape_inference.infer_shapes(asked, check_type=False, strict_mode=False, data_prop=data_prop)
+
+
+def outputs_like_the_first_input(node: onnx.NodeProto) -> tuple[int, ...]:
+    """The outputs of ``node``, by number, that have the type and shape of its first input, where ONNX cannot tell that."""
+    table = _OWN if node.domain in DEFAULT_DOMAINS else _CONTRIBUTED if node.domain == "com.microsoft" else {}
+    return table.get(node.op_type, ())
+
+
+def _without_unknown_operators(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which Identities stand for what has the type and shape of its first input."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for graph in all_graphs(copy.graph):
+        told = [same for node in graph.node for same in _told(node)]
+        del graph.node[:]
+        graph.node.extend(told)
+    return copy
+
+
+def _told(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    places = outputs_like_the_first_input(node)
+    if not places or not node.input:
+        return [node]
+    names = [node.output[place] for place in places if place < len(node.output) and node.output[place]]
+    return [onnx.helper.make_node("Identity", node.input[:1], [name]) for name in names]
 
 
 def _may_have_long_vectors(model: onnx.ModelProto) -> bool:

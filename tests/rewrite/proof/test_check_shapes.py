@@ -52,3 +52,9 @@ def test_types_that_inference_leaves_open_are_worked_out_when_they_are_asked_for
     assert (types["y"].shape, types["h"].shape) == ((2, 3, 4), (1, 3, 2, 4))
     assert calls == [1]
     assert set(types) >= {"x", "y", "h"}
+
+
+def test_types_of_which_inference_says_nothing_are_worked_out_too():
+    model = parse("g (float[2, 3] x) => (float[A, B] y) { a = Relu(x) y = Exp(a) }")
+    known = {name: kind for name, kind in check_types(model, None).items() if name == "x"}
+    assert check_shapes.CompletedTypes(model, known)["a"].shape == (2, 3)

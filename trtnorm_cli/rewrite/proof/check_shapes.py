@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import onnx
 
@@ -59,11 +60,14 @@ class CompletedTypes(Mapping[str, TensorType]):
         self._model, self._types, self._are_completed = model, types, False
 
     def __getitem__(self, name: str) -> TensorType:
-        kind = self._types[name]
-        if kind.is_static or self._are_completed:
-            return kind
-        self._types, self._are_completed = completed(self._model, self._types), True
+        kind = self._types.get(name)
+        if not self._are_completed and (name in self._made if kind is None else not kind.is_static):
+            self._types, self._are_completed = completed(self._model, self._types), True
         return self._types[name]
+
+    @cached_property
+    def _made(self) -> frozenset[str]:
+        return frozenset(name for node in self._model.graph.node for name in node.output if name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._types)
