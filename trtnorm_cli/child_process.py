@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
 from trtnorm_cli.files import save_in_one_step
+from trtnorm_cli.heap import heap_environment
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import lift_limit, memory_limit
 from trtnorm_cli.progress import Listener
@@ -334,7 +335,8 @@ def child_environment() -> dict[str, str]:
     """The environment in which a child imports the same trtnorm as its parent, and all else as Python does."""
     package_root = str(Path(__file__).resolve().parents[1])
     paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), package_root]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), PARENT_VARIABLE: str(os.getpid())}
+    own = {"PYTHONPATH": os.pathsep.join(paths), PARENT_VARIABLE: str(os.getpid())}
+    return {**os.environ, **heap_environment(os.environ), **own}
 
 
 def exceeded(limits: Limits, pid: int, seconds: float) -> Excess | None:

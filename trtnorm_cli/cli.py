@@ -18,6 +18,7 @@ import click
 
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import LimitReached, NoRoom, TrtnormError
+from trtnorm_cli.heap import keep_freed_memory
 from trtnorm_cli.limits import limit_memory, memory_limit
 from trtnorm_cli.plain_text import shown
 
@@ -142,6 +143,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks, and a shell in the background
             signal.signal(number, interrupt)
     limit_memory()
+    keep_freed_memory(os.environ)
     code = run(arguments)
     if code == EXIT_INTERRUPTED:
         # Python ends itself with SIGINT when an interrupt has passed through exec(), although it was handled here.

@@ -26,6 +26,8 @@ from onnx import NodeProto
 from trtnorm_cli.evaluate.float64.ties import Tie, nearness, next_to_ties
 
 _SUM = 0.2
+# Elements that are moved at once, so that what lies between their value and their result stays in the processor's caches.
+_BLOCK = 1 << 15
 # These pass elements on, or choose among them: nothing is rounded.
 _EXACT = frozenset(
     [
@@ -131,12 +133,12 @@ class Perturbation:
 
     def input(self, value: Any) -> Any:
         """An input of the model, which came from somewhere, rounded."""
-        return self._moved(value, np.abs(value)) if self.moves is Moves.ARITHMETIC and _is_floating(value) else value
+        return self._moved(value) if self.moves is Moves.ARITHMETIC and _is_floating(value) else value
 
     def constant(self, value: Any) -> Any:
         if not _is_floating(value) or self.moves is Moves.FUNCTIONS or (self._kept is not None and self._kept(value)):
             return value
-        return self._moved(value, np.abs(value))
+        return self._moved(value)
 
     def result(self, node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any], value: Any, fixed: bool) -> Any:
         """``value`` as finite precision might give it; ``fixed`` means that it depends on no input's elements."""
@@ -151,7 +153,7 @@ class Perturbation:
         if self.moves is Moves.FUNCTIONS:
             return self._moved(value, np.ones_like(value)) if node.op_type in _ABSOLUTE else value
         if fixed:
-            return value if node.op_type in _EXACT else self._moved(value, np.abs(value))
+            return value if node.op_type in _EXACT else self._moved(value)
         if self.moves is Moves.CONSTANTS and node.op_type in _WITH_CONSTANTS:
             return value * (1.0 + self.half_ulp * self._rng.choice((-1.0, 1.0)))
         if self.moves is Moves.CONSTANTS or node.op_type in _EXACT:
@@ -170,13 +172,24 @@ class Perturbation:
         result.reshape(-1)[tie.indices[chosen]] = tie.other[chosen]
         return result
 
-    def _moved(self, value: np.ndarray, size: np.ndarray) -> np.ndarray:
-        """``value`` with half a unit of ``size`` added or subtracted; whole numbers stay."""
-        moved = np.asarray(size * self.half_ulp)  # of a scalar NumPy would make no array
-        np.negative(moved, out=moved, where=self._rng.integers(0, 2, np.shape(value)) == 0)
+    def _moved(self, value: np.ndarray, size: np.ndarray | None = None) -> np.ndarray:
+        """``value`` with half a unit of ``size``, or of itself, added or subtracted; whole numbers stay."""
+        moved = np.empty(np.shape(value))
+        values, sizes, results = _flat(value), None if size is None else _flat(size), moved.reshape(-1)
+        for start in range(0, moved.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            self._move(values[block], None if sizes is None else sizes[block], results[block])
+        return moved
+
+    def _move(self, value: np.ndarray, size: np.ndarray | None, moved: np.ndarray) -> None:
+        np.multiply(np.abs(value) if size is None else size, self.half_ulp, out=moved)
+        np.negative(moved, out=moved, where=self._rng.integers(0, 2, value.size, np.uint32) == 0)
         moved += value
         np.copyto(moved, value, where=value == np.rint(value))
-        return moved
+
+
+def _flat(value: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(value).reshape(-1)
 
 
 def _is_floating(value: Any) -> bool:

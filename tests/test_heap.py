@@ -1,0 +1,52 @@
+"""Freed memory that stays: a page that is used again is not cleared again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trtnorm_cli.child_process import child_environment
+from trtnorm_cli.heap import heap_environment
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of the GNU C library")
+
+# The pages that arrays of 8 MiB take anew, one after the other, once there was one.
+FAULTS = """
+import os, resource, sys
+from trtnorm_cli.heap import keep_freed_memory
+if sys.argv[1] == "kept" and not keep_freed_memory({}):
+    sys.exit(3)
+import numpy as np
+def array():
+    np.ones(1 << 20)
+array()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):
+    array()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(how: str, environment: dict[str, str]) -> int:
+    command = [sys.executable, "-c", FAULTS, how]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60)
+    if done.returncode == 3:
+        pytest.skip("this C library has no mallopt")
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_arrays_take_the_pages_of_those_before():
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    assert faults("kept", plain) < 200
+    assert faults("by its environment", {**plain, **heap_environment(plain)}) < 200
+
+
+def test_children_keep_what_was_freed_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "7")
+    environment = child_environment()
+    assert environment["MALLOC_TRIM_THRESHOLD_"] == "7"
+    assert int(environment["MALLOC_MMAP_THRESHOLD_"]) == 32 << 20

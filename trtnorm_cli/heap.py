@@ -1,0 +1,37 @@
+"""Freed memory, kept for the next array of this process and of its children.
+
+The C library gives each large array back to the system, which clears every page before it hands it out again. That can take
+longer than what is computed in the array. Arrays of up to 32 MiB come from a heap instead, of which up to 128 MiB that are free
+stay.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+_MEBIBYTE = 1 << 20
+# By the variable that the GNU C library reads when a process starts, with the number that its mallopt knows.
+_SETTINGS = {
+    "MALLOC_TRIM_THRESHOLD_": (-1, 128 * _MEBIBYTE),
+    "MALLOC_TOP_PAD_": (-2, 16 * _MEBIBYTE),
+    "MALLOC_MMAP_THRESHOLD_": (-3, 32 * _MEBIBYTE),
+}
+
+
+def heap_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a child keeps freed memory, but for those that ``environment`` has."""
+    return {name: str(value) for name, (_, value) in _SETTINGS.items() if name not in environment}
+
+
+def keep_freed_memory(environment: Mapping[str, str]) -> bool:
+    """Keep freed memory in this process, but for what ``environment`` says; False where its C library cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl has none
+        return False
+    done = [mallopt(number, value) for name, (number, value) in _SETTINGS.items() if name not in environment]
+    return all(done)
