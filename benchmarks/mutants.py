@@ -1,12 +1,13 @@
 """Change the program in small ways, and see whether a test notices: a seeded sample by folder, and docs/mutation.md.
 
     make mutants
-    python -m benchmarks.mutants run COVERAGE -o build/mutants.json --each 30
+    python -m benchmarks.mutants run LINES -o build/mutants.json --each 30
+    python -m benchmarks.mutants again LINES -o build/mutants.json
     python -m benchmarks.mutants page build/mutants.json docs/mutation.md
 
-COVERAGE is what coverage.py wrote with ``dynamic_context = test_function``: it tells the tests that run a line. Of those, the
-ones that run the fewest lines are tried first. A mutant is compiled in a forked process in the place of its module, and no file
-changes.
+LINES is the folder that the plugin benchmarks/test_lines.py filled: it tells the tests that run a line. Of those, the ones that
+run the fewest lines are tried, the quickest first. A mutant is compiled in a forked process in the place of its module, and no
+file changes. ``again`` tries the survivors once more, after tests were written for them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,22 @@ import os
 import random
 import resource
 import signal
-import sqlite3
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.mutation import Mutation, mutations
+
+if TYPE_CHECKING:
+    import pytest
+
+    from benchmarks.tested_lines import TestedLines
 
 ROOT = Path(__file__).parents[1]
 # The parts of the program whose mistakes are silent, and those that keep promises about files.
@@ -40,83 +46,79 @@ PARTS = {
     "rewrite, other": ("rewrite/",),
     "profile": ("profile/",),
     "shapes": ("shapes/",),
-    "tensorrt/launch, pipeline": ("tensorrt/launch", "tensorrt/settings", "pipeline.py", "engine_making.py", "build_job.py"),
+    "tensorrt/launch, settings; pipeline": (
+        "tensorrt/launch",
+        "tensorrt/settings",
+        "pipeline.py",
+        "engine_making.py",
+        "variant_choice.py",
+        "build_job.py",
+    ),
 }
-_MOST_TESTS, _CPU_S, _WALL_S = 30, 90, 900
+EQUIVALENTS = Path(__file__).with_name("equivalent_mutants.yaml")
+_MOST_TESTS, _MOST_TESTS_S = 30, 30.0
+# Processor time beyond what the tests took when their lines were recorded, and of that.
+_MORE_CPU_S, _TIMES_CPU, _WALL_S = 30, 3, 900
 KILLED, SURVIVED, UNTESTED = "killed", "survived", "no test runs it"
+_LIMIT = "the limit of time"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A mutant, and what became of it: ``tests`` is how many were run."""
+    """A mutant, and what became of it: ``tests`` is how many were there to run, and ``by`` the one that failed."""
 
     part: str
     file: str
+    function: str
     line: int
     before: str
     after: str
     end: str
     tests: int
     seconds: float
+    by: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.file, self.function, self.before, self.after
 
 
-class Contexts:
-    """The tests that run each line, by coverage.py's files."""
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._by_line: dict[tuple[str, int], set[str]] = defaultdict(set)
-        self._lines: Counter[str] = Counter()
-        for file in files:
-            self._read(file)
-
-    def _read(self, file: Path) -> None:
-        with sqlite3.connect(file) as base:
-            rows = base.execute(
-                "select file.path, context.context, line_bits.numbits from line_bits join file on file.id = file_id"
-                " join context on context.id = context_id where context != ''"
-            )
-            for path, context, bits in rows:
-                _, package, name = path.rpartition("/trtnorm_cli/")
-                numbers = [byte * 8 + bit for byte, value in enumerate(bits) for bit in range(8) if value & (1 << bit)]
-                if package and (test := _test_of(context)):
-                    self._lines[test] += len(numbers)
-                    for number in numbers:
-                        self._by_line[name, number].add(test)
-
-    def tests(self, file: str, first: int, last: int) -> list[str]:
-        """The tests that run one of these lines, those that run the fewest lines first."""
-        found = {test for line in range(first, last + 1) for test in self._by_line.get((file, line), ())}
-        return sorted(found, key=lambda test: (self._lines[test], test))
-
-
-def _test_of(context: str) -> str | None:
-    """``tests.rewrite.test_a.test_b`` as pytest calls it; None for what is none of a file of tests."""
-    module, _, name = context.rpartition(".")
-    path = Path(*module.split(".")).with_suffix(".py")
-    if (ROOT / path).is_file():
-        return f"{path}::{name}"
-    holder, _, outer = module.rpartition(".")
-    path = Path(*holder.split(".")).with_suffix(".py") if holder else path
-    return f"{path}::{outer}::{name}" if (ROOT / path).is_file() else None
-
-
-def sample(each: int, seed: int) -> Iterator[tuple[str, Path, Mutation]]:
-    """``each`` mutants of every part."""
+def files_of_parts() -> Iterator[tuple[str, list[Path]]]:
+    """The files of every part: a file belongs to the first that names it."""
     taken: set[Path] = set()
+    package = ROOT / "trtnorm_cli"
     for part, beginnings in PARTS.items():
-        package = ROOT / "trtnorm_cli"
         files = [
             path
             for path in sorted(package.rglob("*.py"))
             if path not in taken and str(path.relative_to(package)).startswith(beginnings)
         ]
         taken.update(files)
+        yield part, files
+
+
+def sample(each: int, seed: int) -> Iterator[tuple[str, Path, Mutation]]:
+    """``each`` mutants of every part."""
+    for part, files in files_of_parts():
         texts = {path: path.read_text(encoding="utf-8") for path in files}
         found = [(path, one) for path, text in texts.items() for one in mutations(text)]
         random.Random(f"{seed} {part}").shuffle(found)
         valid = ((path, one) for path, one in found if one.is_python(texts[path]))
         for path, one in itertools.islice(valid, each):
             yield part, path, one
+
+
+def same(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, Path, Mutation]]:
+    """The mutants of ``outcomes`` in the texts of today, those nearest to the line where they were."""
+    for outcome in outcomes:
+        path = ROOT / "trtnorm_cli" / outcome.file
+        found = [one for one in mutations(path.read_text(encoding="utf-8")) if _key(path, one) == outcome.key]
+        if found:
+            yield outcome.part, path, min(found, key=lambda one: abs(one.line - outcome.line))
+
+
+def _key(path: Path, one: Mutation) -> tuple[str, str, str, str]:
+    return str(path.relative_to(ROOT / "trtnorm_cli")), one.function, one.before, one.after
 
 
 class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -141,103 +143,150 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.text, str(self.path), "exec"), vars(module))
 
 
-def try_one(part: str, path: Path, one: Mutation, contexts: Contexts) -> Outcome:
+class _Failures:
+    """Writes down the tests that fail: a plugin of pytest."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with self._file.open("a", encoding="utf-8") as file:
+                print(report.nodeid, file=file)
+
+
+def try_one(part: str, path: Path, one: Mutation, lines: TestedLines) -> Outcome:
     """Run the tests of one mutant until one fails."""
     file = str(path.relative_to(ROOT / "trtnorm_cli"))
-    tests = contexts.tests(file, one.line, one.last_line)[:_MOST_TESTS]
+    tests = lines.tests(file, one.line, one.last_line, _MOST_TESTS, _MOST_TESTS_S)
     begun = time.monotonic()
-    end = KILLED if tests and _fails(path, one, tests) else SURVIVED if tests else UNTESTED
-    return Outcome(part, file, one.line, one.before, one.after, end, len(tests), round(time.monotonic() - begun, 1))
+    failed = failing(tests, lines, (path, one)) if tests else []
+    end = KILLED if failed else SURVIVED if tests else UNTESTED
+    took = round(time.monotonic() - begun, 1)
+    return Outcome(part, file, one.function, one.line, one.before, one.after, end, len(tests), took, "".join(failed[:1]))
 
 
-def _fails(path: Path, one: Mutation, tests: Sequence[str]) -> bool:
+def failing(tests: Sequence[str], lines: TestedLines, mutant: tuple[Path, Mutation] | None = None) -> list[str]:
+    """Of ``tests``, the first that fails with the ``mutant``; without one all that fail, which have nothing to tell."""
     sys.stdout.flush()
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            os.setsid()
-            resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 5))
-            signal.alarm(_WALL_S)
-            code = _tested(path, one, tests)
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(status) != 0
+    limit = int(_MORE_CPU_S + _TIMES_CPU * sum(lines.seconds.get(test, 0) for test in tests))
+    with tempfile.TemporaryDirectory(prefix="trtnorm-mutant-") as scratch:
+        told = Path(scratch, "failed")
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                os.setsid()
+                resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+                signal.alarm(_WALL_S)
+                code = _tested(tests, mutant, told)
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        if os.waitstatus_to_exitcode(status) == 0:
+            return []
+        return told.read_text(encoding="utf-8").splitlines() if told.is_file() else [_LIMIT]
 
 
-def _tested(path: Path, one: Mutation, tests: Sequence[str]) -> int:
+def _tested(tests: Sequence[str], mutant: tuple[Path, Mutation] | None, told: Path) -> int:
     import pytest
 
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
-    sys.meta_path.insert(0, _Mutated(path, one.applied(path.read_text(encoding="utf-8"))))
-    with tempfile.TemporaryDirectory(prefix="trtnorm-mutant-") as scratch:
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", f"{scratch}/t"]
-        code = int(pytest.main([*options, *tests]))
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", str(told.parent / "t")]
+    if mutant is not None:
+        path, one = mutant
+        options.append("-x")
+        sys.meta_path.insert(0, _Mutated(path, one.applied(path.read_text(encoding="utf-8"))))
+    code = int(pytest.main([*options, *tests], plugins=[_Failures(told)]))
     return 0 if code == 5 else code  # none was collected: a test that was renamed kills nothing
 
 
-def run(coverage: Path, each: int, seed: int, output: Path, seconds: float, parts: Sequence[str]) -> int:
-    """Try the sample, and go on where an earlier run ended."""
-    import numpy  # noqa: F401
-    import onnx  # noqa: F401
-    import onnx_graphsurgeon  # noqa: F401
-    import onnxruntime  # noqa: F401
-    import pytest  # noqa: F401
-
-    files = sorted(coverage.glob(".coverage*")) if coverage.is_dir() else [coverage]
-    contexts, begun = Contexts(files), time.monotonic()
-    known = [Outcome(**one) for one in json.loads(output.read_text())] if output.is_file() else []
-    done = {(one.file, one.line, one.before, one.after) for one in known}
-    # By turns, so that a run that is stopped has some of every part.
-    drawn = [one for one in sample(each, seed) if one[0] in parts]
+def run(
+    mutants: Sequence[tuple[str, Path, Mutation]], lines: TestedLines, known: list[Outcome], output: Path, seconds: float
+) -> int:
+    """Try the mutants, by turns of the parts: a run that is stopped has some of every part."""
+    for module in ("numpy", "onnx", "onnx_graphsurgeon", "onnxruntime", "pytest"):
+        importlib.import_module(module)
+    begun = time.monotonic()
     places: Counter[str] = Counter()
-    order = sorted(((places.update([part]) or places[part]), number) for number, (part, _, _) in enumerate(drawn))
+    order = sorted(((places.update([part]) or places[part]), number) for number, (part, _, _) in enumerate(mutants))
+    fresh: list[Outcome] = []
     for _, number in order:
-        part, path, one = drawn[number]
-        if (str(path.relative_to(ROOT / "trtnorm_cli")), one.line, one.before, one.after) in done:
-            continue
         if time.monotonic() - begun > seconds:
             break
-        outcome = try_one(part, path, one, contexts)
-        known.append(outcome)
-        print(f"{outcome.end} ({outcome.seconds} s): {outcome.file}:{outcome.line}: {one.before} → {one.after}", flush=True)
-        output.write_text(json.dumps([asdict(one) for one in known], indent=1) + "\n", encoding="utf-8")
-    return 0
+        outcome = try_one(*mutants[number], lines)
+        fresh.append(outcome)
+        print(
+            f"{outcome.end} ({outcome.seconds} s): {outcome.file}:{outcome.line}: {outcome.before} → {outcome.after}",
+            flush=True,
+        )
+        _write(output, [*known, *fresh])
+    # A test that fails without a mutant, too, kills none.
+    flawed = set(failing(sorted({one.by for one in fresh} - {"", _LIMIT}), lines))
+    for test in sorted(flawed):
+        print(f"fails without a mutant, too: {test}")
+    _write(output, [*known, *(one for one in fresh if one.by not in flawed)])
+    return 1 if flawed else 0
+
+
+def _write(output: Path, outcomes: Sequence[Outcome]) -> None:
+    output.write_text(json.dumps([asdict(one) for one in outcomes], indent=1) + "\n", encoding="utf-8")
+
+
+def _read(output: Path) -> list[Outcome]:
+    return [Outcome(**one) for one in json.loads(output.read_text(encoding="utf-8"))] if output.is_file() else []
+
+
+def equivalents() -> dict[tuple[str, str, str, str], str]:
+    """The reason of each mutant that does the same as the program."""
+    import yaml
+
+    found = yaml.safe_load(EQUIVALENTS.read_text(encoding="utf-8"))
+    return {(one["file"], one["function"], one["before"], one["after"]): one["why"] for one in found}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run", help="try a sample")
-    running.add_argument("coverage", type=Path, help="a data file of coverage.py, or a folder of them")
-    running.add_argument("-o", "--output", type=Path, required=True)
+    running = commands.add_parser("run", help="try a sample, and go on where an earlier run ended")
+    again = commands.add_parser("again", help="try the survivors once more")
+    for command in (running, again):
+        command.add_argument("lines", type=Path, help="the folder of benchmarks/test_lines.py")
+        command.add_argument("-o", "--output", type=Path, required=True)
+        command.add_argument("--seconds", type=float, default=1e9)
+        command.add_argument("--part", action="append", choices=list(PARTS), help="only these parts")
     running.add_argument("--each", type=int, default=30, help="mutants of each part")
     running.add_argument("--seed", type=int, default=0)
-    running.add_argument("--seconds", type=float, default=1e9)
-    running.add_argument("--part", action="append", choices=list(PARTS), help="only these parts")
     paging = commands.add_parser("page", help="write the page")
-    paging.add_argument("record", type=Path)
+    paging.add_argument("records", type=Path, nargs="+", help="records of draws, the last one first to be read")
     paging.add_argument("page", type=Path)
+    paging.add_argument("--branches", type=Path, help="what `coverage json` wrote")
     arguments = parser.parse_args()
-    if arguments.command == "run":
-        return run(
-            arguments.coverage,
-            arguments.each,
-            arguments.seed,
-            arguments.output,
-            arguments.seconds,
-            arguments.part or list(PARTS),
-        )
-    from benchmarks.mutation_page import page
+    if arguments.command == "page":
+        from benchmarks.mutation_page import page
 
-    outcomes = [Outcome(**one) for one in json.loads(arguments.record.read_text(encoding="utf-8"))]
-    arguments.page.write_text(page(outcomes, list(PARTS)), encoding="utf-8")
-    return 0
+        draws = {path.stem: _read(path) for path in arguments.records}
+        measured = json.loads(arguments.branches.read_text(encoding="utf-8")) if arguments.branches else None
+        files = {part: [str(path.relative_to(ROOT)) for path in paths] for part, paths in files_of_parts()}
+        arguments.page.write_text(page(draws, files, equivalents(), measured), encoding="utf-8")
+        return 0
+    from benchmarks.tested_lines import TestedLines
+
+    known, parts = _read(arguments.output), arguments.part or list(PARTS)
+    if arguments.command == "again":
+        same_as = equivalents()
+        wanted = [one for one in known if one.end != KILLED and one.key not in same_as and one.part in parts]
+        known = [one for one in known if one not in wanted]
+        mutants = list(same(wanted))
+    else:
+        done = {one.key for one in known}
+        mutants = [one for one in sample(arguments.each, arguments.seed) if _key(*one[1:]) not in done]
+    mutants = [one for one in mutants if one[0] in parts]
+    return run(mutants, TestedLines(arguments.lines), known, arguments.output, arguments.seconds)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,12 @@ _SHOWN = 90
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change: ``before`` becomes ``after`` in lines ``line`` to ``last_line``, which are bytes ``start`` to ``end``."""
+    """One change: in ``function``, ``before`` becomes ``after`` in lines ``line`` to ``last_line``.
 
+    ``start`` and ``end`` are bytes of the text, between which ``written`` comes.
+    """
+
+    function: str
     line: int
     last_line: int
     before: str
@@ -65,14 +69,14 @@ def mutations(text: str) -> Iterator[Mutation]:
     raw, offsets = text.encode(), [0]
     for line in raw.splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
-    for node in _candidates(ast.parse(text)):
+    for function, node in _candidates(ast.parse(text)):
         start = offsets[node.lineno - 1] + node.col_offset
         last = node.end_lineno or node.lineno
         end = offsets[last - 1] + (node.end_col_offset or 0)
         for changed in _changed(node):
             # Brackets keep an expression one expression where it stands in another.
             written = f"({changed})" if isinstance(node, ast.expr) else changed
-            yield Mutation(node.lineno, last, _short(raw[start:end].decode()), _short(changed), start, end, written)
+            yield Mutation(function, node.lineno, last, _short(raw[start:end].decode()), _short(changed), start, end, written)
 
 
 def _short(text: str) -> str:
@@ -80,8 +84,8 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def _candidates(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
-    """Nodes within functions, without annotations, docstrings and texts that are put together."""
+def _candidates(tree: ast.Module) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
+    """Nodes within functions and the function's name, without annotations, docstrings and texts that are put together."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     seen: set[int] = set()
     for function in functions:
@@ -92,7 +96,7 @@ def _candidates(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
                 continue
             seen.add(id(node))
             if isinstance(node, ast.expr | ast.stmt):
-                yield node
+                yield function.name, node
             annotation = getattr(node, "annotation", None)
             waiting += [child for child in ast.iter_child_nodes(node) if child is not annotation]
 

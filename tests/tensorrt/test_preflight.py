@@ -151,6 +151,7 @@ def test_tensorrt_takes_the_setting(tmp_path, settings):
 @pytest.mark.parametrize(("settings", "message"), [
     ({"hardware_compatibility": "ampere_plus"}, "does not have hardware_compatibility"),
     ({"targets": ["sm_90"]}, "does not compile for sm_90"), ({"magic": 1}, "no builder setting named magic"),
+    ({"exclude_lean_runtime": True}, "kEXCLUDE_LEAN_R"),  # TensorRT logs an error and goes on
 ])  # fmt: skip
 def test_the_worker_refuses_too(tmp_path, settings, message):
     """A request may be written by hand, and the backend may be another one when a build is repeated."""

@@ -10,8 +10,9 @@ import pytest
 
 from tests.models import batchnorm, parse, random
 from tests.tensorrt.builds import built
-from trtnorm_cli.records.engine_parts import NetworkTensor, UnreadKernel
+from trtnorm_cli.records.engine_parts import Binding, BindingRange, NetworkTensor, UnreadKernel
 from trtnorm_cli.tensorrt.child.describe import describe_tensor
+from trtnorm_cli.tensorrt.child.worker import Build, Refused
 
 pytestmark = pytest.mark.rtx
 BN = "y = BatchNormalization(c, gamma, beta, mu, var)"
@@ -77,6 +78,21 @@ def test_a_bad_second_profile_is_not_dropped(tmp_path):
     assert (result.ok, result.stage) == (False, "profile")
     assert "Invalid optimization profiles for input tensors x" in result.errors[0].text
     assert not (tmp_path / "out.engine").exists()
+
+
+@pytest.mark.parametrize(("wanted", "compiled", "reason"), [
+    (2, 2, None), (2, 1, "the engine has 1 optimization profiles for x, not 2"), (0, 1, None),
+])  # fmt: skip
+def test_an_engine_has_every_profile_that_was_asked_for(wanted, compiled, reason):
+    """TensorRT goes on without one that it finds wrong only while it builds."""
+    binding = Binding("x", "input", "FLOAT", (-1,), "device", (BindingRange(),) * compiled)
+    build = SimpleNamespace(request=SimpleNamespace(profiles=({},) * wanted), log=SimpleNamespace(bindings=(binding,)))
+    try:
+        Build._require_all_profiles(build)
+        said = None
+    except Refused as refused:
+        said = refused.messages[0].text
+    assert said == reason
 
 
 @pytest.mark.parametrize(("shapes", "reason"), [

@@ -25,8 +25,7 @@ _POOLINGS = ("GlobalAveragePool", "AveragePool")
 class Core:
     """``output`` is ``formula`` of ``data`` over ``axes``. ``nodes`` are all that computes it, in the order of execution.
 
-    ``normalized`` is the tensor in front of scale and shift; None where there is none. ``runtime`` names the tensors of run
-    time that ``further``, a tensor behind ``output``, is scaled or shifted with.
+    ``runtime`` names the tensors of run time that ``further``, a tensor behind ``output``, is scaled or shifted with.
     """
 
     data: gs.Tensor
@@ -34,7 +33,6 @@ class Core:
     axes: tuple[int, ...]
     formula: Formula
     nodes: tuple[gs.Node, ...]
-    normalized: gs.Tensor | None = None
     further: gs.Tensor | None = None
     runtime: tuple[str, ...] = ()
     native: bool = False
@@ -127,14 +125,9 @@ def _starting_at(first: gs.Tensor, formula: Formula, read: Read, evaluation: Sym
         axes=evaluation.axes,
         formula=whole,
         nodes=_between(evaluation, output),
-        normalized=first if _is_plain(formula) else None,
         further=further if runtime else None,
         runtime=runtime,
     )
-
-
-def _is_plain(formula: Formula) -> bool:
-    return not formula.scale and not formula.shift.terms
 
 
 def _along(

@@ -167,7 +167,10 @@ def _split_sizes(node: Node, size: Size | None, axis: int, count: int) -> Sequen
         return [None] * count
     if "num_outputs" in node.attributes:
         part = ceil_divide(size, count)
-        return [*[part] * (count - 1), size - part * (count - 1)]
+        last = size - part * (count - 1)
+        demand = f"dimension {axis} must leave something for the last of {count} parts"
+        node.require_at_least(demand, ("the last part", last), 1)
+        return [*[part] * (count - 1), last]
     node.require(equal(modulo(size, count), 0), f"dimension {axis} must be divisible by {count}", side)
     return [floor_divide(size, count)] * count
 
