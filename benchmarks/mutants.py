@@ -5,9 +5,9 @@
     python -m benchmarks.mutants again LINES -o build/mutants.json
     python -m benchmarks.mutants page build/mutants.json docs/mutation.md
 
-LINES is the folder that the plugin benchmarks/test_lines.py filled: it tells the tests that run a line. Of those, the ones that
-run the fewest lines are tried, the quickest first. A mutant is compiled in a forked process in the place of its module, and no
-file changes. ``again`` tries the survivors once more, after tests were written for them.
+LINES is the folder that the plugin benchmarks/lines_of_tests.py filled: it tells the tests that run a line. Of those, the ones
+that run the fewest lines are tried, the quickest first. A mutant is compiled in a forked process in the place of its module, and
+no file changes. ``again`` tries the survivors once more, after tests were written for them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.mutated_parts import PACKAGE, PARTS, ROOT, files_of_parts
 from benchmarks.mutation import Mutation, mutations
 
 if TYPE_CHECKING:
@@ -38,23 +39,6 @@ if TYPE_CHECKING:
 
     from benchmarks.tested_lines import TestedLines
 
-ROOT = Path(__file__).parents[1]
-# The parts of the program whose mistakes are silent, and those that keep promises about files.
-PARTS = {
-    "rewrite/rules": ("rewrite/rules/",),
-    "rewrite/norms, scale_shift": ("rewrite/norms/", "rewrite/scale_shift/"),
-    "rewrite, other": ("rewrite/",),
-    "profile": ("profile/",),
-    "shapes": ("shapes/",),
-    "tensorrt/launch, settings; pipeline": (
-        "tensorrt/launch",
-        "tensorrt/settings",
-        "pipeline.py",
-        "engine_making.py",
-        "variant_choice.py",
-        "build_job.py",
-    ),
-}
 EQUIVALENTS = Path(__file__).with_name("equivalent_mutants.yaml")
 _MOST_TESTS, _MOST_TESTS_S = 30, 30.0
 # Processor time beyond what the tests took when their lines were recorded, and of that.
@@ -83,20 +67,6 @@ class Outcome:
         return self.file, self.function, self.before, self.after
 
 
-def files_of_parts() -> Iterator[tuple[str, list[Path]]]:
-    """The files of every part: a file belongs to the first that names it."""
-    taken: set[Path] = set()
-    package = ROOT / "trtnorm_cli"
-    for part, beginnings in PARTS.items():
-        files = [
-            path
-            for path in sorted(package.rglob("*.py"))
-            if path not in taken and str(path.relative_to(package)).startswith(beginnings)
-        ]
-        taken.update(files)
-        yield part, files
-
-
 def sample(each: int, seed: int) -> Iterator[tuple[str, Path, Mutation]]:
     """``each`` mutants of every part."""
     for part, files in files_of_parts():
@@ -111,14 +81,14 @@ def sample(each: int, seed: int) -> Iterator[tuple[str, Path, Mutation]]:
 def same(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, Path, Mutation]]:
     """The mutants of ``outcomes`` in the texts of today, those nearest to the line where they were."""
     for outcome in outcomes:
-        path = ROOT / "trtnorm_cli" / outcome.file
+        path = PACKAGE / outcome.file
         found = [one for one in mutations(path.read_text(encoding="utf-8")) if _key(path, one) == outcome.key]
         if found:
             yield outcome.part, path, min(found, key=lambda one: abs(one.line - outcome.line))
 
 
 def _key(path: Path, one: Mutation) -> tuple[str, str, str, str]:
-    return str(path.relative_to(ROOT / "trtnorm_cli")), one.function, one.before, one.after
+    return str(path.relative_to(PACKAGE)), one.function, one.before, one.after
 
 
 class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -157,7 +127,7 @@ class _Failures:
 
 def try_one(part: str, path: Path, one: Mutation, lines: TestedLines) -> Outcome:
     """Run the tests of one mutant until one fails."""
-    file = str(path.relative_to(ROOT / "trtnorm_cli"))
+    file = str(path.relative_to(PACKAGE))
     tests = lines.tests(file, one.line, one.last_line, _MOST_TESTS, _MOST_TESTS_S)
     begun = time.monotonic()
     failed = failing(tests, lines, (path, one)) if tests else []
@@ -255,7 +225,7 @@ def main() -> int:
     running = commands.add_parser("run", help="try a sample, and go on where an earlier run ended")
     again = commands.add_parser("again", help="try the survivors once more")
     for command in (running, again):
-        command.add_argument("lines", type=Path, help="the folder of benchmarks/test_lines.py")
+        command.add_argument("lines", type=Path, help="the folder of benchmarks/lines_of_tests.py")
         command.add_argument("-o", "--output", type=Path, required=True)
         command.add_argument("--seconds", type=float, default=1e9)
         command.add_argument("--part", action="append", choices=list(PARTS), help="only these parts")

@@ -1,4 +1,4 @@
-"""Which tests run a line, as benchmarks/test_lines.py recorded it, also where the text has changed since."""
+"""Which tests run a line, as benchmarks/lines_of_tests.py recorded it, also where the text has changed since."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.test_lines import PACKAGE
-
-ROOT = PACKAGE.parent
+from benchmarks.mutated_parts import PACKAGE, ROOT
 
 
 class TestedLines:
@@ -26,7 +24,7 @@ class TestedLines:
             self._read(json.loads(record.read_text(encoding="utf-8")))
 
     def _read(self, record: dict[str, dict]) -> None:
-        places = {name: _places(text, (PACKAGE / name)) for name, text in record["texts"].items()}
+        places = {name: _places(text, PACKAGE / name) for name, text in record["texts"].items()}
         owners: dict[str, list[str]] = defaultdict(list)
         for test, one in record["tests"].items():
             if one["passed"] and (ROOT / test.partition("::")[0]).is_file():

@@ -1,6 +1,6 @@
 """Lines that each test runs, and the branches that all of them run: a plugin of pytest, for benchmarks/mutants.py.
 
-    python -m pytest -p benchmarks.test_lines --lines FOLDER …
+    python -m pytest -p benchmarks.lines_of_tests --lines FOLDER …
 
 Every process writes a file of lines and one of coverage.py into FOLDER. What a fixture of a module or a session runs counts for
 every test that uses it. Child processes are not traced.
@@ -19,19 +19,8 @@ from typing import Any
 import coverage
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "trtnorm_cli"
-# The parts of the program whose mistakes are silent, and those that keep promises about files.
-MEASURED = (
-    "rewrite/*",
-    "profile/*",
-    "shapes/*",
-    "tensorrt/launch*",
-    "tensorrt/settings.py",
-    "pipeline.py",
-    "engine_making.py",
-    "variant_choice.py",
-    "build_job.py",
-)
+from benchmarks.mutated_parts import PACKAGE, files_of_parts
+
 _WRITTEN_EACH_S = 180
 
 
@@ -41,7 +30,11 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._coverage = coverage.Coverage(
-            data_file=None, branch=True, config_file=False, include=[str(PACKAGE / one) for one in MEASURED], messages=False
+            data_file=None,
+            branch=True,
+            config_file=False,
+            include=[str(path) for _, paths in files_of_parts() for path in paths],
+            messages=False,
         )
         self._coverage.set_option("run:disable_warnings", ["no-data-collected"])
         self._lines: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
