@@ -64,11 +64,12 @@ fuzz: $(VENV)/.installed-dev $(FUZZ)/venv/.installed ## random models, mutated o
 	$(BIN)/python -m benchmarks.fuzz_graphs page $(FUZZ) docs/fuzzing.md
 
 mutants: $(VENV)/.installed-dev $(FUZZ)/venv/.installed ## change the program in small ways, and write docs/mutation.md; takes hours
-	mkdir -p build/coverage
-	COVERAGE_FILE=build/coverage/.coverage $(FUZZ)/venv/bin/python -m coverage run --parallel-mode --source trtnorm_cli \
-		--rcfile benchmarks/coverage.ini -m pytest -q tests/shapes tests/profile tests/rewrite tests/tensorrt tests/pipeline
-	$(BIN)/python -m benchmarks.mutants run build/coverage -o build/mutants.json
-	$(BIN)/python -m benchmarks.mutants page build/mutants.json docs/mutation.md
+	rm -rf build/lines
+	$(FUZZ)/venv/bin/python -m pytest -q -p benchmarks.lines_of_tests --lines build/lines $(PARALLEL) tests
+	cd build/lines && ../../$(FUZZ)/venv/bin/python -m coverage combine -q --keep && \
+		../../$(FUZZ)/venv/bin/python -m coverage json -q -o branches.json.txt
+	$(BIN)/python -m benchmarks.mutants run build/lines -o build/draw.json
+	$(BIN)/python -m benchmarks.mutants page build/draw.json docs/mutation.md --branches build/lines/branches.json.txt
 
 sbom: build/sbom/.installed ## write build/sbom.cdx.json (CycloneDX) and docs/licences.md
 	build/sbom/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible -o build/sbom.cdx.json

@@ -5,9 +5,9 @@
     python -m benchmarks.mutants again LINES -o build/mutants.json
     python -m benchmarks.mutants page build/mutants.json docs/mutation.md
 
-LINES is the folder that the plugin benchmarks/lines_of_tests.py filled: it tells the tests that run a line. Of those, the ones
-that run the fewest lines are tried, the quickest first. A mutant is compiled in a forked process in the place of its module, and
-no file changes. ``again`` tries the survivors once more, after tests were written for them.
+LINES is the folder that the plugin benchmarks/lines_of_tests.py filled: it tells the tests that run a line. Of those, the
+ones that run the fewest lines are tried, the quickest first. A mutant is compiled in a forked process in the place of its
+module; no file changes. ``again`` tries the survivors once more, after tests were written for them.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Mutation:
 def mutations(text: str) -> Iterator[Mutation]:
     """Every change: of comparisons, arithmetic, conditions, numbers, and statements that are left out.
 
-    Annotations, docstrings and what stands at the top of a module are left alone, and so are the words of messages.
+    Annotations, docstrings, assertions and what stands at the top of a module are left alone, and so are words of messages.
     """
     raw, offsets = text.encode(), [0]
     for line in raw.splitlines(keepends=True):
@@ -85,20 +85,25 @@ def _short(text: str) -> str:
 
 
 def _candidates(tree: ast.Module) -> Iterator[tuple[str, ast.expr | ast.stmt]]:
-    """Nodes within functions and the function's name, without annotations, docstrings and texts that are put together."""
+    """Nodes within functions and the function's name, without annotations, docstrings, assertions and texts put together."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     seen: set[int] = set()
     for function in functions:
         waiting: list[ast.AST] = list(function.body)
         while waiting:
             node = waiting.pop(0)
-            if id(node) in seen or isinstance(node, ast.JoinedStr | ast.FunctionDef | ast.ClassDef):
+            if id(node) in seen or isinstance(node, ast.JoinedStr | ast.FunctionDef | ast.ClassDef | ast.Assert):
                 continue
             seen.add(id(node))
             if isinstance(node, ast.expr | ast.stmt):
                 yield function.name, node
             annotation = getattr(node, "annotation", None)
-            waiting += [child for child in ast.iter_child_nodes(node) if child is not annotation]
+            waiting += [child for child in ast.iter_child_nodes(node) if child is not annotation and not _asserts(child)]
+
+
+def _asserts(node: ast.AST) -> bool:
+    """True for the ``strict`` of zip, which a correct program never needs."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def _changed(node: ast.expr | ast.stmt) -> Iterator[str]:
