@@ -7,7 +7,7 @@ import onnx
 from tests.models import parse, random
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.shapes import declared_types
-from trtnorm_cli.precision.calibration import KeptByValues, kept_by_values
+from trtnorm_cli.precision.calibration import KeptByValues, kept_by_values, value_ranges
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.low_types import FP16
 
@@ -27,7 +27,8 @@ def found(graph: str, is_users_data: bool, float32: frozenset[str] = frozenset()
     model = onnx.shape_inference.infer_shapes(parse(graph, {"w": random(4, 3, 3, 3)}))
     types, feeds = declared_types(model), [{"x": random(1, 3, 8, 8)}]
     with OrtRunner() as runner, Emulator(model, None, types, FP16, feeds, runner) as emulator:
-        return kept_by_values(model, None, types, [], feeds, is_users_data, emulator, 1e-2, float32, runner)
+        ranges = value_ranges(model, None, types, [], FP16, feeds, is_users_data, runner)
+        return kept_by_values(model, [], ranges, emulator, 1e-2, float32)
 
 
 def test_a_network_fed_noise_survives_images_of_0_to_255() -> None:

@@ -240,6 +240,7 @@ class _Lowering:
             constants=found.typed.masks,
             errors=tuple(labelled(found.errors, network)),
             unseen=tuple(labelled(found.unseen, {})),
+            scaled=found.scaled,
             calibration=tuple(trials[at].label for at in self._settled(found)),
             data=dict(self.calibration.data),
             evaluations=found.evaluations,

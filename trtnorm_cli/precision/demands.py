@@ -35,7 +35,7 @@ _LOST_ELEMENT = 128.0
 # Beyond this are the values that stand for infinity, as a mask's.
 _STANDS_FOR_INFINITY = 3e38
 # Another draw of the same kind has larger extremes by less than this.
-_NEXT_DRAW = 1.25
+NEXT_DRAW = 1.25
 # What costs less than this share of the budget is not worth a float32 node.
 _WORTH = 0.1
 
@@ -79,8 +79,13 @@ def range_demands(
 
 def overflow_demands(ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, inputs: str) -> list[Demand]:
     """The demands of what overflows, or might with the next draw, with ``inputs`` that are possible but less likely."""
-    looking = _Looking(ranges, model, tuple(units), low, _NEXT_DRAW, f" with {inputs}")
+    looking = _Looking(ranges, model, tuple(units), low, NEXT_DRAW, f" with {inputs}")
     return [*looking.too_large(), *looking.large_sums()]
+
+
+def magnitudes(ranges: Ranges, model: onnx.ModelProto, units: Iterable[Unit], low: LowType, margin: float) -> dict[str, float]:
+    """The largest magnitude of each tensor with a margin; of masks and what stands for infinity there is none."""
+    return _Looking(ranges, model, tuple(units), low, margin).magnitudes()
 
 
 def confirmed(
@@ -140,6 +145,10 @@ class _Looking:
         for node in model.graph.node:
             for name in dict.fromkeys(tensors_read(node)):
                 self._readers.setdefault(name, []).append(node)
+
+    def magnitudes(self) -> dict[str, float]:
+        """The largest magnitudes, with the margin."""
+        return {name: found.largest * self._margin for name, found in self._tensors()}
 
     def too_large(self) -> Iterator[Demand]:
         """Tensors beyond the range, or so near to it that other data may be."""

@@ -6,22 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 import numpy as np
+import onnx
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.precision.budget import settle
-from trtnorm_cli.precision.calibration import kept_by_values
+from trtnorm_cli.precision.calibration import ValueRanges, kept_by_values, value_ranges
 from trtnorm_cli.precision.convert import Typed, convert
 from trtnorm_cli.precision.emulate import Emulator
 from trtnorm_cli.precision.low_types import low_type
 from trtnorm_cli.precision.output_errors import Arrays
 from trtnorm_cli.precision.plan import TypePlan, kept, key_of
 from trtnorm_cli.precision.raising import has_low_types, raised
+from trtnorm_cli.precision.scaling.fit import Fitted, scaled_to_fit
 from trtnorm_cli.precision.static import static_kept
-from trtnorm_cli.precision.units import units_of
+from trtnorm_cli.precision.units import Unit, units_of
 from trtnorm_cli.profile.precision import PrecisionSettings
 from trtnorm_cli.progress import stage
-from trtnorm_cli.records.precision import Kept
+from trtnorm_cli.records.precision import Kept, Scaled
 from trtnorm_cli.rewrite.rewriting import Rewriting
 
 
@@ -31,7 +34,7 @@ class Found:
 
     ``errors`` are relative L2 by output and number of the inputs, with each result rounded to its type. ``low`` are the keys of
     the nodes in the low type, ``evaluations`` counts the runs that it took to find the others. ``unseen`` are errors at inputs
-    that the others were not found on. ``notes`` are for the user.
+    that the others were not found on. ``scaled`` are tensors held as a power of two of themselves. ``notes`` are for the user.
     """
 
     typed: Typed
@@ -40,6 +43,7 @@ class Found:
     evaluations: int
     notes: tuple[str, ...] = ()
     unseen: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    scaled: tuple[Scaled, ...] = ()
 
 
 class Search:
@@ -65,19 +69,27 @@ class Search:
         self._low = low_type(settings.type)
         # What rules have put in the place of a normalization may be in pieces too, so they are looked for in the result.
         self._units, self._types = units_of(self._model, self._folder)
+        with stage("ranges", unit="runs"):
+            ranges = self._ranges(feeds, is_users_data, runner)
+            given = (self._model, self._folder, self._types, self._units)
+            self._fitted = scaled_to_fit(*given, self._low, ranges, feeds, runner)
+            if self._fitted is not None:
+                self._model = self._fitted.model
+                self._units, self._types = units_of(self._model, self._folder)
+                ranges = self._ranges(feeds, is_users_data, runner)
         static = static_kept(self._model, self._folder, self._types, self._units, self._low, settings.keep_fp32)
         self._emulator = Emulator(self._model, self._folder, self._types, self._low, feeds, runner, settings.io)
         known = {**({} if wide is None else wide.guards), **static}
         try:
             with stage("ranges", unit="runs"):
-                found = kept_by_values(
-                    self._model, self._folder, self._types, self._units, feeds, is_users_data, self._emulator, settings.limit,
-                    known.keys(), runner,
-                )  # fmt: skip
+                found = kept_by_values(self._model, self._units, ranges, self._emulator, settings.limit, known.keys())
         except BaseException:
             self._emulator.close()
             raise
         self._kept, self._notes, self.takes_images = {**found.kept, **known}, found.notes, found.takes_images
+
+    def _ranges(self, feeds: Sequence[Arrays], is_users_data: bool, runner: OrtRunner) -> ValueRanges:
+        return value_ranges(self._model, self._folder, self._types, self._units, self._low, feeds, is_users_data, runner)
 
     def __enter__(self) -> Search:
         return self
@@ -133,7 +145,25 @@ class Search:
             kept.update({one.key: one for one in found.typed.kept})
 
     def _converted(self, kept: Mapping[str, Kept]) -> Found:
+        found = self._typed(kept, self._model, self._units, self._types, self._fitted)
+        if self._fitted is None:
+            return found
+        fitted = self._fitted.serving(found.low, self._folder)
+        return (
+            found if fitted is self._fitted else self._typed(kept, fitted.model, *units_of(fitted.model, self._folder), fitted)
+        )
+
+    def _typed(
+        self,
+        kept: Mapping[str, Kept],
+        model: onnx.ModelProto,
+        units: Sequence[Unit],
+        types: Mapping[str, TensorType],
+        fitted: Fitted | None,
+    ) -> Found:
         plan = TypePlan(self._low, kept, self._settings.io)
-        typed = convert(self._model, self._folder, plan, self._units, self._types)
-        typed = replace(typed, shelves=(*self._shelves, *typed.shelves))
-        return Found(typed, {}, self._emulator.keys - {one.key for one in typed.kept}, 0, self._notes)
+        typed = convert(model, self._folder, plan, units, types)
+        shelves = () if fitted is None else (fitted.shelf,)
+        typed = replace(typed, shelves=(*self._shelves, *shelves, *typed.shelves))
+        low = self._emulator.keys.intersection(map(key_of, model.graph.node)) - {one.key for one in typed.kept}
+        return Found(typed, {}, low, 0, self._notes, scaled=() if fitted is None else fitted.tensors)

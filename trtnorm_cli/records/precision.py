@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.record import Record
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
 
 # asked: the build profile says so. type: TensorRT does not compute the operator in the type. constant: a constant does not
 # survive it. norm: a normalization in pieces. range: values do not fit. mask: what is added to scores before a softmax.
@@ -47,6 +47,14 @@ class Replaced(Record):
 
 
 @dataclass(frozen=True)
+class Scaled(Record):
+    """A tensor that would overflow and is held as 2 to the power of −``exponent`` of itself, which rounds nothing otherwise."""
+
+    tensor: str
+    exponent: int
+
+
+@dataclass(frozen=True)
 class OutputError(Record):
     """The error of one output at one set of inputs: relative L2 against the model in float32.
 
@@ -72,7 +80,8 @@ class PrecisionRecord(Record):
     ``kept`` has those that stay float32. ``casts`` counts Cast nodes that were added, ``constants`` are those that changed.
     ``max_error`` bounds ``errors``; it is None where nothing does. ``calibration`` names the inputs of the ranges and errors,
     ``data`` says where they came from (random ones from ``seed``), ``evaluations`` how often the model was run to find what
-    must stay float32. ``unseen`` are errors at inputs that nothing was settled on. ``notes`` are for the user.
+    must stay float32. ``scaled`` are tensors that are held as a power of two of themselves. ``unseen`` are errors at inputs
+    that nothing was settled on. ``notes`` are for the user.
     """
 
     type: str
@@ -89,6 +98,7 @@ class PrecisionRecord(Record):
     seed: int = 0
     notes: tuple[str, ...] = ()
     unseen: tuple[OutputError, ...] = ()
+    scaled: tuple[Scaled, ...] = field(default=(), metadata=LEFT_OUT_BY_DEFAULT)
 
     @property
     def has_users_data(self) -> bool:

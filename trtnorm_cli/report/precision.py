@@ -33,6 +33,9 @@ def precision_rows(record: PrecisionRecord) -> list[tuple[str, str]]:
     if record.kept:
         why = ", ".join(f"{number} {_CAUSES[cause]}" for cause, number in record.causes.items())
         rows.append(("  in float32", why))
+    if record.scaled:
+        most = max(one.exponent for one in record.scaled)
+        rows.append(("  scaled", f"{_counted(len(record.scaled), 'tensor')} to as little as 1/{2**most}, to fit; exactly"))
     if record.worst is not None:
         allowed = "" if record.max_error is None else f"; {record.max_error:g} allowed"
         rows.append(("  error", error_text(record.worst) + allowed))
