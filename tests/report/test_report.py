@@ -13,9 +13,11 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
+from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.profile.fit import ProfileRecord, RangeRecord
-from trtnorm_cli.report.build import _check_text, _profile_text
+from trtnorm_cli.records.comparison import OutputVerdict
+from trtnorm_cli.report.build import _check_text, _profile_text, _worst
 from trtnorm_cli.report.console import bytes_text, console, counts_text, shape_text, table
 from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
@@ -348,3 +350,23 @@ def test_long_cells_are_not_cut(capsys):
     shown = capsys.readouterr().out
     assert shown.count("x") == 300
     assert shown.count("y") == 300
+
+
+def verdict(passed: bool | None, share: float | None) -> OutputVerdict:
+    native = distance(np.ones(3), np.ones(3))
+    return OutputVerdict("default min", "y", native, 2e-3, 3e-8, 1e-7, None, None, share, passed, "")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "text"),
+    [
+        ([verdict(True, 0.94), verdict(True, 0.1)], " (float64: 3.0e-08, as run: 2.0e-03, within rounding)"),
+        ([verdict(False, 12.3), verdict(True, 0.1)], " (float64: 3.0e-08, as run: 2.0e-03, 12 times what rounding explains)"),
+        ([verdict(True, None)], " (float64: 3.0e-08, as run: 2.0e-03)"),
+        ([verdict(None, 0.94)], ""),
+        ([], ""),
+    ],
+    ids=["passed", "failed", "held to a given tolerance", "not judged", "nothing"],
+)
+def test_errors_are_held_against_rounding_where_they_were_judged(verdicts: list[OutputVerdict], text: str) -> None:
+    assert _worst(verdicts) == text

@@ -170,12 +170,15 @@ def _target_rows(engine: EngineFile) -> list[tuple[str, str]]:
 
 
 def _worst(outputs: Sequence[OutputVerdict]) -> str:
-    exact = finite(output.exact for output in outputs)
-    native = finite(output.native_distance for output in outputs)
-    shares = finite(output.share for output in outputs)
+    """The largest errors of the outputs that were judged, and how they stand to rounding."""
+    judged = [output for output in outputs if output.passed is not None]
+    exact = finite(output.exact for output in judged)
+    native = finite(output.native_distance for output in judged)
+    shares = finite(output.share for output in judged)
     parts = [f"float64: {max(exact):.1e}"] if exact else []
     parts += [f"as run: {max(native):.1e}"] if native else []
-    parts += [f"{max(shares):.0%} of what rounding explains"] if shares else []
+    if shares:
+        parts.append("within rounding" if max(shares) <= 1 else f"{max(shares):.2g} times what rounding explains")
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -86,12 +86,12 @@ def _verdict(manifest: Manifest) -> Verdict:
 def _distance(comparison: ComparisonRecord, manifest: Manifest) -> str:
     verdicts = [verdict for candidate in comparison.candidates for verdict in candidate.outputs]
     off = [verdict.native_distance for verdict in verdicts if math.isfinite(verdict.native_distance)]
-    shares = [verdict.share for verdict in verdicts if verdict.share is not None and math.isfinite(verdict.share)]
+    is_measured = any(verdict.share is not None and verdict.passed for verdict in verdicts)
     at = counted(len(comparison.at), "set of inputs", "sets of inputs")
     most = f"On {at}, results are at most {percent(max(off))} away" if off else f"It was tried on {at}"
     if manifest.precision is not None:
         return f"{most} from the original, in {manifest.precision.type} instead of full precision."
-    within = f", {percent(max(shares))} of what ordinary rounding explains" if shares else ""
+    within = ", within ordinary rounding" if is_measured else ""
     return f"{most}{within}."
 
 
