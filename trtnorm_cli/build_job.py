@@ -26,7 +26,7 @@ from trtnorm_cli.tensorrt.build_request import request_for
 from trtnorm_cli.tensorrt.estimates import estimated
 from trtnorm_cli.tensorrt.launch import EventHandler, launch
 from trtnorm_cli.tensorrt.origin import Subject
-from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
+from trtnorm_cli.tensorrt.request import NETWORK_FILE, BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import VariantBuilder
 
 _STEPS = ("rewrite", "types", "precision", "variants", "parse", "build", "reproducible", "compare")
@@ -151,9 +151,11 @@ class Job:
         """The request to build ``engine``, but for the model."""
         return request_for(self.prepared, self.options.backend, engine)
 
-    def variants(self) -> VariantBuilder:
-        """The builder of engines that are only looked at."""
-        return VariantBuilder(self.work, self.request(self.built), self.estimated, self.limits)
+    def variants(self, keeps: bool = False) -> VariantBuilder:
+        """The builder of engines that are only looked at. It ``keeps`` the last for a build that may choose it."""
+        kept_at = self.beside / "variant.engine" if keeps and not self.options.check_reproducible else None
+        network = NETWORK_FILE if self.options.compare else None
+        return VariantBuilder(self.work, self.request(self.built), self.estimated, self.limits, kept_at, network)
 
     def estimated(self, result: BuildResult, model: onnx.ModelProto) -> EngineCostRecord | None:
         """The estimated cost of the engine that was built from ``model``."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from trtnorm_cli.build_job import Duration, Job, comparison_budget_s
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.result import CandidateReport, Comparison
-from trtnorm_cli.compare.session import build_settings, compare_lowered, compare_rewriting
+from trtnorm_cli.compare.session import Rewritten, build_settings, compare_lowered, compare_rewriting
 from trtnorm_cli.errors import NotCompared, TrtnormError
 from trtnorm_cli.files import digest_of, sha256_of
 from trtnorm_cli.light_dataclass import dataclass
@@ -30,10 +30,11 @@ from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.kernel_search import (
     Variant,
 )
+from trtnorm_cli.tensorrt.network.launch import network_of_build
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 from trtnorm_cli.tensorrt.quantised_forms import require_taken_quantisation
 from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
-from trtnorm_cli.tensorrt.request import BuildResult
+from trtnorm_cli.tensorrt.request import NETWORK_FILE, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 
 _MOST_REASONS = 3
@@ -55,8 +56,8 @@ class Making:
     """The files of a rewritten model, and what is being made of it. The engine will be in ``Job.built``.
 
     ``lowering`` is the rewriting in the precision that was asked for, if one was. ``building`` ends with what the build process
-    said, ``engine`` with that or the error that explains it. ``comparison`` is that of the model with its rewriting and with
-    TensorRT's ``network``. ``compares_late`` is set where it waits until it is known which rewriting stays.
+    said, ``engine`` with that or the error that explains it. ``fixed`` is the rewritten model, ``network`` what TensorRT's
+    parser makes of it. ``tensorrt`` is how long TensorRT takes.
     """
 
     variant: Variant
@@ -64,9 +65,9 @@ class Making:
     files: Sequence[Path]
     building: Awaited[BuildResult]
     engine: Awaited[BuildResult]
+    fixed: Awaited[LoadedModel]
     network: Awaited[NetworkParticipant]
-    comparison: Awaited[Comparison]
-    compares_late: bool
+    tensorrt: Duration
 
     @property
     def rewriting(self) -> Rewriting:
@@ -78,12 +79,17 @@ class Making:
         """The result of TensorRT's build. Raises the error that explains a failure."""
         return self.engine.result()
 
+    def compared_network(self) -> NetworkParticipant:
+        """The network, for a comparison. Raises ``NotCompared`` where there is no engine either, which ends the build."""
+        if self.network.error() is not None and self.engine.error() is not None:
+            raise NotCompared("there is no engine")
+        return self.network.result()
 
-def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None = None) -> Making:
+
+def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Making:
     """Save the rewritten model, and begin to build the engine and to translate TensorRT's network of it.
 
-    The comparison begins later where it ``waits``. The engine of an ``earlier`` build is taken where it is that of
-    ``variant``.
+    The engine of an ``earlier`` build is taken where it is that of ``variant``.
     """
     fixed = job.work / FIXED_NAME
     variant.rewriting.require_all_checks_passed()
@@ -97,7 +103,8 @@ def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None =
     request = with_model(job.request(job.built), rewriting, job.work)
     # What else its process does decides where TensorRT's memory is, and so some bytes: to be repeated, it only builds.
     alone = job.options.check_reproducible or lowering is not None
-    ready = None if earlier is None or alone else earlier.result_for(rewriting, request.settings)
+    known = next((one for one in earlier if not alone and one.result_for(rewriting, request.settings)), None)
+    ready = None if known is None else known.result
     # TensorRT parses a file once, unless it builds another one than is compared: a plugin's definition stands for the plugin.
     parses = job.options.compare and ready is None and not alone and request.model == FIXED_NAME
     parsed = ParsedNetwork(job.work) if parses else None
@@ -105,8 +112,8 @@ def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None =
     tensorrt = Duration()
 
     def built() -> BuildResult:
-        if ready is not None:
-            job.unchanged.replace(job.built)
+        if known is not None and known.engine is not None:
+            known.engine.replace(job.built)
         with tensorrt.measured():
             if parsed is None:
                 result = ready or job.run(request, job.work)
@@ -119,20 +126,17 @@ def make(job: Job, variant: Variant, waits: bool, earlier: BuiltVariant | None =
     isolated = isolated_folder(job.engine) if job.options.isolate else None
     engine = Later(lambda: attempt.result(building, isolated))
     loaded = Later(lambda: load_model(fixed))
+    kept = None if known is None else known.folder
     if lowering is not None:
         network: Awaited[NetworkParticipant] = Later(lowering.known_network)
     elif parsed is not None:
         network = Later(lambda: parsed_network(parsed, building, fixed))
+    elif kept is not None:
+        network = Later(lambda: kept_network(kept, fixed))
     else:
         network = begun_network(job, loaded)
 
-    def known_network() -> NetworkParticipant:
-        if network.error() is not None and engine.error() is not None:  # which ends the build
-            raise NotCompared("there is no engine")
-        return network.result()
-
-    comparison = Later(lambda: _comparison(job, variant.rewriting, lowering, loaded, Later(known_network), tensorrt))
-    return Making(variant, lowering, files, building, engine, network, comparison, waits)
+    return Making(variant, lowering, files, building, engine, loaded, network, tensorrt)
 
 
 def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
@@ -157,6 +161,11 @@ def parsed_network(parsed: ParsedNetwork, building: Awaited[BuildResult], model:
     return translated_network(translation, f"{NETWORK_PREFIX}{model}")
 
 
+def kept_network(folder: Path, model: Path) -> NetworkParticipant:
+    """The network that the build of a variant left in its ``folder``."""
+    return translated_network(network_of_build(folder, model, folder / NETWORK_FILE), f"{NETWORK_PREFIX}{model}")
+
+
 def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkParticipant]:
     """TensorRT's network of the rewritten model, where a comparison will ask for it."""
     backend, memory_bytes = job.options.backend, job.options.memory_bytes
@@ -179,35 +188,41 @@ def _compared_files(job: Job, lowering: Lowered | None, fixed: LoadedModel, netw
     return digest_of([values, json_of(job.prepared.fitted.records()), digests, job.options.seed])
 
 
-def _comparison(
-    job: Job,
-    rewriting: Rewriting,
-    lowering: Lowered | None,
-    loaded: Awaited[LoadedModel],
-    network: Awaited[NetworkParticipant],
-    tensorrt: Duration,
-) -> Comparison:
-    """The comparison; one that cannot be made is no reason to throw an engine away, so that its result says why."""
-    prepared, options = job.prepared, job.options
+def comparison_of(job: Job, first: Making, settled: Awaited[Making]) -> Comparison:
+    """The comparison of the rewriting that is ``settled`` on, the ``first`` or another.
 
-    def compare() -> Comparison:
-        if lowering is not None:
-            settings = build_settings(options.memory_bytes, options.seed, lambda: comparison_budget_s(tensorrt))
-            typed = loaded.result()
-            return compare_lowered(prepared, rewriting, lowering.wide, typed, network, job.work, settings)
-        return compare_rewriting(
-            prepared, rewriting, loaded.result(), network, job.work, options.seed, options.memory_bytes,
-            lambda: comparison_budget_s(tensorrt),
-        )  # fmt: skip
-
+    What the reference says can be found out before that is known. One that cannot be made is no reason to throw an engine away,
+    so that its result says why.
+    """
     try:
         with job.clock.time("compare"):
             if job.findings is None:
-                return compare()
-            return job.findings.comparison(_compared_files(job, lowering, loaded.result(), network.result()), compare)
+                return _compared(job, first, settled)
+            made = settled.result()
+            made_from = _compared_files(job, made.lowering, made.fixed.result(), made.compared_network())
+            return job.findings.comparison(made_from, lambda: _compared(job, first, settled))
     except TrtnormError as error:
         why = f"{error.summary} ({error.where})" if error.where else error.summary
     except Exception as error:  # the engine is built, and whoever waited for it should have it
         why = f"trtnorm's comparison failed, please report it: {type(error).__name__}: {error}"
     report = CandidateReport("network:rewriting", "network", error=why, unavailable=True)
-    return Comparison(prepared.loaded.path.name, candidates=[report])
+    return Comparison(job.prepared.loaded.path.name, candidates=[report])
+
+
+def _compared(job: Job, first: Making, settled: Awaited[Making]) -> Comparison:
+    prepared, options = job.prepared, job.options
+
+    def budget_s() -> float:
+        return comparison_budget_s(first.tensorrt)
+
+    def rewritten() -> Rewritten:
+        made = settled.result()
+        return Rewritten(made.variant.rewriting, made.fixed.result(), Later(made.compared_network))
+
+    if first.lowering is None:
+        return compare_rewriting(
+            prepared, first.variant.rewriting, rewritten, job.work, options.seed, options.memory_bytes, budget_s
+        )
+    settings = build_settings(options.memory_bytes, options.seed, budget_s)
+    typed, wide, network = first.fixed.result(), first.lowering.wide, Later(first.compared_network)
+    return compare_lowered(prepared, first.variant.rewriting, wide, typed, network, job.work, settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 from trtnorm_cli.build_job import BuildOptions, Findings, Job, Stopwatch, has_room
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, Comparison
-from trtnorm_cli.engine_making import Making, lowered_variant, make
+from trtnorm_cli.engine_making import Making, comparison_of, lowered_variant, make
 from trtnorm_cli.errors import NotCompared, OutOfTolerance
 from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free, sha256_of
@@ -54,8 +54,9 @@ from trtnorm_cli.tensorrt.up_to_date import (
     earlier_manifest,
     made_from,
 )
+from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
-from trtnorm_cli.variant_choice import compares_late, faster, first_variant, made_again, optimized, without_changes
+from trtnorm_cli.variant_choice import faster, first_variant, made_again, may_be_replaced, optimized, without_changes
 
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
@@ -93,22 +94,18 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, findings: Fin
         job = replace(started(prepared, engine, options, work, beside, side), findings=findings)
         first = first_variant(job)
         narrowing = narrowing_checked(job, first.rewriting)
-        made = make(job, first, compares_late(job, first))
-        unbuilt = without_changes(job, made)
-        in_float32 = float32_kernels(job, made)
-        compare_meanwhile(job, made)
+        begun = make(job, first)
+        unbuilt = without_changes(job, begun)
+        in_float32 = float32_kernels(job, begun)
+        settled = Later(lambda: settled_on(job, begun, unbuilt))
+        comparing = Later(lambda: comparison_of(job, begun, settled))
+        if options.compare and side.is_beside:  # while TensorRT builds
+            comparing.error()
+        made, unchanged = settled.result(), unbuilt.result()
         job.clock.seconds.update(made.result.seconds)
-        unchanged = unbuilt.result()
-        better = faster(job, made, unchanged)
-        if better.rewriting is made.variant.rewriting:
-            made = replace(made, variant=better)
-        else:
-            made.network.cancel()
-            made = make(job, better, compares_late(job, better), unchanged)
-            job.clock.seconds.update(made.result.seconds)
         require_types(made.rewriting.model, made.result)
         require_same_bytes(job, made)
-        comparison = compared(job, made)
+        comparison = compared(job, comparing)
         optimize = optimized(job, made, None if unchanged is None else unchanged.kernels)
         manifest = described(job, made, optimize, comparison, narrowing)
         manifest = replace(manifest, float32=in_float32.result())
@@ -172,10 +169,17 @@ def float32_kernels(job: Job, made: Making) -> Awaited[Kernels | None]:
     return Later(counted)
 
 
-def compare_meanwhile(job: Job, made: Making) -> None:
-    """Compare while TensorRT builds the engine. A rewriting in whose place another may come waits until that is known."""
-    if job.options.compare and job.side.is_beside and not made.compares_late:
-        made.comparison.error()
+def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None]) -> Making:
+    """The making of the rewriting that stays: what was ``begun``, or another once it is known that its engine is better."""
+    if not may_be_replaced(job, begun.variant):
+        return begun
+    job.clock.seconds.update(begun.result.seconds)
+    unchanged, variants = unbuilt.result(), job.variants(keeps=True)
+    better = faster(job, begun, unchanged, variants)
+    if better.rewriting is begun.variant.rewriting:
+        return replace(begun, variant=better)
+    begun.network.cancel()
+    return make(job, better, [*([] if unchanged is None else [unchanged]), *variants.kept])
 
 
 def require_same_bytes(job: Job, made: Making) -> None:
@@ -195,14 +199,14 @@ def require_same_bytes(job: Job, made: Making) -> None:
         require_reproducible(made.files, job.built, job.work, make_again, job.run)
 
 
-def compared(job: Job, made: Making) -> Comparison | None:
-    """Compare the model with its rewriting and what TensorRT made of that; None where that was not wanted.
+def compared(job: Job, comparing: Awaited[Comparison]) -> Comparison | None:
+    """The comparison of the model with its rewriting and what TensorRT made of that; None where that was not wanted.
 
     Raises ``OutOfTolerance`` where they differ, and ``NotCompared`` where a comparison is required and none was possible.
     """
     if not job.options.compare:
         return None
-    comparison = made.comparison.result()
+    comparison = comparing.result()
     _require_within_tolerance(comparison)
     if job.options.require_compare:
         _require_compared(comparison)

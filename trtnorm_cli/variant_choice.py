@@ -18,7 +18,6 @@ from trtnorm_cli.tensorrt.kernel_search import (
     Variant,
     bounds_for,
     fastest,
-    folds_alone,
     is_quick,
     may_be_quick,
     why_more,
@@ -28,7 +27,7 @@ from trtnorm_cli.tensorrt.manifest import (
     Kernels,
     Optimization,
 )
-from trtnorm_cli.tensorrt.variants import BuiltVariant, cost_of, kernels_of
+from trtnorm_cli.tensorrt.variants import BuiltVariant, VariantBuilder, cost_of, kernels_of
 
 
 def first_rewriting(prepared: Prepared, backend: str | None) -> Rewriting:
@@ -87,11 +86,6 @@ def may_be_replaced(job: Job, variant: Variant) -> bool:
     return may_be_chosen(job) and not variant.is_settled and any(change.optional for change in variant.rewriting.changes)
 
 
-def compares_late(job: Job, variant: Variant) -> bool:
-    """True for a rewriting that another one is likely to replace: what is compared should be what stays."""
-    return may_be_replaced(job, variant) and not folds_alone(variant.rewriting.changes)
-
-
 def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     """The build without the changes that only improve the model, to see what they did.
 
@@ -117,8 +111,8 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     return Later(build_unchanged)
 
 
-def faster(job: Job, made: Making, unchanged: BuiltVariant | None) -> Variant:
-    """The rewriting that ``optimize: auto`` prefers: the one that was made, or another."""
+def faster(job: Job, made: Making, unchanged: BuiltVariant | None, variants: VariantBuilder) -> Variant:
+    """The rewriting that ``optimize: auto`` prefers: the one that was made, or another that ``variants`` builds."""
     variant = made.variant
     if not may_be_replaced(job, variant):
         return variant
@@ -127,7 +121,7 @@ def faster(job: Job, made: Making, unchanged: BuiltVariant | None) -> Variant:
         return without_measured_changes(job, variant)
     with job.clock.time("variants"):
         every = Built(made.rewriting, made.result, cost)
-        return fastest(job.session, job.variants(), every, unchanged, variant.measured)
+        return fastest(job.session, variants, every, unchanged, variant.measured)
 
 
 def without_measured_changes(job: Job, variant: Variant) -> Variant:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import parse, random, saved
+from tests.models import batchnorm, parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
 from trtnorm_cli import build_job, child_process, engine_making, pipeline, variant_choice
 from trtnorm_cli.errors import OutOfTolerance
@@ -95,6 +95,27 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
     assert auto["changes"] == never["changes"] == []
     assert auto["network"] == never["network"]
     assert auto["comparison"]["state"] == never["comparison"]["state"] == "passed"
+    assert hidden(work) == left_in_temp(work) == []
+
+
+def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work, started, monkeypatch):
+    """The search has built it, with its network; what the model itself says was found out before the choice was made."""
+    text = """g (float[N, 2, 9, 9] x) => (float[N, 4, 9, 9] y) {
+      c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var) r = Relu(n)
+      d = Conv(r, v) m = BatchNormalization(d, gamma, beta, mu, var) y = Sigmoid(m) }"""
+    saved(parse(text, {"w": random(4, 2, 1, 1), "v": random(4, 4, 1, 1), **batchnorm(4)}), work / "two.onnx")
+    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.slower_sites", lambda changed, unchanged: ["m"])
+    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.preferred", lambda costs: costs[1])
+    compared: list[str] = []
+    real = engine_making.compare_rewriting
+    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: compared.append("") or real(*given))
+    assert build("two.onnx") == 0
+    assert (started.count(ENGINE), started.count(NETWORK), started.count(RUNS), len(compared)) == (3, 0, 1, 1)
+    manifest = manifest_of(work / "two.engine")
+    assert [change["tensor"] for change in manifest["changes"]] == ["n"]
+    assert (manifest["optimize"]["chosen"]["left_out"], manifest["optimize"]["chosen"]["builds"]) == (["m"], 3)
+    assert manifest["comparison"]["state"] == "passed"
+    assert manifest["engine"]["bytes"] == (work / "two.engine").stat().st_size
     assert hidden(work) == left_in_temp(work) == []
 
 
@@ -194,7 +215,7 @@ def test_the_weights_of_the_network_are_those_of_the_model_and_not_written_again
     real = engine_making.compare_rewriting
 
     def looking(*arguments, **options):
-        network = arguments[3].result()
+        network = arguments[2]().network.result()
         written.append(
             (network.path.stat().st_size, {e.value for t in network.model.graph.initializer for e in t.external_data})
         )

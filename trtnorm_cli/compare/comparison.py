@@ -42,7 +42,7 @@ def compare(
         ordered = sorted(trials, key=lambda t: t.elements)
         if ordered and callable(candidates):
             comparer.prepare(ordered[0])
-        with stage("gather"):
+        with stage("gather"), comparer.unpaid():
             compared = candidates() if callable(candidates) else candidates
         comparer.add(compared)
         elements, compared_elements = sum(trial.elements for trial in ordered), 0

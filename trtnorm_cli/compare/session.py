@@ -24,6 +24,7 @@ from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import further_trials, trials_of
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.blas_threads import one_thread
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
@@ -106,32 +107,43 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
     return Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
 
 
+@dataclass(frozen=True)
+class Rewritten:
+    """A rewriting, saved as ``fixed``, and the TensorRT ``network`` of that."""
+
+    rewriting: Rewriting
+    fixed: LoadedModel
+    network: Awaited[NetworkParticipant]
+
+
 def compare_rewriting(
     prepared: Prepared,
-    rewriting: Rewriting,
-    fixed: LoadedModel,
-    network: Awaited[NetworkParticipant],
+    first: Rewriting,
+    rewritten: Callable[[], Rewritten],
     scratch: Path,
     seed: int,
     memory_bytes: int | None,
     budget_s: Callable[[], float],
 ) -> Comparison:
-    """The comparison of a build: the source with its rewriting, saved as ``fixed``, and the TensorRT ``network`` of that.
+    """The comparison of a build: the source with its rewriting, and the TensorRT network of that.
 
-    Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is invalid or was to
-    be read otherwise, the model as it was read stands for it. The smallest shapes are compared in any case, larger ones are
-    begun while the processor's seconds that ``budget_s`` gives are not used up. Runs are bounded in time and memory. The result
-    names what was left out.
+    ``rewritten`` is asked for these when nothing is left that can be done without them. It is ``first``, or another that makes
+    fewer changes. Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is
+    invalid or was to be read otherwise, the model as it was read stands for it. The smallest shapes are compared in any case,
+    larger ones are begun while the processor's seconds that ``budget_s`` gives are not used up. Runs are bounded in time and
+    memory. The result names what was left out.
     """
     source = loaded_participant(prepared.original, prepared.original.path.name)
-    meant = _as_meant(source, rewriting, scratch)
-    found = Candidates(scratch)
+    meant = _as_meant(source, first, scratch)
+    found, changes = Candidates(scratch), list[Mapping[str, object]]()
     proof = prepared.proof if meant is source else None
 
     def gather() -> None:
-        found.add_rewriting(fixed, "rewriting", bool(rewriting.changes), network)
+        made = rewritten()
+        changes.extend(_changes(made.rewriting))
+        found.add_rewriting(made.fixed, "rewriting", bool(made.rewriting.changes), made.network)
 
-    session = Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
+    session = Session(meant, found.accepted, found.refused, changes, proof, gather)
     # TensorRT has the other cores, and threads that multiply matrices wait for the next ones by spinning.
     with one_thread():
         return judge_session(session, prepared.profile, build_settings(memory_bytes, seed, budget_s))

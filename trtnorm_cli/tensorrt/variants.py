@@ -1,4 +1,4 @@
-"""Build variants of a model to see what they cost; their engines are thrown away."""
+"""Build variants of a model to see what they cost. Their engines are thrown away, or kept for the build that chooses one."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
 # What estimates the cost of the engine that was built of a model; None where its kernels are not known.
 Estimator = Callable[[BuildResult, onnx.ModelProto], EngineCostRecord | None]
+VARIANT_NAME = "variant.onnx"
 NOT_BUILT = Cost(sys.maxsize, sys.maxsize, sys.float_info.max)
 
 
@@ -46,46 +47,69 @@ def kernels_of(result: BuildResult, cost: EngineCostRecord | None) -> Kernels:
 
 @dataclass(frozen=True)
 class BuiltVariant:
-    """A rewriting, what TensorRT made of it, and what that costs. ``result`` is None where it died."""
+    """A rewriting, what TensorRT made of it, and what that costs. ``result`` is None where it died.
+
+    ``engine`` is where the engine stays, if it does. ``folder`` is where the model stays as ``variant.onnx`` with the network
+    that TensorRT made of it, if they do.
+    """
 
     rewriting: Rewriting
     kernels: Kernels
     result: BuildResult | None = None
     cost: EngineCostRecord | None = None
+    engine: Path | None = None
+    folder: Path | None = None
 
     def result_for(self, rewriting: Rewriting, settings: Mapping[str, object]) -> BuildResult | None:
         """The result where a build of ``rewriting`` with these settings would be the same, to the byte."""
         detailed = settings.get("profiling_verbosity", "detailed") == "detailed"
-        return self.result if detailed and rewriting.changes == self.rewriting.changes else None
+        is_equal = self.engine is not None and rewriting.changes == self.rewriting.changes
+        return self.result if detailed and is_equal else None
 
 
 @dataclass(frozen=True)
 class VariantBuilder:
-    """Builds rewritings in ``folder`` as ``request`` says, which holds for all but model, engine and plugin nodes."""
+    """Builds rewritings in ``folder`` as ``request`` says, which holds for all but model, engine and plugin nodes.
+
+    With ``kept_at`` the engine of the last variant of which only the cost was asked for stays there, with its ``network`` where
+    that is wanted. ``kept`` holds that variant.
+    """
 
     folder: Path
     request: BuildRequest
     estimate: Estimator
     limits: Limits = field(default_factory=Limits)
+    kept_at: Path | None = None
+    network: str | None = None
+    kept: list[BuiltVariant] = field(default_factory=list)
 
     def build(self, rewriting: Rewriting) -> Kernels:
         """The kernels of one variant. What TensorRT refuses or dies on has none."""
-        return self.built(rewriting).kernels
+        if self.kept_at is None:
+            return self.built(rewriting).kernels
+        self.kept[:] = [self.built(rewriting, self.kept_at, self.network)]
+        return self.kept[0].kernels
 
-    def built(self, rewriting: Rewriting, engine: Path | None = None) -> BuiltVariant:
-        """One variant. Its engine stays where ``engine`` says where."""
+    def built(self, rewriting: Rewriting, engine: Path | None = None, network: str | None = None) -> BuiltVariant:
+        """One variant. Its engine stays where ``engine`` says where, and its folder where a ``network`` is asked for."""
         work = self.folder / f"variant-{uuid.uuid4().hex[:8]}"
+        stays = False
         try:
             work.mkdir()
-            save_model(for_builder(rewriting.model), work / "variant.onnx", rewriting.folder)
+            model = for_builder(rewriting.model)
+            save_model(model, work / VARIANT_NAME, rewriting.folder)
             settings = {**self.request.settings, "profiling_verbosity": "detailed"}
             path = engine or work / "variant.engine"
-            request = replace(self.request, model="variant.onnx", engine=str(path), settings=settings)
+            asked = network if model is rewriting.model else None  # a definition stands for a plugin where it is compared
+            request = replace(self.request, model=VARIANT_NAME, engine=str(path), settings=settings, network=asked)
             request = with_plugins(request, rewriting.model, self.request.plugins)
             result = launch(request, work, None, self.limits)
             cost = self.estimate(result, rewriting.model) if result.ok else None
-            return BuiltVariant(rewriting, kernels_of(result, cost), result, cost)
+            stays = asked is not None and result.ok
+            places = (engine if result.ok else None, work if stays else None)
+            return BuiltVariant(rewriting, kernels_of(result, cost), result, cost, *places)
         except (BuilderDied, NoRoom) as error:  # it is only looked at: the build can do without
             return BuiltVariant(rewriting, Kernels({}, 0, error.summary))
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            if not stays:
+                shutil.rmtree(work, ignore_errors=True)
