@@ -14,7 +14,6 @@ from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
     TO_DECIDE,
     TO_TELL,
-    Built,
     Variant,
     bounds_for,
     fastest,
@@ -27,6 +26,7 @@ from trtnorm_cli.tensorrt.manifest import (
     Kernels,
     Optimization,
 )
+from trtnorm_cli.tensorrt.part_search import Built
 from trtnorm_cli.tensorrt.variants import BuiltVariant, VariantBuilder, cost_of, kernels_of
 
 

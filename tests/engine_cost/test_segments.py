@@ -18,7 +18,7 @@ def side(kernels: list[Kernel | UnreadKernel], us: list[float]) -> Side:
 
 
 def sums(us: float, launches: int) -> Sums:
-    return Sums(us, launches, int(10 * us))
+    return Sums(us, launches)
 
 
 def test_a_fold_is_decided_by_the_kernels_that_come_of_its_nodes() -> None:
@@ -43,3 +43,32 @@ def test_sites_whose_kernels_overlap_are_decided_together() -> None:
     unchanged = [kernel("x", "m", "a"), kernel("m", "y", "b"), UnreadKernel("odd")]
     found = segments(side(changed, [1.0]), side(unchanged, [2.0, 3.0, 9.0]), {"m": ["a"], "y": ["b"]})
     assert found == [Segment(("m", "y"), sums(1.0, 1), sums(5.0, 2))]
+
+
+def test_what_a_change_costs_its_neighbour_counts() -> None:
+    """The bias brought the data into the layout of the product behind it; without a bias that product takes two kernels more,
+    one of which computes sizes and hands nothing on. A third product is the same either way."""
+    changed = [
+        kernel("x", "p", "matmul"),
+        kernel("", "size"),
+        kernel("p", "t", "attention"),
+        kernel("t", "q", "attention"),
+        kernel("q", "y", "other"),
+    ]
+    unchanged = [kernel("x", "p", "matmul"), kernel("p", "b", "add"), kernel("b", "q", "attention"), kernel("q", "y", "other")]
+    sites = {"b": ["add", "matmul"], "y": ["other"]}
+    found = segments(side(changed, [2.0, 1.0, 2.0, 2.0, 9.0]), side(unchanged, [2.0, 1.0, 2.0, 9.0]), sites)
+    assert found == [Segment(("b",), sums(7.0, 4), sums(5.0, 3)), Segment(("y",), sums(9.0, 1), sums(9.0, 1))]
+
+
+def test_a_neighbour_that_stays_the_same_is_no_part_of_it() -> None:
+    changed = [kernel("x", "p", "conv"), kernel("p", "y", "mean")]
+    unchanged = [kernel("x", "c", "conv"), kernel("c", "p", "norm"), kernel("p", "y", "mean")]
+    found = segments(side(changed, [2.0, 5.0]), side(unchanged, [2.0, 1.0, 5.0]), {"p": ["conv", "norm"]})
+    assert found == [Segment(("p",), sums(2.0, 1), sums(3.0, 2))]
+
+
+def test_kernels_that_are_compiled_on_the_device_are_counted() -> None:
+    fused = [Kernel("k", "runtime_fusion", "", (), (), ("conv", "norm"))]
+    found = segments(side([kernel("x", "y", "conv")], [2.0]), side(fused, [2.0]), {"y": ["conv", "norm"]})
+    assert found == [Segment(("y",), Sums(2.0, 1, 0), Sums(2.0, 1, 1))]

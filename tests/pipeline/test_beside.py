@@ -85,7 +85,6 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
         return real(session, variants, replace(changed, cost=replace(changed.cost, total=total)), unchanged, measured)
 
     monkeypatch.setattr(variant_choice, "fastest", slow)
-    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.slower_sites", lambda changed, unchanged: [])
     assert build("good.onnx", "-o", "auto.engine") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (2, 1)
     Path("cfg.yaml").write_text(Path("cfg.yaml").read_text() + "optimize: never\n")

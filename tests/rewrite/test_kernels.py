@@ -140,6 +140,9 @@ def test_a_fold_that_costs_time_is_left_out_and_one_that_does_not_is_made(
     assert launches(manifest["network"]) <= launches(manifest["optimize"]["before"])
     assert "n1" in chosen["left_out"]
     assert dict(summary_rows(Manifest.load(Path("m.engine.json"))))["  optimize"].startswith("every change ")
+    counted = manifest_with("kernels", capsys)
+    assert launches(counted["network"]) <= launches(manifest["network"])
+    assert counted["optimize"]["chosen"]["builds"] <= 3, "the parts of the engine leave nothing to search"
 
 
 @pytest.mark.rtx

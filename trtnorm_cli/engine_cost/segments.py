@@ -7,14 +7,25 @@ be compared. A kernel without nodes, a transposition say, belongs to what it sta
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
+from trtnorm_cli.engine_cost.engine import COMPILED_ON_DEVICE
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel
 
 # Which of the two engines, and a kernel's place in it, or a node's name.
 _Key = Hashable
+
+
+# Times that are nearer than this are equal. Equal builds are the same to the byte, and so are their estimates; but the same
+# work in other kernels may differ by as much, because a roofline lets memory and arithmetic overlap in each kernel alone.
+_TOLD_APART = 0.001
+
+
+def are_told_apart(one: float, other: float) -> bool:
+    """True for times that the model of cost means to be different."""
+    return abs(one - other) > _TOLD_APART * max(one, other)
 
 
 @dataclass(frozen=True)
@@ -27,14 +38,21 @@ class Side:
 
 @dataclass(frozen=True)
 class Sums:
-    """The kernels of a segment in one of the engines: microseconds, launches, and bytes read and written."""
+    """Kernels taken together: microseconds, launches, and how many are compiled where the engine runs."""
 
     us: float = 0.0
     launches: int = 0
-    bytes: int = 0
+    compiled: int = 0
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(self.us + other.us, self.launches + other.launches, self.bytes + other.bytes)
+        return Sums(self.us + other.us, self.launches + other.launches, self.compiled + other.compiled)
+
+    def __sub__(self, other: Sums) -> Sums:
+        return Sums(self.us - other.us, self.launches - other.launches, self.compiled - other.compiled)
+
+    def differs(self, other: Sums) -> bool:
+        """True where it is other work, or the model of cost tells the two apart."""
+        return self.launches != other.launches or are_told_apart(self.us, other.us)
 
 
 @dataclass(frozen=True)
@@ -61,6 +79,7 @@ def segments(
     sides = (changed, unchanged)
     for index, side in enumerate(sides):
         _join_kernels(groups, index, side)
+    _join_altered(groups, sides, sites)
     found: dict[_Key, list[str]] = {}
     for site in sites:
         found.setdefault(groups.of(("site", site)), []).append(site)
@@ -69,7 +88,8 @@ def segments(
 
 
 def _join_kernels(groups: _Groups, index: int, side: Side) -> None:
-    producers = {tensor.name: at for at, one in enumerate(side.kernels) if isinstance(one, Kernel) for tensor in one.outputs}
+    producers = _producers(side)
+    read = {tensor.name for kernel in side.kernels if isinstance(kernel, Kernel) for tensor in kernel.inputs}
     for at, kernel in enumerate(side.kernels):
         if not isinstance(kernel, Kernel):
             continue
@@ -78,6 +98,55 @@ def _join_kernels(groups: _Groups, index: int, side: Side) -> None:
             producer = producers.get(tensor.name)
             if producer is not None and not (_has_nodes(side.kernels[producer]) and kernel.onnx_nodes):
                 groups.join([(index, at), (index, producer)])
+        if not kernel.onnx_nodes and not any(tensor.name in read for tensor in kernel.outputs):
+            # The sizes that the next kernel is launched with, as a rule.
+            following = next((after for after in range(at + 1, len(side.kernels)) if _has_nodes(side.kernels[after])), at)
+            groups.join([(index, at), (index, following)])
+
+
+def _join_altered(groups: _Groups, sides: Sequence[Side], sites: Iterable[str]) -> None:
+    """Join to the sites around it whatever differs between the engines and has no site of its own.
+
+    A change can cost its neighbours: the kernel of a bias that moved away also brought the data into the layout of the product
+    behind it, which then gets there by kernels of its own. So a border is one only where both engines are the same beyond it.
+    Of the sites around, those count whose own kernels differ, where there are such.
+    """
+    one, other = (_sums(groups, index, side) for index, side in enumerate(sides))
+    differing = {group for group in {*one, *other} if one.get(group, Sums()).differs(other.get(group, Sums()))}
+    decided = {groups.of(("site", site)) for site in sites}
+    around: dict[_Key, set[_Key]] = {}
+    for index, side in enumerate(sides):
+        for first, second in _neighbours(groups, index, side):
+            around.setdefault(first, set()).add(second)
+            around.setdefault(second, set()).add(first)
+    for altered in _connected(differing - decided, around):
+        beside = decided & {neighbour for group in altered for neighbour in around.get(group, ())}
+        groups.join([*(beside & differing or beside), *altered])
+
+
+def _connected(nodes: set[_Key], around: Mapping[_Key, set[_Key]]) -> Iterator[list[_Key]]:
+    """The parts of ``nodes`` that hang together."""
+    left = set(nodes)
+    while left:
+        found = [left.pop()]
+        for node in found:
+            reached = around.get(node, set()) & left
+            left -= reached
+            found += reached
+        yield found
+
+
+def _neighbours(groups: _Groups, index: int, side: Side) -> Iterator[tuple[_Key, _Key]]:
+    """Pairs of groups of which one reads what the other writes."""
+    producers = _producers(side)
+    for at, kernel in enumerate(side.kernels):
+        for tensor in kernel.inputs if isinstance(kernel, Kernel) else ():
+            if (producer := producers.get(tensor.name)) is not None:
+                yield groups.of((index, producer)), groups.of((index, at))
+
+
+def _producers(side: Side) -> dict[str, int]:
+    return {tensor.name: at for at, one in enumerate(side.kernels) if isinstance(one, Kernel) for tensor in one.outputs}
 
 
 def _has_nodes(kernel: CompiledLayer) -> bool:
@@ -86,9 +155,9 @@ def _has_nodes(kernel: CompiledLayer) -> bool:
 
 def _sums(groups: _Groups, index: int, side: Side) -> dict[_Key, Sums]:
     sums: dict[_Key, Sums] = {}
-    for at, cost in enumerate(side.costs):
+    for at, (kernel, cost) in enumerate(zip(side.kernels, side.costs, strict=True)):
         group = groups.of((index, at))
-        sums[group] = sums.get(group, Sums()) + Sums(cost.us, 1, cost.read + cost.written)
+        sums[group] = sums.get(group, Sums()) + Sums(cost.us, 1, int(kernel.type == COMPILED_ON_DEVICE))
     return sums
 
 

@@ -2,8 +2,8 @@
 
 Folding moves a convolution from a fusion that is compiled on the device to a prebuilt kernel. Mostly that is as many launches.
 Where a prebuilt kernel's output layout does not suit what follows (a mean over the plane, say), it is one more. Leaving out a
-few sites can therefore beat both folding everywhere and folding nowhere. Sites are tried in halves, so that k useful sites
-among n take about k·log₂(n) builds.
+few sites can therefore beat both folding everywhere and folding nowhere. Where the first two builds show what each part of the
+engine gains, that is tried first. Sites are then tried in halves, so that k useful sites among n take about k·log₂(n) builds.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ class Cost:
 
 
 Measure = Callable[[Rewriting], Cost]
+# Considers likely choices in a search that has measured every change and none, given how to rewrite with a choice of sites left
+# out. It returns True where nothing is left to try.
+Suggest = Callable[["Search[str]", Callable[[frozenset[str]], Rewriting]], bool]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ class Chosen:
     builds: int
 
 
-def fewest_kernels(session: Rewriter, measure: Measure, most_builds: int = 48) -> Chosen:
+def fewest_kernels(
+    session: Rewriter, measure: Measure, most_builds: int = 48, suggest: Suggest = lambda search, variant: False
+) -> Chosen:
     """Rewrite with the best choice of optional changes that up to ``most_builds`` builds find.
 
     The choice is never worse than every optional change, nor than none. ``measure`` builds a rewriting; a variant that does not
@@ -59,13 +64,19 @@ def fewest_kernels(session: Rewriter, measure: Measure, most_builds: int = 48) -
             groups.setdefault(change.rule, []).append(change.tensor)
     all_sites = frozenset(site for sites in groups.values() for site in sites)
 
-    def variant(left_out: frozenset[str]) -> Rewriting:
-        if not left_out:
-            return everything
-        # A site that is left out here may be taken by another optional rule there; without any, the policy says so itself.
-        return session.rewrite("never") if left_out == all_sites else session.rewrite("always", left_out)
+    made = {frozenset[str](): everything}
 
-    search = choose(list(groups.values()), lambda left_out: measure(variant(left_out)), most_builds)
+    def variant(left_out: frozenset[str]) -> Rewriting:
+        if left_out not in made:
+            # A site that is left out here may be taken by another optional rule there; without any, the policy says so itself.
+            none = left_out == all_sites
+            made[left_out] = session.rewrite("never") if none else session.rewrite("always", left_out)
+        return made[left_out]
+
+    def suggested(search: Search[str]) -> bool:
+        return suggest(search, variant)
+
+    search = choose(list(groups.values()), lambda left_out: measure(variant(left_out)), most_builds, suggested)
     return Chosen(
         rewriting=variant(search.left_out),
         every_change=search.cost(frozenset()),
@@ -113,20 +124,27 @@ class Search(Generic[Site]):
         return True
 
 
-def choose(groups: Sequence[Sequence[Site]], measure: Callable[[frozenset[Site]], Cost], most_builds: int = 48) -> Search[Site]:
+def choose(
+    groups: Sequence[Sequence[Site]],
+    measure: Callable[[frozenset[Site]], Cost],
+    most_builds: int = 48,
+    suggest: Callable[[Search[Site]], bool] = lambda search: False,
+) -> Search[Site]:
     """Find which sites to leave out for the fewest launches, then the smallest engine.
 
-    ``groups`` are the sites of each rule in execution order. Tried are: every change, no change, every rule left out on its
-    own, and then, where leaving out a group saves launches, the smallest parts of it that do. The result is never worse than
-    making every change, nor than making none.
+    ``groups`` are the sites of each rule in execution order. Tried are: every change, no change, and what ``suggest``
+    considers. Unless it returns True, which ends the search there, every rule is left out on its own, and then, where leaving
+    out a group saves launches, the smallest parts of it that do. The result is never worse than making every change, nor than
+    making none.
     """
     search: Search[Site] = Search(measure, most_builds)
     everything = frozenset(site for group in groups for site in group)
     search.cost(frozenset())
     makes_none = search.cost(everything)
-    for group in groups:
-        _narrow(search, list(group))
-    _narrow(search, [site for group in groups for site in group])
+    if not suggest(search):
+        for group in groups:
+            _narrow(search, list(group))
+        _narrow(search, [site for group in groups for site in group])
     if makes_none < search.best:
         search.left_out = everything
     return search

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx
 
-from trtnorm_cli.engine_cost.profiles import of_profile
-from trtnorm_cli.engine_cost.segments import Segment, Side, segments
+from trtnorm_cli.engine_cost.segments import Sums, are_told_apart
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.progress import stage
-from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.records.engine_parts import launched
-from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels
+from trtnorm_cli.rewrite.kernels import Cost, Search, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.manifest import Choice
+from trtnorm_cli.tensorrt.part_search import Built, PartSearch
 from trtnorm_cli.tensorrt.request import BuildResult
-from trtnorm_cli.tensorrt.variants import NOT_BUILT, BuiltVariant, VariantBuilder, cost_of, kernels_of
+from trtnorm_cli.tensorrt.variants import NOT_BUILT, BuiltVariant, VariantBuilder, cost_of
 
 # TensorRT for RTX times no kernel. It takes about 20 ms of one core for a launch, and 6 for a megabyte.
 QUICK_BACKEND = "tensorrt-rtx"
-# Times that are nearer than this are equal. Equal builds are the same to the byte, and so are their estimates; but the same
-# work in other kernels may differ by as much, because a roofline lets memory and arithmetic overlap in each kernel alone.
-_TOLD_APART = 0.001
 
 
 @dataclass(frozen=True)
@@ -56,33 +52,34 @@ class Variant:
     is_settled: bool = False
 
 
-@dataclass(frozen=True)
-class Built:
-    """A variant with what TensorRT made of it, and what that costs."""
-
-    rewriting: Rewriting
-    result: BuildResult
-    cost: EngineCostRecord
-
-    @property
-    def total(self) -> Cost:
-        return cost_of(kernels_of(self.result, self.cost))
-
-    @property
-    def side(self) -> Side:
-        return Side(launched(of_profile(self.result.kernels, 0)), self.cost.kernels)
-
-
 def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
     """The rewriting whose engine launches the fewest kernels, found by building."""
+    engines: dict[int, Built] = {}
+
+    def by_parts(search: Search[str], variant: Callable[[frozenset[str]], Rewriting]) -> bool:
+        """Considers what is best in each part of the engine. True where no other choice can be better, as far as parts tell."""
+        first_two = [engines.get(id(variant(left_out))) for left_out in search.known]
+        if len(first_two) < 2 or first_two[0] is None or first_two[1] is None:
+            return False
+
+        def build(left_out: frozenset[str]) -> Built | None:
+            search.consider(left_out)
+            return engines.get(id(variant(left_out)))
+
+        parts = PartSearch(first_two[0], first_two[1], launches_more)
+        parts.run(build)
+        return parts.is_settled
+
     with stage("search", unit="builds") as told:
 
         def measured(rewriting: Rewriting) -> Cost:
-            found = cost_of(variants.build(rewriting))
+            made = variants.built(rewriting)
             told.advance()
-            return found
+            if made.result is not None and made.cost is not None:
+                engines[id(rewriting)] = Built(rewriting, made.result, made.cost)
+            return cost_of(made.kernels)
 
-        found = fewest_kernels(session, measured)
+        found = fewest_kernels(session, measured, suggest=by_parts)
     choice = Choice(found.every_change, found.no_change, found.best, found.left_out, found.builds)
     return Variant(found.rewriting, choice, is_settled=True)
 
@@ -90,72 +87,48 @@ def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
 def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchanged: BuiltVariant, measured: bool) -> Variant:
     """The rewriting of least estimated time: every change, none, or those that gain time where the two engines differ.
 
-    Both engines are held against each other segment by segment, so that one further build is enough for any number of sites.
-    The result is not slower than either, as far as the estimate tells.
+    Both engines are held against each other part by part, so that few further builds are enough for any number of sites, and
+    none where nothing is to be gained. The result is not slower than either, as far as the estimate tells.
     """
     none = Built(unchanged.rewriting, unchanged.result, unchanged.cost) if unchanged.result and unchanged.cost else None
     every, never = changed.total, NOT_BUILT if none is None else none.total
-    sites = frozenset(change.tensor for change in changed.rewriting.changes if change.optional)
-    found: list[tuple[Cost, Rewriting, frozenset[str]]] = [(every, changed.rewriting, frozenset())]
-    if none is not None:
-        left_out = frozenset(slower_sites(changed, none))
-        if left_out and left_out != sites:
-            part = session.rewrite("auto", left_out, measured)
-            found.append((cost_of(variants.build(part)), part, left_out))
-        found.append((never, none.rewriting, sites))
-    builds = max(len(found), 2)
-    chosen = preferred([cost for cost, *_ in found])
-    best, rewriting, left_out = next(one for one in found if one[0] == chosen)
-    return Variant(rewriting, Choice(every, never, best, tuple(sorted(left_out)), builds), measured, is_settled=True)
+    if none is None:
+        return Variant(changed.rewriting, Choice(every, never, every, (), 2), measured, is_settled=True)
+    search = PartSearch(changed, none, takes_longer)
+
+    def build(left_out: frozenset[str]) -> Built | None:
+        return _built(variants, session.rewrite("auto", left_out, measured))
+
+    found = search.run(build)
+    costs = {left_out: one.total for left_out, one in found.items()}
+    chosen = preferred(list(costs.values()))
+    left_out, best = next((left_out, found[left_out]) for left_out, cost in costs.items() if cost == chosen)
+    return Variant(best.rewriting, Choice(every, never, chosen, tuple(sorted(left_out)), len(found)), measured, is_settled=True)
 
 
-def slower_sites(changed: Built, unchanged: Built) -> list[str]:
-    """The sites of optional changes in segments that take longer with them."""
-    return [site for segment in aligned(changed, unchanged) if _is_slower(segment) for site in segment.sites]
+def _built(variants: VariantBuilder, rewriting: Rewriting) -> Built | None:
+    made = variants.built(rewriting)
+    return None if made.result is None or made.cost is None else Built(rewriting, made.result, made.cost)
 
 
-def _is_slower(segment: Segment) -> bool:
-    """The verdict on a segment with its changes: its time, and where that is equal its launches."""
-    now, before = segment.changed, segment.unchanged
-    return now.us > before.us if _are_told_apart(now.us, before.us) else now.launches > before.launches
+def takes_longer(one: Sums, other: Sums) -> bool:
+    """True for the longer time; where times are equal for more launches, then for more that are compiled on the device."""
+    if are_told_apart(one.us, other.us):
+        return one.us > other.us
+    return (one.launches, one.compiled) > (other.launches, other.compiled)
 
 
-def _are_told_apart(one: float, other: float) -> bool:
-    return abs(one - other) > _TOLD_APART * max(one, other)
+def launches_more(one: Sums, other: Sums) -> bool:
+    """True for more launches, and where these are equal for the longer time."""
+    return one.launches > other.launches if one.launches != other.launches else takes_longer(one, other)
 
 
 def preferred(costs: Sequence[Cost]) -> Cost:
     """The least time. Among those that the model does not tell from it the fewest kernels, then the fewest that are compiled
     on the device, then the first."""
     least = min(cost.us for cost in costs)
-    nearest = [cost for cost in costs if not _are_told_apart(cost.us, least)]
+    nearest = [cost for cost in costs if not are_told_apart(cost.us, least)]
     return min(nearest, key=lambda cost: (cost.launches, cost.compiled))
-
-
-def aligned(changed: Built, unchanged: Built) -> list[Segment]:
-    """The segments of optional changes, on both sides."""
-    after, before = _nodes(changed.rewriting.model), _nodes(unchanged.rewriting.model)
-    made = {change.tensor: change for change in changed.rewriting.changes if change.optional}
-    sites = {tensor: _names_of(change, tensor, (after, before)) for tensor, change in made.items()}
-    joined = [*_chains(after, before.keys()), *_chains(before, after.keys())]
-    return segments(changed.side, unchanged.side, sites, joined)
-
-
-def _nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    return {node.name: node for node in model.graph.node if node.name}
-
-
-def _names_of(change: Change, tensor: str, models: Iterable[Mapping[str, onnx.NodeProto]]) -> list[str]:
-    """The nodes that produce the changed tensor in either model, and the one that the change is named after."""
-    producers = [name for nodes in models for name, node in nodes.items() if tensor in node.output]
-    return [change.node, *producers]
-
-
-def _chains(nodes: Mapping[str, onnx.NodeProto], others: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of neighbours that only one of the models has: those of one change, mostly."""
-    own = {name: node for name, node in nodes.items() if name not in set(others)}
-    producers = {tensor: name for name, node in own.items() for tensor in node.output}
-    return [(producers[tensor], name) for name, node in own.items() for tensor in node.input if tensor in producers]
 
 
 def folds_alone(changes: Iterable[Change]) -> bool:
@@ -184,7 +157,7 @@ def may_be_quick(model: onnx.ModelProto, bounds: Bounds) -> bool:
 
 def why_more(now: Cost, before: Cost, policy: str) -> str | None:
     """Why an engine launches more kernels, or takes longer by the estimate, than one without optional changes; None if not."""
-    more, longer = now.launches - before.launches, now.us > before.us and _are_told_apart(now.us, before.us)
+    more, longer = now.launches - before.launches, now.us > before.us and are_told_apart(now.us, before.us)
     if before == NOT_BUILT or (more <= 0 and not longer):
         return None
     kernels = f"{more} more kernel{'s' if more > 1 else ''}" if more > 0 else "more time"
@@ -197,4 +170,6 @@ def why_more(now: Cost, before: Cost, policy: str) -> str | None:
 
 def _saved(now: Cost, before: Cost) -> str:
     saved = (before.us - now.us) / before.us if before.us else 0.0
-    return f"in {saved:.1%} less time by the estimate" if saved > _TOLD_APART else "in the same time by the estimate"
+    return (
+        f"in {saved:.1%} less time by the estimate" if are_told_apart(before.us, now.us) else "in the same time by the estimate"
+    )
