@@ -103,8 +103,9 @@ def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work
       c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var) r = Relu(n)
       d = Conv(r, v) m = BatchNormalization(d, gamma, beta, mu, var) y = Sigmoid(m) }"""
     saved(parse(text, {"w": random(4, 2, 1, 1), "v": random(4, 4, 1, 1), **batchnorm(4)}), work / "two.onnx")
-    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.slower_sites", lambda changed, unchanged: ["m"])
-    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.preferred", lambda costs: costs[1])
+    choices = iter([frozenset({"m"}), None])
+    monkeypatch.setattr("trtnorm_cli.tensorrt.part_search.PartSearch._next", lambda search: next(choices))
+    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.preferred", lambda costs: costs[2])
     compared: list[str] = []
     real = engine_making.compare_rewriting
     monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: compared.append("") or real(*given))
