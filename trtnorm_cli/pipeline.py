@@ -164,7 +164,7 @@ def float32_kernels(job: Job, made: Making) -> Awaited[Kernels | None]:
         if not is_quick(made.result, TO_TELL):
             return None
         with job.clock.time("variants"):
-            return job.variants().build(made.variant.rewriting)
+            return job.variants().tried(made.variant.rewriting).kernels
 
     return Later(counted)
 

@@ -73,7 +73,7 @@ def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
     with stage("search", unit="builds") as told:
 
         def measured(rewriting: Rewriting) -> Cost:
-            made = variants.built(rewriting)
+            made = variants.tried(rewriting)
             told.advance()
             if made.result is not None and made.cost is not None:
                 engines[id(rewriting)] = Built(rewriting, made.result, made.cost)
@@ -107,7 +107,7 @@ def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchang
 
 
 def _built(variants: VariantBuilder, rewriting: Rewriting) -> Built | None:
-    made = variants.built(rewriting)
+    made = variants.tried(rewriting)
     return None if made.result is None or made.cost is None else Built(rewriting, made.result, made.cost)
 
 

@@ -71,7 +71,7 @@ class BuiltVariant:
 class VariantBuilder:
     """Builds rewritings in ``folder`` as ``request`` says, which holds for all but model, engine and plugin nodes.
 
-    With ``kept_at`` the engine of the last variant of which only the cost was asked for stays there, with its ``network`` where
+    With ``kept_at`` the engine of the last variant that was tried stays there, with its ``network`` where
     that is wanted. ``kept`` holds that variant.
     """
 
@@ -83,12 +83,12 @@ class VariantBuilder:
     network: str | None = None
     kept: list[BuiltVariant] = field(default_factory=list)
 
-    def build(self, rewriting: Rewriting) -> Kernels:
-        """The kernels of one variant. What TensorRT refuses or dies on has none."""
+    def tried(self, rewriting: Rewriting) -> BuiltVariant:
+        """One variant, which may be the one that stays. What TensorRT refuses or dies on has no kernels."""
         if self.kept_at is None:
-            return self.built(rewriting).kernels
+            return self.built(rewriting)
         self.kept[:] = [self.built(rewriting, self.kept_at, self.network)]
-        return self.kept[0].kernels
+        return self.kept[0]
 
     def built(self, rewriting: Rewriting, engine: Path | None = None, network: str | None = None) -> BuiltVariant:
         """One variant. Its engine stays where ``engine`` says where, and its folder where a ``network`` is asked for."""
