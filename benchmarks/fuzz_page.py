@@ -27,12 +27,32 @@ in every run of the tests. A find is reduced, mended, and becomes a test.
   file must read what protobuf reads.
 
 """
+_WITHOUT_SIZES = (
+    "ONNX infers nothing of a GroupNormalization, so that the first pass knew no sizes behind it and took nothing there; mended,"
+    " with a test"
+)
 _KNOWN = {
+    **{
+        f"a second pass changes more: {rule}": _WITHOUT_SIZES
+        for rule in (
+            "batchnorm-batch-statistics",
+            "batchnorm-runtime-parameters",
+            "batchnorm-to-scale-shift",
+            "fold-batchnorm-conv-transpose",
+            "fold-batchnorm-upstream",
+            "fold-scale-shift-upstream",
+            "groupnorm-one-group",
+        )
+    },
     "a change is undone: activated-product-in-rows": (
         "a sum of two products was taken for one with a bias; mended, with a test"
     ),
     "float64 against ONNX Runtime: another value": (
-        "ONNX Runtime gives NaN for a MeanVarianceNormalization of what is constant; the judge leaves that out now"
+        "ONNX Runtime gives NaN for a MeanVarianceNormalization of what is constant, and the lowest number for the greatest of"
+        " NaN; the judge leaves both out now"
+    ),
+    "rewriting, optimize: always: another value": (
+        "the condition of an If hung on rounding; the judge moves constants more often now before it calls something a find"
     ),
     "a second pass changes more: normalization-in-rows": (
         "the number of channels was not known to the first pass, and is when its result is read again: the result is right,"
