@@ -7,6 +7,8 @@ VENV ?= .venv
 DEMO ?= build/demo
 BENCH ?= build/bench
 FUZZ ?= build/fuzz
+OLDEST ?= build/oldest
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 
 PINS := requirements/pins.txt
 BIN := $(VENV)/bin
@@ -19,10 +21,10 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-gpu axe bench hostile torture fuzz mutants sbom lint clean
+.PHONY: help demo test test-slow test-bounds test-pythons test-gpu axe bench hostile torture fuzz mutants sbom lint clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed-demo $(DEMO)/resnet18.onnx ## build a TensorRT engine from a PyTorch ResNet-18, inspect and compare it
 	$(BIN)/trtnorm build $(DEMO)/resnet18.onnx --profile $(PROFILE) -o $(DEMO)/resnet18.engine
@@ -35,6 +37,12 @@ test: $(VENV)/.installed-dev ## run the tests on every core; what is skipped is 
 
 test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
 	SLOW=1 $(PYTEST) $(PARALLEL) --extras-required
+
+test-bounds: $(OLDEST)/.installed ## run the tests with the oldest versions that pyproject.toml allows, without PyTorch
+	$(OLDEST)/bin/python -m pytest $(PARALLEL)
+
+test-pythons: ## run the tests with each of PYTHONS, in a virtual environment for each
+	set -e; for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=build/venv-$$python; done
 
 test-gpu: $(VENV)/.installed-dev ## run the tests that need an NVIDIA GPU; fails where there is none
 	$(PYTEST) --gpu-required -m gpu
@@ -95,6 +103,13 @@ $(VENV)/.installed-dev: pyproject.toml $(PINS)
 	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[batch,dev,report,rtx,torch]'
+	@touch $@
+
+# NumPy 1.26 has wheels up to Python 3.12.
+$(OLDEST)/.installed: pyproject.toml requirements/oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/oldest.txt --editable \
+		'.[batch,report,rtx,weights]' hypothesis jsonschema pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # Atheris and coverage.py are for these targets alone, beside what is installed for the tests.

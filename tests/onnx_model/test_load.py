@@ -120,15 +120,17 @@ def set_values(m, count):
     m.graph.initializer[1].float_data.extend([1.0] * count)
 
 
+# The checker of an older onnx says nothing of these.
+TOO_FEW = ("this is not a valid ONNX model: TensorProto", "the tensor holds")
 INVALID = {
     "without a graph": (lambda m: m.ClearField("graph"), "this is not an ONNX model: it has no graph"),
     "without outputs": (lambda m: m.graph.ClearField("output"), "this is not an ONNX model: it has no graph with outputs"),
     "without an opset": (lambda m: m.ClearField("opset_import"), "the model does not say which ONNX opset"),
     "only another domain": (lambda m: setattr(m.opset_import[0], "domain", "my"), "the model does not say which ONNX opset"),
-    "too few bytes": (lambda m: set_raw(m, bytes(WEIGHT_BYTES - 8)), "this is not a valid ONNX model: TensorProto"),
+    "too few bytes": (lambda m: set_raw(m, bytes(WEIGHT_BYTES - 8)), TOO_FEW),
     "too many bytes": (lambda m: set_raw(m, bytes(WEIGHT_BYTES + 4)), "the tensor holds 292 bytes"),
     "too many values": (lambda m: set_values(m, 9), "the tensor holds 9 values, its shape and type need 4"),
-    "too few values": (lambda m: set_values(m, 3), "this is not a valid ONNX model: TensorProto"),
+    "too few values": (lambda m: set_values(m, 3), TOO_FEW),
     "an unknown type": (lambda m: setattr(m.graph.initializer[0], "data_type", 99), "the tensor is of type 99"),
     "a cycle": (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "this is not a valid ONNX model: Nodes in a graph must"),
     "two writers": (lambda m: m.graph.node.append(m.graph.node[1]), "this is not a valid ONNX model: Graph must be in single"),
