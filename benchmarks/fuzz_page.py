@@ -28,8 +28,8 @@ in every run of the tests. A find is reduced, mended, and becomes a test.
 
 """
 _WITHOUT_SIZES = (
-    "ONNX infers nothing of a GroupNormalization, so that the first pass knew no sizes behind it and took nothing there; mended,"
-    " with a test"
+    "ONNX infers nothing of a GroupNormalization, so that the first pass knew no sizes behind it and took nothing there;"
+    " mended, with a test"
 )
 _KNOWN = {
     **{

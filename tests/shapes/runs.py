@@ -15,8 +15,8 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-# Older ones compute something where a reflection is longer than the data.
-REFUSES_LONG_REFLECTIONS = tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 24)
+# Older ones compute something where a reflection is longer than the data, for one.
+IS_RECENT_RUNTIME = tuple(map(int, ort.__version__.split(".")[:2])) >= (1, 24)
 
 
 def run(model: onnx.ModelProto, sizes: dict[str, int]) -> dict[str, np.ndarray] | None:
@@ -58,7 +58,7 @@ def agree(model: onnx.ModelProto, *points: dict[str, int]) -> list[bool]:
         broken = [c for c in found.constraints if not c.holds(sizes)]
         if any("kernel" in constraint.demand for constraint in broken):
             computed = None
-        if not REFUSES_LONG_REFLECTIONS and any("reflected" in constraint.demand for constraint in broken):
+        if not IS_RECENT_RUNTIME and any("reflected" in constraint.demand for constraint in broken):
             computed = None
         assert (computed is None) == bool(broken), (sizes, broken)
         runs.append(computed is not None)

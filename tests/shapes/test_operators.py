@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.models import parse, random
-from tests.shapes.runs import agree, ints
+from tests.shapes.runs import IS_RECENT_RUNTIME, agree, ints
 from trtnorm_cli.shapes.propagate import propagate
 
 IMAGE = "float[N, 4, H, W] x"
@@ -140,7 +140,12 @@ NEWER = {
 }
 
 
-@pytest.mark.parametrize("name", [*BODIES, *NEWER])
+# ONNX Runtime before 1.24 fails where nothing is reduced, and refuses scales of some axes.
+NOT_OLD = pytest.mark.skipif(not IS_RECENT_RUNTIME, reason="ONNX Runtime before 1.24 does not run it")
+RECENT = ("nothing reduced", "other sizes of some axes")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=NOT_OLD if name in RECENT else ()) for name in (*BODIES, *NEWER)])
 def test_sizes_and_elements_are_those_of_a_run(name):
     body = {**BODIES, **NEWER}[name]
     used = {key: value for key, value in K.items() if re.search(rf"[( ]{key}[,)]", body) and f" {key} = " not in f" {body}"}
