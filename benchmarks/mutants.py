@@ -128,9 +128,16 @@ class _Failures:
 def try_one(part: str, path: Path, one: Mutation, lines: TestedLines) -> Outcome:
     """Run the tests of one mutant until one fails."""
     file = str(path.relative_to(PACKAGE))
-    tests = lines.tests(file, one.line, one.last_line, _MOST_TESTS, _MOST_TESTS_S)
+    running = lines.tests(file, one.line, one.last_line)
     begun = time.monotonic()
+    tests = lines.within(running, _MOST_TESTS, _MOST_TESTS_S)
     failed = failing(tests, lines, (path, one)) if tests else []
+    left = [test for test in running if test not in tests]
+    if left and not failed:
+        # Those that run a line by the way tell less, but of many one may tell.
+        further = lines.within(left[:: len(left) // _MOST_TESTS + 1], _MOST_TESTS, _MOST_TESTS_S)
+        failed = failing(further, lines, (path, one))
+        tests += further
     end = KILLED if failed else SURVIVED if tests else UNTESTED
     took = round(time.monotonic() - begun, 1)
     return Outcome(part, file, one.function, one.line, one.before, one.after, end, len(tests), took, "".join(failed[:1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.mutated_parts import PACKAGE, ROOT
@@ -39,8 +39,8 @@ class TestedLines:
                     for line in lines:
                         self._tests[name, line].add(test)
 
-    def tests(self, file: str, first: int, last: int, most: int, seconds: float) -> list[str]:
-        """At most so many tests that run one of these lines, those of little else first, and of each function one first."""
+    def tests(self, file: str, first: int, last: int) -> list[str]:
+        """The tests that run one of these lines, those of little else first, and of each function one first."""
         found = {test for line in range(first, last + 1) for test in self._tests.get((file, line), ())}
         turns: dict[str, int] = defaultdict(int)
         turned = []
@@ -48,9 +48,13 @@ class TestedLines:
             function = test.partition("[")[0]
             turned.append((turns[function], len(turned), test))
             turns[function] += 1
+        return [test for _, _, test in sorted(turned)]
+
+    def within(self, tests: Sequence[str], most: int, seconds: float) -> list[str]:
+        """As many of ``tests`` as take so many ``seconds``, one at least, the quickest first."""
         chosen: list[str] = []
         left = seconds
-        for _, _, test in sorted(turned):
+        for test in tests:
             if len(chosen) < most and (self.seconds[test] <= left or not chosen):
                 chosen.append(test)
                 left -= self.seconds[test]

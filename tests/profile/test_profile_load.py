@@ -99,6 +99,7 @@ def test_zero_is_a_legal_smallest_dimension() -> None:
         ("image: [1, '3']", "image[1]: expected an integer, got the text '3'"),
         ("image: [1, ]\n      mask: [1, null]", "mask[1]: expected an integer, got no value"),
         ("image: 1xx3", "image: dimension 1: expected an integer, got the text ''"),
+        ("image: [2147483647]\n      mask: [2147483648]", "mask[0]: 2147483648 is above 2147483647, the largest dimension that TensorRT takes"),
         ("image: [2147483648]", "image[0]: 2147483648 is above 2147483647, the largest dimension that TensorRT takes"),
         ("image: 1x1x1x1x1x1x1x1x1", "image: has 9 dimensions; TensorRT takes at most 8"),
         ("image: {min: 8, opt: [8], max: [8]}", "image.min: expected a shape such as [1, 3, 224, 224] or '1x3x224x224', got 8"),
@@ -128,6 +129,7 @@ def test_a_wrong_shape_is_refused_at_its_element(entry: str, message: str) -> No
         ("optimization_profiles: [{name: a}, {name: a}]", "optimization_profiles[1].name: 'a' is already the name of optimization_profiles[0]"),
         ("optimization_profiles: [{}, {name: profile0}]", "optimization_profiles[1].name: 'profile0' is already the name of optimization_profiles[0]"),
         ("dims: {H: {min: 135, opt: 136, max: 160, multiple_of: 8}}", "dims.H.min: 135 is not a multiple of 8; nearest: 128 and 136"),
+        ("dims: {H: {mn: 1, opt: 2, max: 3}}", "dims.H: unknown key 'mn'; did you mean 'min'?"),
         ("dims: {H: {min: 8, opt: 8, max: 8, multiple_of: 0}}", "dims.H.multiple_of: 0 is not allowed here; a dimension can be 0 in min alone"),
         ("dims: {H: {min: 3, opt: 9, max: 8}}", "dims.H.opt: 9 is above max 8"),
         ("dims: {H: 8x8}", "dims.H: expected {min: …, opt: …, max: …} or one integer, got the text '8x8'"),
@@ -160,6 +162,11 @@ def test_a_wrong_shape_is_refused_at_its_element(entry: str, message: str) -> No
         ("tolerances: {y: {atol: -1}}", "tolerances.y.atol: -1 is below 0"),
         ("tolerances: {y: {rtol: small}}", "tolerances.y.rtol: expected a number, got the text 'small'"),
         ("rules: {skip: fold}", "rules.skip: expected a list, got the text 'fold'"),
+        ("export: {inputs: {x: [N, 3.5]}}", "export.inputs.x[1]: expected an integer, got 3.5"),
+        ("export: {inputs: {x: {shape: [N, 0]}}}", "export.inputs.x.shape[1]: 0 is not allowed here; a dimension can be 0 in min alone"),
+        ("export: {inputs: {x: [a b]}}", "export.inputs.x[0]: expected a size or the name of a dimension"),
+        ("export: {inputs: {x: {shape: [1], dtype: float}}}", "export.inputs.x.dtype: the text 'float' is no element type; did you mean 'float64'?"),
+        ("export: {inputs: {x: 3}}", "export.inputs.x: expected a mapping, got 3"),
         ("rules: {skip: [3]}", "rules.skip[0]: expected a text, got 3"),
         ('dims: {"a.b c": 0}', 'dims."a.b c": 0 is not allowed here; a dimension can be 0 in min alone'),
     ],
@@ -180,11 +187,23 @@ def test_a_wrong_key_or_value_is_refused_with_its_path(text: str, message: str) 
         ("builder: {optimization_level: '3'}", "leave out the quotes"),
         ("builder: {workspace: 2}", "a plain number counts bytes; write '2GiB' or '512MiB'"),
         ("tolerances: {y: 1e-3}", "its keys are atol, rtol"),
+        ("dims: {H: {min: 9, opt: 20, max: 30, multiple_of: 8}}", "write {min: 16, opt: 16, max: 24, multiple_of: 8}"),
+        ("dims: {H: {min: 9, opt: 9, max: 9, multiple_of: 8}}", "write {min: 16, opt: 16, max: 16, multiple_of: 8}"),
         ("data: {x: 3}", "write {distribution: …}: normal, uniform, integers, ones, constant"),
     ],
 )
 def test_the_hint_says_how_to_fix_it(text: str, fix: str) -> None:
     assert fix in (refused(text).hint or "")
+
+
+@pytest.mark.parametrize("text", ["optimization_profiles: 3", "rules: {skip: fold}"])
+def test_a_hint_about_entries_is_for_what_has_entries(text: str) -> None:
+    assert refused(text).hint is None
+
+
+def test_an_input_of_a_module_is_its_shape_or_more() -> None:
+    inputs = parse_profile("export: {inputs: {x: [N, 3], y: {shape: [4], dtype: int64}}}").export.inputs
+    assert [(one.shape, one.dtype) for one in inputs.values()] == [(("N", 3), None), ((4,), "int64")]
 
 
 def test_lines_are_those_of_the_file() -> None:

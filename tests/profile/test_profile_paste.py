@@ -78,3 +78,9 @@ def test_position_decides_where_the_name_says_nothing(
 def test_a_dimension_that_torch_export_names_as_a_multiple_is_one() -> None:
     profile = parse_profile(paste_block([ModelInput("x", "float32", ("N", 3, "32*_h", "32*_w"))]))
     assert profile.dims["32*_h"].multiple_of == 32
+
+
+@pytest.mark.parametrize("name", ["1*_h", "0*_h"])
+def test_a_dimension_that_is_a_multiple_of_one_is_any(name: str) -> None:
+    profile = parse_profile(paste_block([ModelInput("x", "float32", ("N", 3, name, 64))]))
+    assert profile.dims[name].multiple_of is None

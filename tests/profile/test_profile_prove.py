@@ -251,3 +251,41 @@ def test_a_multiple_is_advised_only_where_the_legal_sizes_are_multiples(pads, sa
     (note,) = proved(parse(graph, weights), f"dims: {{H: {{min: {low}, opt: {low + 2}, max: {low + 4}}}}}").notes
     assert said in note
     assert ("multiple_of: 2 keeps to them" in note) == (after == 0)
+
+
+def test_only_the_profile_that_does_not_fit_is_mended():
+    text = """\
+optimization_profiles:
+  - name: small
+    dims: {H: {min: 64, opt: 72, max: 80}}
+  - name: large
+    dims: {H: {min: 64, opt: 100, max: 200}}
+dims:
+  N: 1
+  W: 128
+"""
+    error = refused(raft(), text)
+    assert error.hint.splitlines()[1:] == [
+        "  H: {min: 64, opt: 104, max: 200, multiple_of: 8}  # optimization_profiles[1].dims.H, line 5"
+    ]
+
+
+def test_a_least_size_is_no_reason_to_advise_multiples():
+    """One row is broadcast, and a kernel takes eight rows or more."""
+    model = parse("g (float[1, 2, H] x) => (float[?, ?, ?] y) { y = Add(x, t) }", {"t": random(1, 2, 9)})
+    (note,) = proved(model, "dims: {H: {min: 1, opt: 1, max: 9}}").notes
+    assert "H must be 1 or 9" in note
+    assert "multiple_of" not in note
+
+
+def test_rare_sizes_in_a_wide_range_are_noted():
+    model = parse("g (float[1, H] x) => (float[?, ?] y) { y = Reshape(x, t) }", {"t": np.array([-1, 65536])})
+    text = "dims: {H: {min: 65536, opt: 65536, max: 655360000}}\nmax_memory: 1TiB"
+    (note,) = proved(model, text).notes
+    assert "H must be ≡ 0 (mod 65536)" in note or "H must satisfy H % 65536 == 0" in note
+
+
+def test_shapes_of_inputs_fit_where_nothing_is_broken():
+    model = parse("g (float[?, 4, ?] x) => (float[?, ?, ?] y) { y = Add(x, t) }", {"t": random(1, 4, 12)})
+    proof = proved(model, "optimization_profiles:\n  - inputs:\n      x: 1x4x12\n")
+    assert [proof.fits({"x": (2, 4, size)}) for size in (1, 11, 12)] == [True, False, True]

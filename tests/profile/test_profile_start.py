@@ -84,3 +84,36 @@ def test_types_that_may_be_treated_otherwise_are_comments():
     uncommented = text.replace("# int64: keep", "int64: narrow").replace("# io_double: float", "io_double: keep")
     assert (parse_profile(uncommented).int64, parse_profile(uncommented).io_double) == ("narrow", "keep")
     assert "int64" not in started(parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"))[0]
+
+
+def test_what_is_known_stays_where_another_size_can_move():
+    model = parse("g (float[N, H] a, float[N, W] b) => (float[?, ?] y) { y = Concat<axis=0>(a, b) }")
+    known = parse_profile("dims: {H: {min: 700, opt: 701, max: 702}}").dims
+    ranges = start_for(model, inputs_of(model), known).ranges
+    assert ranges["H"].corners() == ranges["W"].corners() == (700, 701, 702)
+
+
+def test_a_multiple_that_the_name_states_stays_where_the_model_takes_no_multiples():
+    """Two rows more make a multiple of four: H is even, and no multiple of four itself."""
+    weights = {"p": np.array([0, 0, 1, 0, 0, 0, 1, 0])}
+    model = parse(
+        "g (float[1, 1, H, 4] x) => (float[?, ?, ?, ?] y) { q = Pad(x, p) y = SpaceToDepth<blocksize=4>(q) }", weights
+    )
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "2*_H"
+    found = start_for(model, inputs_of(model)).ranges["2*_H"]
+    assert [size % 4 for size in found.corners()] == [2, 2, 2]
+    assert found.multiple_of == 2
+
+
+def test_a_number_that_decides_a_branch_begins_with_one():
+    branch = "{name} = {key} () => (float[2] o{key}) {{ o{key} = {op}(x) }}"
+    then = branch.format(name="then_branch", key="t", op="Relu")
+    otherwise = branch.format(name="else_branch", key="e", op="Neg")
+    model = parse(f"g (float[2] x, int64 n) => (float[2] y) {{ c = Cast<to=9>(n) y = If (c) <{then}, {otherwise}> }}")
+    assert start_for(model, inputs_of(model)).values["n"].opt == (1,)
+
+
+def test_an_input_of_unknown_rank_has_an_empty_shape():
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    assert inputs_of(model)[0].shape == ()

@@ -14,7 +14,8 @@ from trtnorm_cli.shapes.propagate import propagate
 IMAGE = "float[N, 4, H, W] x"
 POINTS = [{"N": n, "H": h, "W": w} for n, h, w in ((1, 8, 6), (2, 12, 7), (3, 7, 16), (2, 1, 5), (1, 3, 3))]
 K = {
-    "at0": np.array(0), "at1": np.array(1), "at2": np.array(2), "at3": np.array(3), "atm1": np.array(-1),
+    "roots": np.sqrt(np.arange(2, 40)).astype(np.float32), "boxes": np.float32([[0, 0, 2, 2], [1, 0, 3, 1]]),
+    "first": ints(0, 0), "at0": np.array(0), "at1": np.array(1), "at2": np.array(2), "at3": np.array(3), "atm1": np.array(-1),
     "eight": np.array(8), "i0": ints(0), "i1": ints(1), "i2": ints(2), "i3": ints(3), "m1": ints(-1), "m2": ints(-2),
     "m3": ints(-3), "end": ints(2**63 - 1), "begin": ints(-(2**63) + 1), "parts13": ints(1, 3), "i12": ints(1, 2),
     "i23": ints(2, 3), "i0m1": ints(0, -1), "i03": ints(0, 3), "i31": ints(3, 1), "half": np.array(0.5, np.float32),
@@ -111,6 +112,9 @@ BODIES = {
         y = ConvTranspose<strides=[2, 3], pads=[1, 0, 0, 1], output_padding=[1, 0], dilations=[2, 1]>(x, wt)
         z = ConvTranspose<group=2>(x, wt2) u = ConvTranspose<strides=[2, 2], auto_pad="SAME_UPPER">(x, wt)""",
     "integers": "c = Cast<to=2>(x) y = ConvInteger<strides=[1, 2], pads=[1, 1, 0, 0]>(c, u8)",
+    "factors from sizes": "s = Shape(x) f = Cast<to=1>(s) g = Mul(f, f3) k = Div(g, f) y = Resize(x, , k)",
+    "powers of fractions": "p = Pow(roots, at2) a = Floor(p) y = Cast<to=7>(a)",
+    "regions": "y = RoiAlign<output_height=3, output_width=2>(x, boxes, first)",
     "other sizes": """
         y = Resize(x, , scale4) z = Resize(x, , , one4)""",
     # Products.

@@ -230,3 +230,11 @@ def test_scales_are_the_second_input_before_opset_11(operator, opset):
     graph = f"g (float[1, 2, H, W] x) => (float[1, 2, A, B] y) {{ y = {operator}(x, s) }}"
     model = parse(graph, {"s": np.array([1, 1, 2, 3], np.float32)}, opset=opset, ir=4)
     assert values_at(propagate(model).tensors["y"].shape, {"H": 5, "W": 4}) == [1, 2, 10, 12]
+
+
+def test_positions_that_are_looked_up_in_steps():
+    model = parse(
+        "g (float[N, T] x) => (float[?, ?] y) { s = Shape(x) t = Gather(s, at1) r = Range(at0, t, at3) y = Gather(table, r) }",
+        {"at0": np.array(0), "at1": np.array(1), "at3": np.array(3), "table": random(12, 2)},
+    )
+    assert agree(model, *({"N": 1, "T": t} for t in (1, 9, 12, 13))) == [True, True, True, False]
