@@ -152,7 +152,7 @@ def test_each_setting_in_each_release(release, row):
         faults = faults_of(settings, "x", backend.capabilities, backend.targets)
         notes = notes_of(settings, "x", backend.capabilities)
         config = config_of(backend.trt)
-        apply_settings(config, {} if faults else settings, backend.trt, backend.capabilities)
+        apply_settings(config, {} if faults else settings, backend.trt)
         own = [entry for entry in config.noted if entry[0] != "profiling_verbosity" or row.key == "profiling_verbosity"]
         assert all(fault.instead and fault.key == row.key for fault in faults)
         handled = bool(own) + bool(faults) + bool(notes)
@@ -175,7 +175,7 @@ def test_all_settings_at_once_on_the_newest():
     backend = Backend("tensorrt-rtx", stand_in(RELEASES[-1]))
     assert faults_of(settings, "x", backend.capabilities, backend.targets) == []
     config = config_of(backend.trt)
-    apply_settings(config, settings, backend.trt, backend.capabilities)
+    apply_settings(config, settings, backend.trt)
     flags, compute = backend.trt.BuilderFlag, backend.trt.ComputeCapability
     assert config.noted == [
         ("builder_optimization_level", 5),
@@ -201,4 +201,4 @@ def test_all_settings_at_once_on_the_newest():
 def test_a_key_that_is_not_in_the_table_is_not_dropped():
     backend = Backend("x", stand_in(RELEASES[0]))
     with pytest.raises(ValueError, match="no builder setting named magic"):
-        apply_settings(config_of(backend.trt), {"magic": 1}, backend.trt, backend.capabilities)
+        apply_settings(config_of(backend.trt), {"magic": 1}, backend.trt)

@@ -167,7 +167,7 @@ def notes_of(settings: Mapping[str, Any], name: str, capabilities: frozenset[str
     ]
 
 
-def apply_settings(config: Any, settings: Mapping[str, Any], trt: Any, capabilities: frozenset[str]) -> None:
+def apply_settings(config: Any, settings: Mapping[str, Any], trt: Any) -> None:
     """Carry ``settings`` over to TensorRT's ``config``, in the order of the table.
 
     Raises ``ValueError`` for a key that is not in the table, and for a value that TensorRT does not take.
@@ -176,7 +176,7 @@ def apply_settings(config: Any, settings: Mapping[str, Any], trt: Any, capabilit
     if unknown := wanted.keys() - set(KEYS):
         raise ValueError(f"there is no builder setting named {', '.join(sorted(unknown))}")
     for row in SETTINGS:
-        if row.key in wanted and not row.lacks(wanted[row.key], capabilities):
+        if row.key in wanted:
             row.apply(config, wanted[row.key], trt)
 
 

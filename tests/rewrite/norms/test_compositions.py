@@ -333,3 +333,27 @@ def test_two_normalizations_of_one_tensor():
         "LayerNorm",
         "RMSNorm",
     ]
+
+
+@pytest.mark.parametrize(
+    ("less", "at", "misgiving"),
+    [
+        ("w = Sub(k, one)", 2, "the variance is divided by n − 1, not by n, as torch.std and torch.var do by default"),
+        ("w = Cast<to=1>(k)", 2, ""),
+    ],
+    ids=["n - 1", "n"],
+)
+@pytest.mark.parametrize("shape", [("N", 3, "L"), ("N", "C", 8)])
+def test_how_many_values_there_are_is_worked_out_at_run_time(less, at, misgiving, shape):
+    body = (f"m = {call('ReduceMean', 'x', (2,), 17)} c = Sub(x, m) p = Mul(c, c) q = {call('ReduceMean', 'p', (2,), 17)} d = Shape(x)"
+            f" f = Gather(d, at) r = ReduceProd<keepdims=0>(f) k = Cast<to=1>(r) t = Mul(q, k) {less} v = Div(t, w) e = Add(v, eps)"
+            " s = Sqrt(e) y = Div(c, s)")  # fmt: skip
+    composition = the_one(model(body, shape, (2,), (8,), at=np.array([at])))
+    assert (composition.kind, composition.misgiving) == ("LayerNorm", misgiving)
+
+
+def test_another_number_of_values_is_no_count():
+    body = (f"m = {call('ReduceMean', 'x', (2,), 17)} c = Sub(x, m) p = Mul(c, c) q = {call('ReduceSum', 'p', (2,), 11)} d = Shape(x)"
+            " f = Gather(d, at) r = ReduceProd<keepdims=0>(f) k = Cast<to=1>(r) v = Div(q, k) e = Add(v, eps) s = Sqrt(e)"
+            " y = Div(c, s)")  # fmt: skip
+    assert found(model(body, ("N", "C", "L"), (2,), (8,), opset=11, at=np.array([1]))) == []

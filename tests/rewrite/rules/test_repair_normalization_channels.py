@@ -99,6 +99,16 @@ def test_one_value_per_channel_before_opset_21(rewrite, groups, opset):
     assert relative_error(wanted, evaluate(result.model, {"x": x})["y"]) < 1e-6
 
 
+@pytest.mark.parametrize(("name", "count"), [("tile", 2), ("take-head", 20)])
+def test_a_reading_of_values_per_group_before_opset_21(rewrite, name, count):
+    result = rewrite(misfitting(count, GN.format(4), opset=18), (rule.RULE,), settings=reading(name), tolerant=True)
+    assert result.rules == [NAME]
+    weights = affine(count)
+    scale, bias = (np.repeat([weights[n][PICKS[name](group, count)] for group in range(4)], 2) for n in ("s", "b"))
+    x = random(2, 8, 5, 6)
+    assert relative_error(by_definition(x, scale, bias, 4), evaluate(result.model, {"x": x})["y"]) < 1e-6
+
+
 def test_ones_for_every_channel_before_opset_21_are_no_repetition_of_the_first_ones(rewrite):
     """Parameters as they are initialized would repeat their head bit for bit."""
     weights = {"s": np.ones(8, np.float32), "b": np.zeros(8, np.float32)}

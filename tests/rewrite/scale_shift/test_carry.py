@@ -51,6 +51,7 @@ X4 = ((2, 4, 6, 6),)
 FORTH_AND_BACK = {
     "Identity": Case("y = Identity(a)", X4),
     "Dropout": Case("y = Dropout(a)", X4),
+    "Dropout outside of training": Case('y = Dropout(a, "", t)', X4, {"t": np.False_}),
     "Transpose": Case("y = Transpose<perm=[0, 2, 3, 1]>(a)", X4),
     "Transpose reversed": Case("y = Transpose(a)", ((2, 4, 3),)),
     "Reshape keeps": Case("y = Reshape(a, s)", X4, {"s": i64(0, 4, -1)}),

@@ -215,13 +215,13 @@ class Build:
 
     def _apply_settings(self, config: Any) -> None:
         """Apply the builder settings. TensorRT logs an error and goes on where it does not support one."""
-        settings, capabilities = self.request.settings, self.backend.capabilities
-        faults = faults_of(settings, self.backend.name, capabilities, self.backend.targets)
+        settings = self.request.settings
+        faults = faults_of(settings, self.backend.name, self.backend.capabilities, self.backend.targets)
         if faults:
             raise Refused("settings", [TensorRTMessage(f"{fault.message}: {fault.instead}") for fault in faults])
         already = len(self.logger.errors)
         try:
-            apply_settings(config, settings, self.trt, capabilities)
+            apply_settings(config, settings, self.trt)
             if (cache := self._timing_cache()) is not None:
                 timing_cache.attach(config, cache)
         except (ValueError, TypeError, RuntimeError, OSError) as error:
