@@ -5,10 +5,34 @@ from __future__ import annotations
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.mutated_parts import PACKAGE, ROOT
+
+
+class _Record:
+    """The lines of the tests of one process, as bits by file and by what ran them."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        self.tests: dict[str, Any] = record["tests"]
+        self._texts: dict[str, str] = record["texts"]
+        self._bits: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        self.many: dict[str, int] = defaultdict(int)
+        for owner, files in record["lines"].items():
+            for name, written in files.items():
+                bits = int(written, 16)
+                self._bits[name].append((owner, bits))
+                self.many[owner] += bits.bit_count()
+
+    def owners(self, file: str, first: int, last: int) -> set[str]:
+        """The tests and fixtures that ran one of these lines of the file of today."""
+        if file not in self._texts:
+            return set()
+        mask = sum(1 << before for now, before in _places(file, self._texts[file]).items() if first <= now <= last)
+        return {owner for owner, bits in self._bits[file] if bits & mask}
 
 
 class TestedLines:
@@ -17,31 +41,27 @@ class TestedLines:
     __test__ = False
 
     def __init__(self, folder: Path) -> None:
-        self._tests: dict[tuple[str, int], set[str]] = defaultdict(set)
-        self._many: dict[str, int] = defaultdict(int)
+        files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        self._records = [_Record(json.loads(file.read_text(encoding="utf-8"))) for file in files]
         self.seconds: dict[str, float] = {}
-        for record in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
-            self._read(json.loads(record.read_text(encoding="utf-8")))
+        self._many: dict[str, int] = {}
+        for record in self._records:
+            for test, one in record.tests.items():
+                if one["passed"] and (ROOT / test.partition("::")[0]).is_file():
+                    self.seconds[test] = one["seconds"]
+                    self._many[test] = sum(record.many[owner] for owner in (test, *one["fixtures"]))
 
-    def _read(self, record: dict[str, dict]) -> None:
-        places = {name: _places(text, PACKAGE / name) for name, text in record["texts"].items()}
-        owners: dict[str, list[str]] = defaultdict(list)
-        for test, one in record["tests"].items():
-            if one["passed"] and (ROOT / test.partition("::")[0]).is_file():
-                self.seconds[test] = one["seconds"]
-                for owner in (test, *one["fixtures"]):
-                    owners[owner].append(test)
-        for owner, files in record["lines"].items():
-            for name, bits in files.items():
-                lines = [places[name][line] for line in _set_bits(int(bits, 16)) if line in places[name]]
-                for test in owners[owner]:
-                    self._many[test] += len(lines)
-                    for line in lines:
-                        self._tests[name, line].add(test)
+    def _running(self, file: str, first: int, last: int) -> set[str]:
+        found = set()
+        for record in self._records:
+            owners = record.owners(file, first, last)
+            if owners:
+                found |= {test for test, one in record.tests.items() if not owners.isdisjoint((test, *one["fixtures"]))}
+        return found & self.seconds.keys()
 
     def tests(self, file: str, first: int, last: int) -> list[str]:
         """The tests that run one of these lines, those of little else first, and of each function one first."""
-        found = {test for line in range(first, last + 1) for test in self._tests.get((file, line), ())}
+        found = self._running(file, first, last)
         turns: dict[str, int] = defaultdict(int)
         turned = []
         for test in sorted(found, key=lambda test: (self._many[test], self.seconds[test], test)):
@@ -61,19 +81,12 @@ class TestedLines:
         return sorted(chosen, key=lambda test: self.seconds[test])
 
 
-def _set_bits(bits: int) -> Iterator[int]:
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
-
-
-def _places(text: str, path: Path) -> dict[int, int]:
-    """Where each line of ``text`` is in the file of today."""
-    if not path.is_file():
-        return {}
-    old, new = text.splitlines(), path.read_text(encoding="utf-8").splitlines()
+@cache
+def _places(file: str, text: str) -> dict[int, int]:
+    """Where each line of the file of today was in ``text``."""
+    path = PACKAGE / file
+    old, new = text.splitlines(), path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     if old == new:
         return {line: line for line in range(1, len(old) + 1)}
     blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-    return {a + place + 1: b + place + 1 for a, b, size in blocks for place in range(size)}
+    return {b + place + 1: a + place + 1 for a, b, size in blocks for place in range(size)}
