@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trtnorm_cli.build_job import Job
 from trtnorm_cli.engine_making import Making
 from trtnorm_cli.lowering.lower import settings_of
@@ -128,6 +130,8 @@ def without_measured_changes(job: Job, variant: Variant) -> Variant:
     """The rewriting with those changes only that are for the better everywhere, for an engine that is not built twice."""
     if not variant.measured:
         return variant
+    if not variant.rewriting.follows_measured:
+        return replace(variant, is_settled=True)
     with job.clock.time("rewrite"):
         rewriting = job.session.rewrite()
     return Variant(variant.rewriting if rewriting.changes == variant.rewriting.changes else rewriting, is_settled=True)

@@ -16,6 +16,7 @@ from tests.models import batchnorm, parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
 from trtnorm_cli import build_job, child_process, engine_making, pipeline, variant_choice
 from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.rewrite.rewriting import RewritingSession
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Bounds, fastest
 from trtnorm_cli.tensorrt.launch import launch
@@ -120,8 +121,18 @@ def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work
 
 
 def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started, monkeypatch):
+    """And rewritten once with them: none of them is one that only a build could have kept."""
+    wanted: list[str | None] = []
+    real = RewritingSession.rewrite
+
+    def rewrite(self, optimize=None, left_out=frozenset(), measured=False):
+        wanted.append(optimize)
+        return real(self, optimize, left_out, measured)
+
+    monkeypatch.setattr(RewritingSession, "rewrite", rewrite)
     monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(100, 1000))
     assert build("good.onnx") == 0
+    assert wanted == [None, "never"]
     assert (started.count(ENGINE), started.count(NETWORK)) == (1, 0)
     manifest = manifest_of(work / "good.engine")
     assert manifest["changes"]

@@ -6,13 +6,14 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models import batchnorm, loaded, operators, parse, random
+from tests.models import batchnorm, loaded, operators, parse, random, saved
 from tests.oracle import worst_relative_error
 from tests.rewritings import rewrite
 from trtnorm_cli.errors import RewriteError
 from trtnorm_cli.evaluate import ort_runner
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.rewriting import require_valid
 
 BN = "BatchNormalization(c, gamma, beta, mu, var)"
@@ -225,3 +226,23 @@ def test_onnx_runtime_is_started_once_and_only_where_something_is_proved(tmp_pat
     rewritten(parse(f"g {IO} {{ {body} }}", weights("w")), tmp_path)
     assert len(children) == started
     assert all(child._process._process.returncode is not None for child in children), "none is left running"
+
+
+NORM = "(float[N, 4, 8, 8] x) => (float[N, 4, 8, 8] y)"
+
+
+@pytest.mark.parametrize(
+    ("graph", "more", "follows"),
+    [
+        (f"{NORM} {{ c = Conv(x, w) y = {BN} }}", {"w": random(4, 4, 1, 1)}, False),
+        (f"{NORM} {{ y = InstanceNormalization(x, gamma, beta) }}", {}, True),
+    ],
+    ids=["nothing that only a build decides", "rows that a build decides"],
+)
+def test_a_rewriting_says_whether_it_would_be_another_without_builds(graph, more, follows, tmp_path):
+    used = {name: value for name, value in {**batchnorm(4), **more}.items() if name in graph}
+    opened = OpenedModel.of_file(saved(parse(f"g {graph}", used), tmp_path / "m.onnx"), None)
+    session = prepare(opened, needs_sizes=False).session()
+    measured = session.rewrite(measured=True)
+    assert measured.follows_measured is follows
+    assert follows or session.rewrite().changes == measured.changes

@@ -72,7 +72,7 @@ class RewriteSettings:
     stay, so that changes may be tried that are not always for the better, and ``counted`` where the user asked for the fewest
     kernels, so that changes may be tried whose proofs take seconds. ``corners`` are input shapes, min, opt and max of every
     optimization profile. What is the same at all of them may be built upon. ``fixed`` are the inputs' sizes and elements
-    that are the same at all of them.
+    that are the same at all of them. ``asked`` names what a rule had to know.
     """
 
     skip: tuple[str, ...] = ()
@@ -88,3 +88,9 @@ class RewriteSettings:
     counted: bool = False
     corners: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     fixed: FixedInputs | None = None
+    asked: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def allows_measured(self) -> bool:
+        """True where changes may be tried that are not always for the better. That it was asked is remembered."""
+        self.asked.add("measured")
+        return self.measured

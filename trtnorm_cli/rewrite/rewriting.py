@@ -57,7 +57,7 @@ class Rewriting:
     the model otherwise. ``composites`` are the normalizations that were written in pieces. ``undone`` are changes that the
     model can do without and that could not be made. ``types`` say which types were replaced in ``model`` because TensorRT does
     not have them, and ``wide`` is the model before that, where there were any. The models refer to values on the ``shelves``,
-    and must not outlive these.
+    and must not outlive these. ``follows_measured`` is False where the setting ``measured`` made no difference.
     """
 
     model: onnx.ModelProto
@@ -76,6 +76,7 @@ class Rewriting:
     types: TypesRecord | None = None
     wide: onnx.ModelProto | None = None
     shelves: tuple[Shelf, ...] = field(default=(), repr=False, compare=False)
+    follows_measured: bool = field(default=True, repr=False, compare=False)
 
     @property
     def cleaned(self) -> onnx.ModelProto:
@@ -206,7 +207,9 @@ class RewritingSession:
         wanted = self.settings.optimize
         counted = wanted == "kernels"
         policy = optimize or wanted
-        settings = replace(self.settings, optimize=policy, left_out=left_out, measured=measured or counted, counted=counted)
+        settings = replace(
+            self.settings, optimize=policy, left_out=left_out, measured=measured or counted, counted=counted, asked=set()
+        )
         resolved, folder, model = self.resolved, self.loaded.folder, self.model
         opened, resolved.opened = resolved.opened, None
         # Nothing changes a graph before the rules are applied, so the first application takes the one that is open already.
@@ -251,6 +254,7 @@ class RewritingSession:
             composites=composites,
             undone=(*unread, *outcome.undone),
             shelves=(*resolved.shelves, surgery.shelf),
+            follows_measured="measured" in settings.asked,
         )
 
 

@@ -73,7 +73,7 @@ def is_worth_removing(m: Match, before: Node) -> bool:
     An untrained normalization ends with a multiplication by one, by which it is recognised. Behind a MatMul of open sizes
     TensorRT does in its kernel what else would take two.
     """
-    return before.op in WEIGHTED and (before.op != "MatMul" or m.settings.measured or _has_fixed_sizes(m, before))
+    return before.op in WEIGHTED and (before.op != "MatMul" or m.settings.allows_measured() or _has_fixed_sizes(m, before))
 
 
 def _has_fixed_sizes(m: Match, node: Node) -> bool:

@@ -57,7 +57,7 @@ def rows_are_not_known_to_be_long(m: Match) -> str | None:
 
 def fewer_kernels_are_known_or_measured(m: Match) -> str | None:
     """it is a GroupNormalization with rows known to be short, or the build profile says optimize: kernels."""
-    if m.settings.measured or (m.root.op == "GroupNormalization" and blocks_of_node(m).fits_one_kernel):
+    if m.settings.allows_measured() or (m.root.op == "GroupNormalization" and blocks_of_node(m).fits_one_kernel):
         return None
     return "it may take fewer kernels along rows; with optimize: kernels in the build profile, builds find out"
 

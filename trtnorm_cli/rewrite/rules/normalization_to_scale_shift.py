@@ -35,7 +35,7 @@ def measured_planes(m: Match) -> tuple[int | str | None, ...] | None:
     Data with three axes is mostly another tensor's groups in rows, which then have no layout of their own.
     """
     shape = m.shape("x")
-    return shape if m.settings.measured and shape is not None and len(shape) > 3 else None
+    return shape if m.settings.allows_measured() and shape is not None and len(shape) > 3 else None
 
 
 def data_is_float32(m: Match) -> str | None:

@@ -81,7 +81,7 @@ def extent(m: Match) -> Extent | str | None:
 
 def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
     """True where rows are known to be the best form, or may be and builds decide. Reductions stay reductions if they may."""
-    if blocks.fits_one_kernel or (m.settings.measured and blocks.row is None):
+    if blocks.fits_one_kernel or (m.settings.allows_measured() and blocks.row is None):
         return True
     return blocks.suits_reductions and not blocks.is_native
 

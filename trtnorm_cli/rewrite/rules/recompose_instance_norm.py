@@ -84,7 +84,7 @@ def extent(m: Match) -> Extent | str | None:
 
 def _goes_in_rows(m: Match, blocks: Blocks) -> bool:
     """True where rows are known to be the best form, or may be and builds decide."""
-    return blocks.fits_one_kernel or (m.settings.measured and blocks.row is None)
+    return blocks.fits_one_kernel or (m.settings.allows_measured() and blocks.row is None)
 
 
 def recomposed(m: Match) -> Replacement:
