@@ -152,10 +152,10 @@ class Job:
         return request_for(self.prepared, self.options.backend, engine)
 
     def variants(self, keeps: bool = False) -> VariantBuilder:
-        """The builder of engines that are only looked at. It ``keeps`` the last for a build that may choose it."""
-        kept_at = self.beside / "variant.engine" if keeps and not self.options.check_reproducible else None
+        """The builder of engines that are only looked at. It ``keeps`` them for a build that may choose one."""
+        kept_in = self.beside if keeps and not self.options.check_reproducible else None
         network = NETWORK_FILE if self.options.compare else None
-        return VariantBuilder(self.work, self.request(self.built), self.estimated, self.limits, kept_at, network)
+        return VariantBuilder(self.work, self.request(self.built), self.estimated, self.limits, kept_in, network)
 
     def estimated(self, result: BuildResult, model: onnx.ModelProto) -> EngineCostRecord | None:
         """The estimated cost of the engine that was built from ``model``."""

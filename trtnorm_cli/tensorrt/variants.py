@@ -71,24 +71,24 @@ class BuiltVariant:
 class VariantBuilder:
     """Builds rewritings in ``folder`` as ``request`` says, which holds for all but model, engine and plugin nodes.
 
-    With ``kept_at`` the engine of the last variant that was tried stays there, with its ``network`` where
-    that is wanted. ``kept`` holds that variant.
+    With ``kept_in`` the engines of variants that were tried stay in that folder, with their ``network`` where that is wanted.
+    ``kept`` holds these variants.
     """
 
     folder: Path
     request: BuildRequest
     estimate: Estimator
     limits: Limits = field(default_factory=Limits)
-    kept_at: Path | None = None
+    kept_in: Path | None = None
     network: str | None = None
     kept: list[BuiltVariant] = field(default_factory=list)
 
     def tried(self, rewriting: Rewriting) -> BuiltVariant:
         """One variant, which may be the one that stays. What TensorRT refuses or dies on has no kernels."""
-        if self.kept_at is None:
+        if self.kept_in is None:
             return self.built(rewriting)
-        self.kept[:] = [self.built(rewriting, self.kept_at, self.network)]
-        return self.kept[0]
+        self.kept.append(self.built(rewriting, self.kept_in / f"variant-{len(self.kept)}.engine", self.network))
+        return self.kept[-1]
 
     def built(self, rewriting: Rewriting, engine: Path | None = None, network: str | None = None) -> BuiltVariant:
         """One variant. Its engine stays where ``engine`` says where, and its folder where a ``network`` is asked for."""
