@@ -209,26 +209,39 @@ def _in_onnxruntime(case: Case, out: Path) -> float | str:
 
 def convert(path: Path, kind: str, out: Path, profile: Path | None) -> None:
     """What a build of trtnorm hands to TensorRT's builder."""
+    from trtnorm_cli.build_job import BuildOptions
+    from trtnorm_cli.engine_making import lowered_variant
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.export.options import ExportOptions
-    from trtnorm_cli.lowering.lower import Means, lowered, settings_of
     from trtnorm_cli.onnx_model.save import save_model
-    from trtnorm_cli.precision.session import typed_session
+    from trtnorm_cli.pipeline import started
     from trtnorm_cli.rewrite.prepare import prepare
+    from trtnorm_cli.side_work import SideWork
     from trtnorm_cli.target import parse_model
+    from trtnorm_cli.variant_choice import first_variant
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        opened_model(parse_model(str(path)), profile, ExportOptions(), precision=kind) as opened,
+        opened_model(parse_model(str(path)), profile, ExportOptions(), precision=None if kind == "float32" else kind) as opened,
+        SideWork(is_beside=False) as side,
     ):
-        prepared = prepare(opened)
-        scratch = Path(folder)
-        means = Means(scratch, 0, None, lambda loaded: loaded_network(loaded, Path(tempfile.mkdtemp(dir=folder)), None))
-        settings, rewriting = settings_of(prepared), typed_session(prepared).rewrite()
-        assert settings is not None
-        rewriting.require_all_checks_passed()
-        made = lowered(prepared, rewriting, settings, means)
-        save_model(made.rewriting.model, out, made.rewriting.folder)
+        prepared, work = prepare(opened), Path(folder)
+        job = started(prepared, work / "m.engine", BuildOptions(), work, work, side)
+        variant = first_variant(job)
+        variant.rewriting.require_all_checks_passed()
+        made = lowered_variant(job, variant)
+        rewriting = variant.rewriting if made is None else made.rewriting
+        save_model(rewriting.model, out, rewriting.folder)
+
+
+def _in_float32(case: Case, folder: Path) -> dict[str, Any]:
+    """The engine of the model as it is, or of what trtnorm makes of it where TensorRT's parser refuses that."""
+    found = {**_built(case, case.path, folder), **described(case.path)}
+    if "refused" in found:
+        out = folder / "float32.onnx"
+        convert(case.path, "float32", out, case.profile)
+        found = {**_built(case, out, folder), **described(out), "as_is": found["refused"]}
+    return found
 
 
 def run(exports: Path, peers: Path, output: Path, only: str, tools: str) -> None:
@@ -237,7 +250,7 @@ def run(exports: Path, peers: Path, output: Path, only: str, tools: str) -> None
         for case in cases(exports, Path(name), only):
             rows = known.setdefault(case.name, {})
             if "float32" not in rows:
-                rows["float32"] = {**_built(case, case.path, Path(name)), **described(case.path)}
+                rows["float32"] = _in_float32(case, Path(name))
             for kind in KINDS:
                 for tool in (tool for tool in TOOLS if any(fnmatch.fnmatch(f"{tool} {kind}", one) for one in tools.split(","))):
                     if f"{tool} {kind}" in rows or (tool == "onnxconverter-common" and kind == "bf16"):

@@ -15,6 +15,7 @@ from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
     TO_DECIDE,
+    TO_DECIDE_ON_FOLDS,
     TO_TELL,
     Variant,
     bounds_for,
@@ -58,12 +59,15 @@ def first_variant(job: Job) -> Variant:
 def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
     """The rewriting that is then put into another precision, which settles for one.
 
-    Where changes that have to be measured apply, they are measured before, on engines in the types of the file: what a
-    normalization gains in launches and traffic it gains in half precision too.
+    The optional changes are measured before, on engines in the types of the file: what they gain or cost in launches and
+    traffic they do in half precision too.
     """
     with job.clock.time("rewrite"):
         usual, every = job.session.rewrite(), job.session.rewrite(measured=True)
-    if every.changes == usual.changes or every.failed:
+    is_worth_it = (
+        every.changes != usual.changes or not folds_alone(usual.changes) or may_be_quick(usual.model, TO_DECIDE_ON_FOLDS)
+    )
+    if every.failed or not is_worth_it or not any(change.optional for change in every.changes):
         return Variant(usual)
     with job.clock.time("variants"):
         built = job.variants().built(every)
