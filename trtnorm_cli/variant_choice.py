@@ -7,6 +7,7 @@ from dataclasses import replace
 from trtnorm_cli.build_job import Job
 from trtnorm_cli.engine_making import Making
 from trtnorm_cli.lowering.lower import settings_of
+from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
@@ -15,7 +16,6 @@ from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
     TO_DECIDE,
-    TO_DECIDE_ON_FOLDS,
     TO_TELL,
     Variant,
     bounds_for,
@@ -64,14 +64,13 @@ def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
     """
     with job.clock.time("rewrite"):
         usual, every = job.session.rewrite(), job.session.rewrite(measured=True)
-    is_worth_it = (
-        every.changes != usual.changes or not folds_alone(usual.changes) or may_be_quick(usual.model, TO_DECIDE_ON_FOLDS)
-    )
-    if every.failed or not is_worth_it or not any(change.optional for change in every.changes):
+    bounds = bounds_for(every.changes)
+    is_small = sum(map(tensor_bytes, every.model.graph.initializer)) <= bounds.engine_bytes
+    if every.failed or not is_small or not any(change.optional for change in every.changes):
         return Variant(usual)
     with job.clock.time("variants"):
         built = job.variants().built(every)
-        if built.result is None or built.cost is None or not is_quick(built.result, bounds_for(every.changes)):
+        if built.result is None or built.cost is None or not is_quick(built.result, bounds):
             return Variant(usual)
         unchanged = job.variants().built(job.session.rewrite("never"))
         return fastest(job.session, job.variants(), Built(every, built.result, built.cost), unchanged, measured=True)
