@@ -74,4 +74,9 @@ def test_a_kernel_that_cannot_be_read_costs_its_launch_and_profiles_are_averaged
     assert (cost.kernels[0].read, cost.kernels[0].written, cost.kernels[1].us) == (16, 16, device.launch * 1e6)
     assert (cost.total.launches, cost.total.compiled_on_device) == (2, 1)
     assert cost.profiles["large"].bytes == 3_000_000 * 32
-    assert cost.total.us == pytest.approx((cost.profiles["small"].us + cost.profiles["large"].us) / 2, abs=0.01)
+    small, large = cost.profiles["small"].us, cost.profiles["large"].us
+    assert cost.total.us == pytest.approx((small + large) / 2, abs=0.01)
+    sizes = {"small": {"N": 1}, "large": {"N": 3_000_000}}
+    often_small = engine_cost(kernels, model, sizes, device, weights=(9, 1))
+    assert often_small.total.us == pytest.approx(0.9 * small + 0.1 * large, abs=0.01)
+    assert (often_small.shares, [len(one) for one in often_small.every_kernel]) == ((0.9, 0.1), [2, 2])

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.models import batchnorm, parse, random
+from trtnorm_cli.cli import run
 from trtnorm_cli.engine_cost.segments import Sums
 from trtnorm_cli.tensorrt.kernel_search import launches_more, takes_longer
-from trtnorm_cli.tensorrt.part_search import Part
+from trtnorm_cli.tensorrt.part_search import Part, PartSearch
 
 ALL, NONE = frozenset[str](), frozenset(("a", "b", "c"))
 
@@ -41,3 +48,37 @@ def test_nothing_is_tried_where_it_is_hopeless_or_dear() -> None:
     assert part(Sums(8, 3), Sums(6, 3)).next_trial(takes_longer) is None, "no launch is lost"
     assert part(Sums(8, 4), Sums(6, 3), ("a",)).next_trial(takes_longer) is None
     assert part(Sums(8, 4), Sums(6, 3), tuple("abcdef")).next_trial(takes_longer) is None
+
+
+TWO_PROFILES = """optimization_profiles:
+  - name: small
+    dims: {{N: 1, H: {{min: 4, opt: 4, max: 8}}}}
+    weight: {small}
+  - name: large
+    dims: {{N: 4, H: {{min: 64, opt: 128, max: 160}}}}
+    weight: {large}
+"""
+
+
+@pytest.mark.rtx
+def test_what_a_part_costs_is_the_mean_of_all_profiles_by_their_weights(tmp_path, monkeypatch, capsys):
+    """The large profile takes longer, so that the more often it runs the longer a run takes, and each part of it."""
+    monkeypatch.chdir(tmp_path)
+    weights = {"w": random(8, 8, 3, 3), **batchnorm(8)}
+    text = """g (float[N,8,H,H] x) => (float[N,8] y) {
+      c = Conv <pads = [1, 1, 1, 1]> (x, w) n = BatchNormalization(c, gamma, beta, mu, var) r = Relu(n)
+      y = ReduceMean <axes = [2, 3], keepdims = 0> (r) }"""
+    onnx.save(parse(text, weights, opset=17), "m.onnx")
+    searches: list[PartSearch] = []
+    real = PartSearch.__post_init__
+    monkeypatch.setattr(PartSearch, "__post_init__", lambda search: searches.append(search) or real(search))
+    for small, large in ((1, 1), (9, 1)):
+        Path("p.yaml").write_text(TWO_PROFILES.format(small=small, large=large))
+        assert run(["build", "m.onnx", "-p", "p.yaml", "--json", "--no-compare"]) == 0
+        assert "is up to date" not in capsys.readouterr().err, "the weights decide about the engine"
+    even, often_small = searches
+    for search in searches:
+        assert search.none.sums.launches == search.none.total.launches, "the kernels of both profiles"
+        assert search.none.sums.us == pytest.approx(search.none.total.us, rel=1e-3)
+    assert often_small.none.sums.us < even.none.sums.us
+    assert often_small.parts[0].tried[ALL].us < even.parts[0].tried[ALL].us

@@ -24,18 +24,21 @@ def engine_cost(
     sizes: Mapping[str, Mapping[str, int]],
     device: Device,
     layers: Sequence[NetworkLayer] = (),
+    weights: Sequence[float] = (),
 ) -> EngineCostRecord:
     """The cost on ``device`` of the ``kernels`` that were compiled from ``model``.
 
     ``sizes`` has, for each optimization profile, the opt sizes of the symbols of the model's inputs. ``layers`` are those of
-    TensorRT's network of it.
+    TensorRT's network of it, and ``weights`` say how often each profile runs: all alike without them.
     """
     found = {
         name: _at(of_profile(kernels, index), model, one, device, layers) for index, (name, one) in enumerate(sizes.items())
     }
     totals = {name: total for name, (total, _) in found.items()}
-    _, first = next(iter(found.values()))
-    return EngineCostRecord(device.name, _mean(list(totals.values())), first, totals if len(totals) > 1 else {})
+    every = tuple(costs for _, costs in found.values())
+    shares = tuple(weight / sum(weights) for weight in weights) or (1 / len(totals),) * len(totals)
+    mean = _mean(list(totals.values()), shares)
+    return EngineCostRecord(device.name, mean, every[0], totals if len(totals) > 1 else {}, every, shares)
 
 
 def _at(
@@ -78,14 +81,13 @@ def _unread(kernel: UnreadKernel, device: Device) -> KernelCost:
     return KernelCost(kernel.unread.split(",")[0], 0, 0, 0, round(device.launch * 1e6, 3), "launch", note="not read")
 
 
-def _mean(totals: Sequence[CostTotal]) -> CostTotal:
-    count = len(totals)
-    first = totals[0]
+def _mean(totals: Sequence[CostTotal], shares: Sequence[float]) -> CostTotal:
+    first, weighted = totals[0], list(zip(shares, totals, strict=True))
     return CostTotal(
         first.launches,
         first.compiled_on_device,
-        sum(total.bytes for total in totals) // count,
-        round(sum(total.us for total in totals) / count, 3),
-        round(sum(total.unasked_us for total in totals) / count, 3),
+        round(sum(share * total.bytes for share, total in weighted)),
+        round(sum(share * total.us for share, total in weighted), 3),
+        round(sum(share * total.unasked_us for share, total in weighted), 3),
         max(total.unsized for total in totals),
     )

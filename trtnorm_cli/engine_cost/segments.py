@@ -153,11 +153,20 @@ def _has_nodes(kernel: CompiledLayer) -> bool:
     return isinstance(kernel, Kernel) and bool(kernel.onnx_nodes)
 
 
+def sums_of(side: Side) -> Sums:
+    """All kernels of an engine."""
+    return sum(map(_sums_of_kernel, side.kernels, side.costs), Sums())
+
+
+def _sums_of_kernel(kernel: CompiledLayer, cost: KernelCost) -> Sums:
+    return Sums(cost.us, 1, int(kernel.type == COMPILED_ON_DEVICE))
+
+
 def _sums(groups: _Groups, index: int, side: Side) -> dict[_Key, Sums]:
     sums: dict[_Key, Sums] = {}
     for at, (kernel, cost) in enumerate(zip(side.kernels, side.costs, strict=True)):
         group = groups.of((index, at))
-        sums[group] = sums.get(group, Sums()) + Sums(cost.us, 1, int(kernel.type == COMPILED_ON_DEVICE))
+        sums[group] = sums.get(group, Sums()) + _sums_of_kernel(kernel, cost)
     return sums
 
 

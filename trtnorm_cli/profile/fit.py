@@ -34,7 +34,8 @@ class FittedProfile:
 
     ``dims`` holds the values of every symbolic dimension, and its ``multiple_of`` where the profile gives one, for
     whoever draws shapes in between. ``origins`` says where min, opt and max of each stand, and of each dimension without a
-    name, which is called ``x[2]``. ``values`` are those of inputs that hold sizes.
+    name, which is called ``x[2]``. ``values`` are those of inputs that hold sizes. ``weight`` says how often it runs beside
+    the others.
     """
 
     name: str
@@ -42,6 +43,7 @@ class FittedProfile:
     dims: Mapping[str, DimRange]
     origins: Mapping[str, tuple[KeyPath, ...]] = field(default_factory=dict)
     values: Mapping[str, MinOptMax] = field(default_factory=dict)
+    weight: float = 1.0
 
     def at(self, corner: str) -> dict[str, Shape]:
         """The shape of every input at ``min``, ``opt`` or ``max``."""
@@ -109,7 +111,7 @@ def fit(profile: BuildProfile | None, inputs: Sequence[ModelInput], suggest: Sug
     for name, one in zip(names, fits, strict=True):
         shapes, values = one.shapes(), one.values()
         problems += one.problems
-        fitted.append(FittedProfile(name, shapes, one.ranges, one.origins, values))
+        fitted.append(FittedProfile(name, shapes, one.ranges, one.origins, values, one.weight))
     if problems:
         positions = profile.positions
         raise refusal([_located(problem, positions) for problem in problems], positions)
@@ -136,6 +138,10 @@ class _Fit:
         self._take_dims(self._own.dims, (*self._path, "dims"), profile.dims)
         # With a misspelled name or a wrong entry, what is missing elsewhere would be its consequence and no news.
         self._suspect = any(not meant_by(name, inputs) for dims in (profile.dims, self._own.dims) for name in dims)
+
+    @property
+    def weight(self) -> float:
+        return self._own.weight
 
     def shapes(self) -> dict[str, MinOptMax]:
         """The shapes of every input in the model's order. What could not be fitted is left out."""

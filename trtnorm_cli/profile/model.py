@@ -47,6 +47,7 @@ class OptimizationProfile(ProfileSection):
     inputs: dict[str, ShapeRange] = Field(default_factory=dict, description="Shapes by input; static inputs need none.")
     dims: dict[str, DimRange] = Field(default_factory=dict, description="Symbolic dimensions, before the file's own.")
     values: dict[str, ValueRange] = Field(default_factory=dict, description="Elements of inputs that hold sizes or settings.")
+    weight: Positive = Field(default=1.0, description="How often it runs beside the others, for estimates that decide.")
 
 
 class Normal(ProfileSection):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, NOT_IN_JSON, Record
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,14 @@ class CostTotal(Record):
 class EngineCostRecord(Record):
     """The estimate of an engine on ``device``.
 
-    ``total`` is the mean over the optimization profiles at opt, ``profiles`` has each by name where there are several, and
-    ``kernels`` are those of the first, in the order in which they run.
+    ``total`` is the mean over the optimization profiles at opt by their weights, ``profiles`` has each by name where there are
+    several, and ``kernels`` are those of the first, in the order in which they run. ``every_kernel`` are those of each profile,
+    and ``shares`` what part of the mean each is.
     """
 
     device: str
     total: CostTotal
     kernels: tuple[KernelCost, ...]
     profiles: dict[str, CostTotal] = field(default_factory=dict, metadata=LEFT_OUT_BY_DEFAULT)
+    every_kernel: tuple[tuple[KernelCost, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
+    shares: tuple[float, ...] = field(default=(), metadata=NOT_IN_JSON)

@@ -28,4 +28,5 @@ def estimated(result: BuildResult, model: onnx.ModelProto, prepared: Prepared) -
     """The cost of the engine that was built from ``model``; None where the build did not list its kernels."""
     if not result.kernels:
         return None
-    return engine_cost(result.kernels, model, opt_sizes(prepared), device_of(prepared), result.layers)
+    weights = [one.weight for one in prepared.fitted.profiles]
+    return engine_cost(result.kernels, model, opt_sizes(prepared), device_of(prepared), result.layers, weights)

@@ -8,15 +8,16 @@ reason: then each is left out alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from functools import cached_property
 
 import onnx
 
 from trtnorm_cli.engine_cost.profiles import of_profile
-from trtnorm_cli.engine_cost.segments import Segment, Side, Sums, segments
+from trtnorm_cli.engine_cost.segments import Segment, Side, Sums, segments, sums_of
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.records.cost import EngineCostRecord
-from trtnorm_cli.records.engine_parts import launched
+from trtnorm_cli.records.cost import EngineCostRecord, KernelCost
+from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, launched
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.rewrite.rule import Change
@@ -42,13 +43,30 @@ class Built:
     def total(self) -> Cost:
         return cost_of(kernels_of(self.result, self.cost))
 
-    @property
+    @cached_property
     def side(self) -> Side:
-        return Side(launched(of_profile(self.result.kernels, 0)), self.cost.kernels)
+        """The kernels of all optimization profiles, each with its share of the mean."""
+        kernels: list[CompiledLayer] = []
+        costs: list[KernelCost] = []
+        for index, (share, own) in enumerate(zip(self.cost.shares, self.cost.every_kernel, strict=True)):
+            kernels += (_of_its_own(one, index) for one in launched(of_profile(self.result.kernels, index)))
+            costs += (replace(one, us=one.us * share) for one in own)
+        return Side(kernels, costs)
 
     @property
     def sums(self) -> Sums:
-        return Sums(self.total.us, self.total.launches, self.total.compiled)
+        return sums_of(self.side)
+
+
+def _of_its_own(kernel: CompiledLayer, profile: int) -> CompiledLayer:
+    """``kernel`` with tensors of names that no kernel of another optimization profile has."""
+    if profile == 0 or not isinstance(kernel, Kernel):
+        return kernel
+    inputs, outputs = (
+        tuple(replace(tensor, name=f"{tensor.name} [profile {profile}]") for tensor in tensors)
+        for tensors in (kernel.inputs, kernel.outputs)
+    )
+    return replace(kernel, inputs=inputs, outputs=outputs)
 
 
 # The variant that leaves sites out; None where TensorRT refuses it.
