@@ -1,4 +1,4 @@
-"""How much work a rewriting is, counted: seconds depend on the machine, and what grows faster than the model shows here too.
+"""How much work a rewriting is, counted.
 
 The limits are what was counted when they were written. A change that needs less lowers them, and one that needs more says why.
 """
@@ -14,33 +14,15 @@ from types import FrameType
 
 import numpy as np
 import onnx
-import onnx.shape_inference
 import pytest
 
-from tests.models import batchnorm, parse, random, saved
-from trtnorm_cli.evaluate.float64.kernels import KERNELS
-from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from tests.models import parse, random, saved
+from tests.work import convolutions, counted, within
 from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.rewrite.rules import fold_scale_shift_upstream
 from trtnorm_cli.rewrite.scale_shift import chain, source
-
-CHANNELS = 8
-
-
-def convolutions(links: int) -> onnx.ModelProto:
-    """``links`` times Conv, BatchNormalization and Relu, each with weights of its own and of one size."""
-    nodes = " ".join(
-        f"[conv{i}] c{i} = Conv <pads=[1, 1, 1, 1]> (r{i}, w{i}) "
-        f"[bn{i}] n{i} = BatchNormalization(c{i}, gamma{i}, beta{i}, mu{i}, var{i}) [relu{i}] r{i + 1} = Relu(n{i})"
-        for i in range(links)
-    )
-    weights = {f"w{i}": random(CHANNELS, CHANNELS, 3, 3, seed=i) for i in range(links)}
-    for i in range(links):
-        weights.update(batchnorm(CHANNELS, seed=i, suffix=str(i)))
-    sizes = f"N, {CHANNELS}, 16, 16"
-    return parse(f"g (float[{sizes}] r0) => (float[{sizes}] r{links}) {{ {nodes} }}", weights)
 
 
 def norms(links: int) -> onnx.ModelProto:
@@ -75,33 +57,8 @@ def attention() -> onnx.ModelProto:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Shape inferences of graphs of ten nodes and more, sessions of ONNX Runtime, and Conv and MatMul in float64."""
-    count: Counter[str] = Counter()
-    infer, close = onnx.shape_inference.infer_shapes, OrtRunner.close
-
-    def inferred(model: onnx.ModelProto, *rest: object, **more: object) -> onnx.ModelProto:
-        count["whole-graph inferences"] += len(model.graph.node) >= 10
-        return infer(model, *rest, **more)
-
-    def closed(runner: OrtRunner) -> None:
-        count["sessions"] += 0 if runner._closed else runner.sessions
-        close(runner)
-
-    def counted(operator: str) -> None:
-        real = KERNELS[operator]
-
-        def kernel(call):
-            count["products in float64"] += 1
-            count["numbers in float64"] += sum(np.size(value) for value in call.inputs if value is not None)
-            return real(call)
-
-        monkeypatch.setitem(KERNELS, operator, kernel)
-
-    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", inferred)
-    monkeypatch.setattr(OrtRunner, "close", closed)
-    for operator in ("Conv", "MatMul"):
-        counted(operator)
-    return count
+    """What a rewriting does, counted."""
+    return counted(monkeypatch)
 
 
 @contextmanager
@@ -175,13 +132,6 @@ def test_a_model_is_serialised_once_however_often_it_is_folded(tmp_path, monkeyp
     monkeypatch.setattr(ir.serde, "serialize_model", lambda *given: (count.update(["models"]), whole(*given))[1])
     assert len(rewritten(sizes(10), tmp_path).cleaned.graph.node) == 10
     assert within(count, {"models": 1, "nodes": 71})
-
-
-def within(found: Counter[str], limits: dict[str, int]) -> bool:
-    """Whether nothing was done more often than ``limits`` say; what they do not name was not done at all."""
-    above = {what: number for what, number in found.items() if number > limits.get(what, 0)}
-    assert not above, f"more than {limits}"
-    return True
 
 
 def test_a_scale_and_shift_is_worked_out_once_for_a_state_of_the_graph(tmp_path, monkeypatch):
