@@ -26,3 +26,33 @@ def test_changes_to_be_measured_are_tried_where_builds_are_quick_and_decide(monk
     monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: quick)
     prepared = SimpleNamespace(loaded=SimpleNamespace(proto=None))
     assert variant_choice.first_rewriting(prepared, backend) is measured
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes", "choice", "again"),
+    [
+        ("auto", ["a"], None, ((), {"measured": True})),
+        ("kernels", ["a"], SimpleNamespace(chosen=1, no_change=2, left_out=["b"]), "searched"),
+        ("auto", [], SimpleNamespace(chosen=1, no_change=2, left_out=["b"]), (("never",), {})),
+        ("auto", ["a"], SimpleNamespace(chosen=2, no_change=2, left_out=["b"]), (("never",), {})),
+        ("auto", ["a"], SimpleNamespace(chosen=1, no_change=2, left_out=["b"]), (("auto", frozenset({"b"}), True), {})),
+    ],
+)
+def test_to_be_repeated_a_choice_is_taken_over(monkeypatch, policy, changes, choice, again):
+    session = SimpleNamespace(rewrite=lambda *given, **named: (given, named))
+    monkeypatch.setattr(variant_choice, "with_fewest_kernels", lambda session, variants: "searched")
+    job = SimpleNamespace(policy=policy, variants=lambda: None)
+    variant = SimpleNamespace(rewriting=SimpleNamespace(changes=changes), choice=choice, measured=True)
+    made = variant_choice.made_again(job, session, variant)
+    assert (made if made == "searched" else made.rewriting) == again
+
+
+@pytest.mark.parametrize(
+    ("decides", "settled", "optional", "replaced"),
+    [(True, False, True, True), (True, False, False, False), (True, True, True, False), (False, False, True, False)],
+)
+def test_only_optional_changes_that_nothing_settled_may_go_again(monkeypatch, decides, settled, optional, replaced):
+    monkeypatch.setattr(variant_choice, "may_be_chosen", lambda job: decides)
+    changes = [SimpleNamespace(optional=False), SimpleNamespace(optional=optional)]
+    variant = SimpleNamespace(is_settled=settled, rewriting=SimpleNamespace(changes=changes))
+    assert variant_choice.may_be_replaced(None, variant) is replaced

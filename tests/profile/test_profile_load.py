@@ -166,6 +166,8 @@ def test_a_wrong_shape_is_refused_at_its_element(entry: str, message: str) -> No
         ("export: {inputs: {x: {shape: [N, 0]}}}", "export.inputs.x.shape[1]: 0 is not allowed here; a dimension can be 0 in min alone"),
         ("export: {inputs: {x: [a b]}}", "export.inputs.x[0]: expected a size or the name of a dimension"),
         ("export: {inputs: {x: {shape: [1], dtype: float}}}", "export.inputs.x.dtype: the text 'float' is no element type; did you mean 'float64'?"),
+        ("export: {inputs: {x: [1, 1, 1, 1, 1, 1, 1, 1, N]}}", "export.inputs.x: has 9 dimensions; TensorRT takes at most 8"),
+        ("export: {inputs: {x: {shape: 3}}}", "export.inputs.x.shape: expected a shape such as [N, 3, H, W], got 3"),
         ("export: {inputs: {x: 3}}", "export.inputs.x: expected a mapping, got 3"),
         ("rules: {skip: [3]}", "rules.skip[0]: expected a text, got 3"),
         ('dims: {"a.b c": 0}', 'dims."a.b c": 0 is not allowed here; a dimension can be 0 in min alone'),

@@ -268,11 +268,16 @@ dims:
     assert snapped == ["snapped: H: {min: 64, opt: 104, max: 200, multiple_of: 8}  # optimization_profiles[1].dims.H, line 5"]
 
 
-def test_a_least_size_is_no_reason_to_advise_multiples():
-    """One row is broadcast, and a kernel takes eight rows or more."""
-    model = parse("g (float[1, 2, H] x) => (float[?, ?, ?] y) { y = Add(x, t) }", {"t": random(1, 2, 9)})
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [("y = Add(x, t)", "H must be 1 or 9"), ("a = Slice(x, i, n, k) y = Add(a, t)", "H must be at least 9 (or 1)")],
+)
+def test_a_least_size_is_no_reason_to_advise_multiples(body, rule):
+    """One is broadcast, and of nine or more nine are taken."""
+    weights = {"i": np.array([0]), "n": np.array([9]), "k": np.array([2])} if "Slice" in body else {}
+    model = parse(f"g (float[1, 2, H] x) => (float[?, ?, ?] y) {{ {body} }}", {"t": random(1, 2, 9), **weights})
     (note,) = proved(model, "dims: {H: {min: 1, opt: 1, max: 9}}").notes
-    assert "H must be 1 or 9" in note
+    assert rule in note
     assert "multiple_of" not in note
 
 

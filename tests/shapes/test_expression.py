@@ -131,7 +131,8 @@ def test_what_is_no_expression(text):
 @pytest.mark.parametrize(("text", "expected"), [
     ("Eq(Mod(((H - 1)//4) - 1, 2), 0)", 1), ("Ne(Mod(((H-1)//2),2),0)", 0), ("floor(H/2) + ceiling(H/2)", 37),
     ("CeilDiv(H, 8)", 5), ("FloorDiv(H, 8)", 4), ("And(Ge(H, 3), Not(Lt(H, 3)))", 1), ("3 <= H < 38", 1),
-    ("H % 8 == 0 or H % 8 == 5", 1),
+    ("H % 8 == 0 or H % 8 == 5", 1), ("floor(H) + ceiling(H) + FloorToInt(H)", 111), ("H % 8 == 0 and H % 8 == 5", 0),
+    ("Or(Eq(H, 3), Ne(H, 3))", 1), ("-H + 2*H", 37), ("not(H <= 36)", 1), ("+H", 37), ("Min(H, 40) - Max(H, 40)", -3),
 ])  # fmt: skip
 def test_guards_as_torch_writes_them(text, expected):
     assert value_at(parse_expression(text), {"H": 37}) == expected

@@ -27,9 +27,8 @@ class EntryEdit:
     def line(self, positions: Positions) -> str:
         """The line to paste, such as ``H: {min: 136, opt: 544, max: 2160}  # dims.H, line 3``."""
         multiple = self.entry.multiple_of if isinstance(self.entry, DimRange) else None
-        held, _ = positions.resolve(self.path)
         number = positions.lines.get(self.path)
-        place = format_path(self.path) + (f", line {number}" if number and held == self.path else "")
+        place = format_path(self.path) + (f", line {number}" if number else "")
         return f"{yaml_key(str(self.path[-1]))}: {entry_text(self.entry.corners(), multiple)}  # {place}"
 
 

@@ -230,12 +230,14 @@ def test_training_mode_that_the_profile_refuses():
     assert "training_mode: eval " in refusal.way_out
 
 
-def test_training_mode_of_data_without_a_rank():
+@pytest.mark.parametrize("node", ["Reshape", "mine.Unknown"])
+def test_training_mode_of_data_without_a_rank(node):
     model = parse(
-        "g (float[N, 4] a, int64[K] s) => (float[] y) { x = Reshape(a, s)"
+        f"g (float[N, 4] a, int64[K] s) => (float[] y) {{ x = {node}(a, s)"
         " [bn] y, m, v = BatchNormalization <training_mode=1> (x, gamma, beta, mu, var) }",
         batchnorm(4),
     )
+    model.opset_import.add(domain="mine", version=1)
     (refusal,) = refusals(model)
     assert refusal.reason.endswith("the rank of its data is not known")
 

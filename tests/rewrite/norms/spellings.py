@@ -33,6 +33,8 @@ VARIANCES = {
     "E[x²] − μ²": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) v = Sub(e2, mm) c = Sub(x, m)",
     "at least 0": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) w = Sub(e2, mm) v = Max(zero, w) c = Sub(x, m)",
     "Clip": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) w = Sub(e2, mm) v = Clip(w, zero) c = Sub(x, m)",
+    "Clip to a range": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) w = Sub(e2, mm) v = Clip(w, zero, most)"
+    " c = Sub(x, m)",
     "Relu": "m = {mean_x} s2 = Mul(x, x) e2 = {mean_s2} mm = Mul(m, m) w = Sub(e2, mm) v = Relu(w) c = Sub(x, m)",
     "sums": "s1 = {sum_x} m = Div(s1, n) c = Sub(x, m) p = Mul(c, c) s2 = {sum_p} v = Mul(s2, one_nth)",
     "ReduceSumSquare": "m = {mean_x} c = Sub(x, m) s2 = {square_c} v = Div(s2, n)",
@@ -46,6 +48,7 @@ ROOTS = {
     "Reciprocal(Sqrt)": "e = Add(v, eps) s = Sqrt(e) r = Reciprocal(s) z = Mul(c, r)",
     "Sqrt(Reciprocal)": "e = Add(v, eps) s = Reciprocal(e) r = Sqrt(s) z = Mul(r, c)",
     "1 ÷ Sqrt": "e = Add(v, eps) s = Sqrt(e) r = Div(one, s) z = Mul(c, r)",
+    "Sum": "e = Sum(v, eps) s = Sqrt(e) z = Div(c, s)",
     "Pow 0.5": "e = Add(v, eps) s = Pow(e, half) z = Div(c, s)",
     "Pow -0.5": "e = Add(v, eps) r = Pow(e, minus_half) z = Mul(c, r)",
     "Sub of negative": "e = Sub(v, minus_eps) s = Sqrt(e) z = Div(c, s)",
@@ -94,7 +97,8 @@ def model(
     count = math.prod(size for size in sizes if isinstance(size, int))
     numbers = {
         "zero": 0, "two": 2, "half": 0.5, "minus_half": -0.5, "one": 1, "eps": EPSILON, "minus_eps": -EPSILON, "n": count,
-        "one_nth": 1 / count, "n_less_1": max(count - 1, 1), "one_n1th": 1 / max(count - 1, 1),
+        "one_nth": 1 / count, "most": 1e30, "n_less_1": max(count - 1, 1),
+        "one_n1th": 1 / max(count - 1, 1),
     }  # fmt: skip
     weights = {name: np.array(value, kind) for name, value in numbers.items()}
     scale, shift = random(*parameter_shape, dtype=kind, seed=1), random(*parameter_shape, dtype=kind, seed=2)

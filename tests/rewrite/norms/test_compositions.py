@@ -37,6 +37,8 @@ def test_variance_and_root_in_every_spelling(variance, root, opset):
 
 @pytest.mark.parametrize("bounded", [
     "k = Mul(mm, two) w = Sub(e2, k) v = Relu(w)", "k = Mul(e2, half) w = Sub(k, mm) v = Max(w, zero)",
+    "w = Sub(e2, mm) v = Clip(w, zero, one)", "w = Sub(e2, mm) i = Cast<to=7>(w) v = Cast<to=1>(i)",
+    "w = Sub(e2, mm) k = Pow(w, x) v = ReduceMean<axes=[2]>(k)",
     "w = Sub(mm, e2) v = Relu(w)", "u = Sub(e2, mm) w = Sub(u, eps) v = Clip(w, zero)",
 ])  # fmt: skip
 def test_a_bound_that_changes_the_result_is_no_normalization(bounded):
@@ -121,6 +123,7 @@ LP = {
     "F.normalize": "l = {l2_x} c = Clip(l, eps) s = Shape(x) d = Expand(c, s) y = Div(x, d)",
     "Max": "l = {l2_x} c = Max(l, eps) y = Div(x, c)",
     "no floor": "l = {l2_x} y = Div(x, l)",
+    "magnitudes": "a = Abs(x) q = {sum_a} y = Div(x, q)",
     "sum of squares": "p = Mul(x, x) q = {sum_p} l = Sqrt(q) y = Div(x, l)",
     "p = 1": "l = {l1_x} c = Clip(l, eps) y = Div(x, c)",
 }
@@ -128,7 +131,7 @@ LP = {
 
 @pytest.mark.parametrize("spelling", LP)
 def test_lp_normalize(spelling):
-    calls = {"l2_x": ("ReduceL2", "x"), "l1_x": ("ReduceL1", "x"), "sum_p": ("ReduceSum", "p")}
+    calls = {"l2_x": ("ReduceL2", "x"), "l1_x": ("ReduceL1", "x"), "sum_p": ("ReduceSum", "p"), "sum_a": ("ReduceSum", "a")}
     body = LP[spelling].format(**{name: call(*arguments, (1,), 17) for name, arguments in calls.items()})
     composition = the_one(model(body, ("N", 8, "H"), (1,), (8,)))
     assert (composition.kind, composition.axes, composition.misgiving) == ("LpNorm", (1,), "")
@@ -353,3 +356,14 @@ def test_the_number_of_other_values_is_no_count():
     m, q = call("ReduceMean", "x", (2,), 11), call("ReduceSum", "p", (2,), 11)
     body = f"m = {m} c = Sub(x, m) p = Mul(c, c) q = {q} {COUNT} v = Div(q, k) {ROOTS['Sqrt, Div']}"
     assert found(model(body.replace("z =", "y ="), ("N", "C", "L"), (2,), (8,), opset=11, at=np.array([1]))) == []
+
+
+@pytest.mark.parametrize("made", ["x = mine.Unknown(i)", "x = Reshape(i, to)"])
+def test_data_of_which_nothing_is_known_are_left_alone(made):
+    body = f"{statements('Mul', (2,), 17)} {ROOTS['Sqrt, Div']}".replace("z =", "y =")
+    source = model(body, (2, 3, 8), (2,), (8,), before=made, to=np.array([2, 3, 8]))
+    source.opset_import.add(domain="mine", version=1)
+    if "to" in made:
+        assert the_one(source).kind == "LayerNorm"
+    else:
+        assert found(source) == []

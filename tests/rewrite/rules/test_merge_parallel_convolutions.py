@@ -37,6 +37,11 @@ MERGES = {
         "a = Conv<pads=[2, 2, 2, 2]>(x, u) b = Conv<pads=[2, 2, 2, 2], dilations=[2, 2]>(x, w) y = Add(a, b)",
         u=random(4, 4, 5, 5),
     ),
+    "1×1 in a dilated 3×3": model("a = Conv<pads=[2, 2, 2, 2], dilations=[2, 2]>(x, w) b = Conv(x, v) y = Add(a, b)"),
+    "dilated by four in dilated by two": model(
+        "a = Conv<pads=[4, 4, 4, 4], dilations=[2, 2]>(x, u) b = Conv<pads=[4, 4, 4, 4], dilations=[4, 4]>(x, w) y = Add(a, b)",
+        u=random(4, 4, 5, 5),
+    ),
     "1×3 and 3×1 in 3×3": model(
         f"a = Conv<{SAME}>(x, w) b = Conv<pads=[0, 1, 0, 1]>(x, u) y = Add(a, b)", u=random(4, 4, 1, 3)
     ),

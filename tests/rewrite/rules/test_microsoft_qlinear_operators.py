@@ -56,6 +56,19 @@ def test_every_operator(rewrite, form, opset):
     assert steps_apart(*exact) == 0
 
 
+@pytest.mark.parametrize("form", ["QLinearAdd", "QLinearMul"])
+def test_without_a_zero_point_the_result_is_of_the_type_of_the_data(rewrite, form):
+    held = {"z": np.int8(0), "pz": np.int8(0)}
+    before = node(f'r = {MS}{form}(q, s, "", p, ps, "", rs, "")', **held)
+    before.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT8
+    result = rewrite(before, rules=(rule.RULE,))
+    assert result.rules == [NAME]
+    feeds = {"x": random(2, 3, 6, 8)}
+    made = evaluate_float64(result.model, feeds).outputs["r"]
+    assert made.min() < 0
+    assert steps_apart(evaluate_float64(before, feeds).outputs["r"], made) == 0
+
+
 @pytest.mark.parametrize("form", ["QLinearGlobalAveragePool", "QLinearAveragePool"])
 def test_channels_last(rewrite, form):
     before = node(FORMS[form].replace(form + "(", form + " <channels_last=1>(").replace("<kernel", "<channels_last=1, kernel"))

@@ -88,8 +88,6 @@ def select_back(op: Operation, sides: Sides) -> dict[int, Affine]:
     places = _selected(op, asked.axes)
     scale, shift = asked.scale, asked.shift
     for axis, (size, chosen) in places.items():
-        if asked.shape[axis] == 1:
-            continue
         if len(set(chosen)) != len(chosen) or len(chosen) != asked.shape[axis]:
             raise CannotMove(f"{op.name} selects an element of axis {axis} more than once")
         scale, shift = _placed(scale, axis, size, chosen, 1.0), _placed(shift, axis, size, chosen, 0.0)
@@ -99,10 +97,9 @@ def select_back(op: Operation, sides: Sides) -> dict[int, Affine]:
 def select_forth(op: Operation, sides: Sides) -> dict[int, Affine]:
     given = sides[0]
     for axis, (size, chosen) in _selected(op, given.axes).items():
-        if given.shape[axis] not in (1, size):
+        if given.shape[axis] != size:
             raise CannotMove(f"there are {given.shape[axis]} values for the {size} elements of axis {axis} of {op.name}")
-        if given.shape[axis] != 1:
-            given = _part(given, chosen, axis)
+        given = _part(given, chosen, axis)
     return {0: given}
 
 
