@@ -242,3 +242,19 @@ def test_large_values_become_the_largest_of_the_type_and_infinity_stays() -> Non
     done = typed(graph, {"c": np.float32([1e9, np.inf, 1])})
     (stored,) = done.model.graph.initializer
     assert onnx.numpy_helper.to_array(stored).tolist() == [FP16.largest, np.inf, 1]
+
+
+def test_a_quantised_model_of_an_old_opset_becomes_half_too() -> None:
+    """QuantizeLinear and DequantizeLinear take half from opset 19 on."""
+    graph = """g (float[2, 8] x) => (float[2, 8] y) {
+        q = QuantizeLinear (x, scale, zero)  a = DequantizeLinear (q, scale, zero)
+        b = DequantizeLinear (integers, scale, zero)
+        p = MatMul (a, b)  y = Relu (p)
+    }"""
+    integers = np.arange(-32, 32).reshape(8, 8).astype(np.int8)
+    weights = {"scale": np.float32(0.125), "zero": np.int8(0), "integers": integers}
+    done = typed(graph, weights, opset=13)
+    assert done.kept == ()
+    assert done.model.opset_import[0].version == 22
+    x = np.round(random(2, 8) * 8) / np.float32(8)
+    np.testing.assert_array_equal(run(done.model, {"x": x})[0], run(parse(graph, weights, opset=13), {"x": x})[0])

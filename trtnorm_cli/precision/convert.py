@@ -13,9 +13,8 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.precision.islands import Island, islands
 from trtnorm_cli.precision.low_constants import Constants
-from trtnorm_cli.precision.low_types import BF16
 from trtnorm_cli.precision.masks import Masks
-from trtnorm_cli.precision.opsets import raised_opset
+from trtnorm_cli.precision.opsets import needs_raising, raised_opset
 from trtnorm_cli.precision.plan import TypePlan, kept
 from trtnorm_cli.precision.ports import Role, TypedNode, kept_fixed
 from trtnorm_cli.precision.tensor_types import complete_types
@@ -47,7 +46,7 @@ def convert(
 
     ``types`` are those of its tensors. External tensors are read from ``folder``, and stay external where they stay float32.
     """
-    if plan.low is BF16:
+    if needs_raising(model, plan.low):
         model = raised_opset(model, Constants(model, folder))
     types, constants = complete_types(model, types), Constants(model, folder)
     in_float = [unit for unit in units if not unit.keys.isdisjoint(plan.kept)]

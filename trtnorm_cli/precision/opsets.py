@@ -1,5 +1,7 @@
 """Raise a model to opset 22, the first in which every operator that has half precision also has bfloat16.
 
+Half precision needs that of quantised models alone, whose QuantizeLinear and DequantizeLinear are float32 before opset 19.
+
 Most operators changed in nothing but the types that they take. The others are written in their new form, or the model stays as
 it is (ONNX operator changelog, opset 13 to 22).
 """
@@ -16,6 +18,7 @@ from onnx import numpy_helper
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.names import free_name
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
+from trtnorm_cli.precision.connections import is_operator
 from trtnorm_cli.precision.low_constants import Constants
 from trtnorm_cli.precision.low_types import BF16, LowType
 
@@ -39,6 +42,7 @@ _BECAME_INPUTS: dict[str, tuple[tuple[str, int], ...]] = {
     "TopK": (("k", 1),),
     "Unsqueeze": (("axes", 1),),
 }
+_QUANTISE, _QUANTISES_HALF = ("QuantizeLinear", "DequantizeLinear"), 19
 _OVER_ONE_AXIS = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 _ONE_AXIS = 13
 _GRID_MODES = {b"bilinear": b"linear", b"bicubic": b"cubic"}
@@ -63,10 +67,18 @@ def why_not_raised(model: onnx.ModelProto, constants: Constants) -> str:
     return ""
 
 
+def needs_raising(model: onnx.ModelProto, low: LowType) -> bool:
+    """True where operators of ``model`` may lack ``low`` only because of its opset."""
+    opset = default_opset(model.opset_import)
+    if low is BF16:
+        return opset < TARGET
+    return opset < _QUANTISES_HALF and any(is_operator(node, *_QUANTISE) for node in model.graph.node)
+
+
 def opset_for(model: onnx.ModelProto, constants: Constants, low: LowType) -> int:
     """The opset that ``model`` will have in ``low``."""
     opset = default_opset(model.opset_import)
-    return TARGET if low is BF16 and opset < TARGET and not why_not_raised(model, constants) else opset
+    return TARGET if needs_raising(model, low) and not why_not_raised(model, constants) else opset
 
 
 def raised_opset(model: onnx.ModelProto, constants: Constants) -> onnx.ModelProto:
