@@ -20,8 +20,8 @@ result" that the tool ended with an error, "refused" that TensorRT's parser refu
 not run in ONNX Runtime, "-" that it was not measured. Nothing ran on a GPU.
 
 Seconds are of two processor cores that did other work as well, so that only their order of size says something. An engine holds
-kernels beside weights, and these are most of a small one. The kernels of trtnorm are those with every change; a build leaves
-out changes that cost time by the estimate. [precision.md](precision.md#where-a-conversion-falls-short) says why some rows miss.
+the code of kernels beside weights, which is most of a small one. trtnorm makes the changes that a build makes: those that cost
+no time by the estimate. [precision.md](precision.md#where-a-conversion-falls-short) says why some rows miss.
 
 "planted" models have ranges 300 times as wide in front of some norms, which changes nothing in float32. "blind" casts
 everything; "autocast" is NVIDIA ModelOpt's AutoCast as it is, and with the random inputs as calibration data. Made by
@@ -49,8 +49,8 @@ def page(found: Mapping[str, Any]) -> str:
             "nodes in the file:\n",
             _table(found, tools, kind, _kernels, with_float32=True),
             "",
-            "Bytes of the engine and of the weights alone, relative to those of the float32 model, and seconds of the "
-            "conversion:\n",
+            "Bytes relative to those of the float32 model's engine: of the engine, of its weights alone, and of the rest, "
+            "which is code, with its share of the engine in brackets. Seconds of the conversion:\n",
             _table(found, tools, kind, _bytes),
             "",
         ]
@@ -70,7 +70,22 @@ def _summary(found: Mapping[str, Any], tools: list[str], kind: str) -> str:
         rows = [rows[f"{tool} {kind}"] for rows in found.values() if f"{tool} {kind}" in rows]
         good = sum(_worst(row) <= _BUDGET[kind] for row in rows)
         lines.append(f"- {tool}: {good} of {len(rows)} within {_BUDGET[kind]:g} on all inputs")
+    pairs = list(_kernels_beside_autocast(found, kind))
+    fewer, more = (sum(test) for test in ([a < b for a, b in pairs], [a > b for a, b in pairs]))
+    if pairs:
+        lines.append(
+            f"- kernels of trtnorm beside the fewest of AutoCast's: fewer in {fewer}, as many in {len(pairs) - fewer - more}, "
+            f"more in {more} of {len(pairs)}"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _kernels_beside_autocast(found: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
+    for rows in found.values():
+        own = rows.get(f"trtnorm {kind}", {}).get("kernels")
+        others = [row["kernels"] for key, row in rows.items() if key.endswith(kind) and "autocast" in key and "kernels" in row]
+        if own is not None and others:
+            yield own, min(others)
 
 
 def _worst(row: Mapping[str, Any]) -> float:
@@ -117,8 +132,10 @@ def _kernels(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
 def _bytes(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
     if "engine_bytes" not in row or "engine_bytes" not in float32:
         return "-"
-    weights = f"{row['weight_bytes'] / float32['weight_bytes']:.0%}" if "weight_bytes" in row else "?"
-    return f"{row['engine_bytes'] / float32['engine_bytes']:.0%}, {weights}, {row['seconds']:.0f} s"
+    engine, whole = row["engine_bytes"], float32["engine_bytes"]
+    weights, all_weights = row["weight_bytes"], float32["weight_bytes"]
+    code = f"{(engine - weights) / (whole - all_weights):.0%} ({(engine - weights) / engine:.0%})"
+    return f"{engine / whole:.0%}: {weights / all_weights:.0%}, {code}; {row['seconds']:.0f} s"
 
 
 def _in_onnxruntime(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
