@@ -46,6 +46,10 @@ def _table_rows(site: Site, _: int, *, table: int) -> Demand:
     return index_of(site.size(table, 0), site.source(table))
 
 
+def _looked_up(site: Site, _: int) -> Demand:
+    return index_of(site.size(0, site.attribute("gather_axis", 0)), site.source(0))
+
+
 def _scattered(site: Site, _: int) -> Demand:
     """Indices that differ, because the result is not defined where two updates meet and nothing combines them."""
     return _indices(site, 1, distinct=site.text("reduction", "none") == "none")
@@ -329,7 +333,7 @@ _ASKS: Mapping[str, Ask] = {
 _MICROSOFT: Mapping[str, Ask] = {
     "EmbedLayerNormalization": _embedding_norm,
     "RotaryEmbedding": _only(1, partial(_table_rows, table=2)),
-    "GatherBlockQuantized": _only(1, _indices),
+    "GatherBlockQuantized": _only(1, _looked_up),
     "DequantizeLinear": _pixels,
     "MatMulIntegerToFloat": _quantised(0, 1),
     **dict.fromkeys(("QGemm", "QLinearAdd", "QLinearMul"), _quantised(0, 3)),

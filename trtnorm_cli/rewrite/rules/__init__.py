@@ -29,6 +29,7 @@ from trtnorm_cli.rewrite.rules import (
     fold_batchnorm_gemm,
     fold_batchnorm_upstream,
     fold_scale_shift_upstream,
+    gather_block_weights,
     group_norm_to_plugin,
     groupnorm_of_vectors,
     groupnorm_one_group,
@@ -67,6 +68,7 @@ REPAIRS: tuple[Rule, ...] = (
     qlinear_operators.RULE,
     microsoft_qlinear_operators.RULE,
     matmul_block_weights.RULE,
+    gather_block_weights.RULE,
     asymmetric_quantization.RULE,
     dequantize_weights.RULE,
     cast_moved_weights.RULE,
@@ -145,6 +147,7 @@ QUANTISED: tuple[Rule, ...] = (
     qlinear_operators.RULE,
     microsoft_qlinear_operators.RULE,
     matmul_block_weights.RULE,
+    gather_block_weights.RULE,
     *FLOATS,
 )
 

@@ -53,9 +53,21 @@ def _block_product(node: Node) -> list[SymbolicTensor]:
     return [] if x.shape is None else [like(x, (*x.shape[:-1], int(node.attributes["N"])))]
 
 
+def _block_gather(node: Node) -> list[SymbolicTensor]:
+    table, indices = node.input(0), node.input(1)
+    if table.shape is None or indices.shape is None or not table.shape:
+        return []
+    per_byte = 8 // int(node.attributes.get("bits", 4)) if table.dtype == onnx.TensorProto.UINT8 else 1
+    last = table.shape[-1]
+    shape = (*table.shape[:-1], last * per_byte if isinstance(last, int) else None)
+    axis = int(node.attributes.get("gather_axis", 0)) % len(shape)
+    return [like(node.input(2), (*shape[:axis], *indices.shape, *shape[axis + 1 :]))]
+
+
 CONTRIBUTED: dict[str, Rule] = {
     "DequantizeLinear": elementwise.RULES["DequantizeLinear"],
     "DynamicQuantizeMatMul": _product,
+    "GatherBlockQuantized": _block_gather,
     "MatMulIntegerToFloat": _product,
     "MatMulNBits": _block_product,
     "QGemm": _gemm,

@@ -35,4 +35,32 @@ def _zeros(zero: np.ndarray | None, rows: int, blocks: int, bits: int) -> Any:
     return values.astype(np.float64).reshape(rows, blocks, 1)
 
 
-CONTRIBUTED: dict[str, Kernel] = {"MatMulNBits": one(matmul_nbits)}
+def gather_block_quantized(call: Call) -> np.ndarray:
+    """Rows of a table with a scale for each block; indices outside of it make zeros."""
+    stored, indices, scales, zero = (call.input(index) for index in range(4))
+    bits, block, axis = (_attribute(call, *pair) for pair in (("bits", 4), ("block_size", 128), ("quantize_axis", 1)))
+    is_packed = stored.dtype == np.uint8
+    if not is_packed and stored.dtype.name not in ("int4", "uint4"):
+        raise NotImplementedHere(f"a table of {stored.dtype.name}")
+    q, z = (part if part is None or not is_packed else unpacked(part, bits) for part in (stored, zero))
+    if z is None:
+        z = np.full(scales.shape, 2 ** (bits - 1) if is_packed else 0)
+    of_block = np.arange(q.shape[axis]) // block
+    z = z[..., : scales.shape[-1]].astype(np.float64)
+    table = (q.astype(np.float64) - np.take(z, of_block, axis)) * np.take(np.asarray(scales, np.float64), of_block, axis)
+    gathered = _attribute(call, "gather_axis", 0) % table.ndim
+    size = table.shape[gathered]
+    is_inside = (indices >= -size) & (indices < size)
+    taken = np.take(table, np.where(is_inside, indices, 0).astype(np.int64), gathered)
+    return np.where(is_inside.reshape(is_inside.shape + (1,) * (table.ndim - gathered - 1)), taken, 0.0)
+
+
+def _attribute(call: Call, name: str, default: int) -> int:
+    value = call[name]
+    return default if value is None else int(value)
+
+
+CONTRIBUTED: dict[str, Kernel] = {
+    "GatherBlockQuantized": one(gather_block_quantized),
+    "MatMulNBits": one(matmul_nbits),
+}
