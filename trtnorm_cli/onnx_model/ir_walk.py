@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from trtnorm_cli.onnx_model.walk import operator_may_hold_graphs
+from trtnorm_cli.onnx_model.walk import WITHOUT_GRAPHS, operator_may_hold_graphs
 
 
 def every_node(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
@@ -16,6 +16,8 @@ def every_node(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
     """
     for node in graph:
         yield node
+        if node.op_type in WITHOUT_GRAPHS and not node.domain:
+            continue
         if may_hold_graphs(node):
             for inner in graphs_of(node):
                 yield from every_node(inner)
@@ -25,6 +27,8 @@ def every_graph(graph: ir.Graph) -> list[ir.Graph]:
     """``graph`` and all graphs inside it, outermost first."""
     found = [graph]
     for node in graph:
+        if node.op_type in WITHOUT_GRAPHS and not node.domain:
+            continue
         if may_hold_graphs(node):
             for inner in graphs_of(node):
                 found += every_graph(inner)

@@ -10,6 +10,8 @@ import onnx
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 _HOLDS_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+# The operators of ONNX that were met and hold none. A walk looks here: for most nodes a call takes longer than all else.
+WITHOUT_GRAPHS: set[str] = set()
 
 
 @cache
@@ -18,7 +20,10 @@ def operator_may_hold_graphs(operator: str) -> bool:
     if not isinstance(operator, str) or not onnx.defs.has(operator):  # a damaged file may hold bytes that are no text
         return True
     kinds = (attribute.type for attribute in onnx.defs.get_schema(operator).attributes.values())
-    return any(kind in (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS) for kind in kinds)
+    found = any(kind in (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS) for kind in kinds)
+    if not found:
+        WITHOUT_GRAPHS.add(operator)
+    return found
 
 
 def may_hold_graphs(node: onnx.NodeProto) -> bool:
@@ -43,7 +48,8 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """``graph`` and every graph nested in it, outermost first."""
     yield graph
     for node in graph.node:
-        # Most nodes hold no graph, and a generator for each of them would take longer than all else here.
+        if node.op_type in WITHOUT_GRAPHS and not node.domain:
+            continue
         if may_hold_graphs(node):
             for inner in subgraphs(node):
                 yield from all_graphs(inner)
@@ -53,6 +59,8 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """``nodes`` and those of their subgraphs, each before what is inside it."""
     for node in nodes:
         yield node
+        if node.op_type in WITHOUT_GRAPHS and not node.domain:
+            continue
         if may_hold_graphs(node):
             for inner in subgraphs(node):
                 yield from nodes_within(inner.node)
