@@ -108,6 +108,9 @@ def manifest_beside(engine: Path) -> tuple[Path, Manifest]:
         return path, Manifest.load(path)
     if not engine.exists():
         raise ModelError("there is no such engine", str(engine), "check the path")
+    if engine.suffix == ".onnx":
+        hint = f"trtnorm build {engine} makes one of it; trtnorm inspect {engine} shows what is in the model"
+        raise ModelError("this is an ONNX model, and no engine", str(engine), hint)
     raise ModelError(
         "the engine has no manifest, and without a GPU an engine cannot be opened",
         str(engine),

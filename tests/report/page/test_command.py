@@ -72,6 +72,15 @@ def test_an_engine_without_a_manifest(engine, capsys):
     assert "the engine has no manifest" in capsys.readouterr().err
 
 
+def test_a_model_is_no_engine(tmp_path, capsys):
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"")
+    assert run(["report", str(model)]) == 3
+    said = capsys.readouterr().err
+    assert "this is an ONNX model, and no engine" in said
+    assert f"trtnorm build {model}" in said
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
