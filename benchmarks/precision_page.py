@@ -21,7 +21,8 @@ not run in ONNX Runtime, "-" that it was not measured. Nothing ran on a GPU.
 
 Seconds are of two processor cores that did other work as well, so that only their order of size says something. An engine holds
 the code of kernels beside weights, which is most of a small one. trtnorm makes the changes that a build makes: those that cost
-no time by the estimate. [precision.md](precision.md#where-a-conversion-falls-short) says why some rows miss.
+no time by the estimate. Where its kernels have a star, it made every change, and a build may take fewer.
+[precision.md](precision.md#where-a-conversion-falls-short) says why some rows miss.
 
 "planted" models have ranges 300 times as wide in front of some norms, which changes nothing in float32. "blind" casts
 everything; "autocast" is NVIDIA ModelOpt's AutoCast as it is, and with the random inputs as calibration data. Made by
@@ -126,7 +127,8 @@ def _number(value: float | str | None) -> str:
 
 
 def _kernels(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
-    return "-" if "kernels" not in row else f"{row['kernels']} ({row['casts']}, {row.get('islands', '?')})"
+    star = "" if row.get("chosen", True) else "*"
+    return "-" if "kernels" not in row else f"{row['kernels']}{star} ({row['casts']}, {row.get('islands', '?')})"
 
 
 def _bytes(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
