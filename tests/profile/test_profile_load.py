@@ -65,7 +65,8 @@ def test_every_section_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "size"), [("1048576", 2**20), ("512 MiB", 2**29), ("1.5gib", 3 * 2**29), ("'1048576 B'", 2**20)]
+    ("written", "size"),
+    [("1048576", 2**20), ("512 MiB", 2**29), ("1.5gib", 3 * 2**29), ("1024TiB", 2**50), ("'1048576 B'", 2**20)],
 )
 def test_workspace_is_bytes_or_a_number_with_a_binary_unit(written: str, size: int) -> None:
     assert parse_profile(f"builder: {{workspace: {written}}}").builder.workspace == size
@@ -168,6 +169,7 @@ def test_a_wrong_shape_is_refused_at_its_element(entry: str, message: str) -> No
         ("export: {inputs: {x: {shape: [1], dtype: float}}}", "export.inputs.x.dtype: the text 'float' is no element type; did you mean 'float64'?"),
         ("export: {inputs: {x: [1, 1, 1, 1, 1, 1, 1, 1, N]}}", "export.inputs.x: has 9 dimensions; TensorRT takes at most 8"),
         ("export: {inputs: {x: {shape: 3}}}", "export.inputs.x.shape: expected a shape such as [N, 3, H, W], got 3"),
+        ("export: {inputs: {x: {shape: [1], dtype: 3}}}", "export.inputs.x.dtype: 3 is no element type"),
         ("export: {inputs: {x: 3}}", "export.inputs.x: expected a mapping, got 3"),
         ("rules: {skip: [3]}", "rules.skip[0]: expected a text, got 3"),
         ('dims: {"a.b c": 0}', 'dims."a.b c": 0 is not allowed here; a dimension can be 0 in min alone'),

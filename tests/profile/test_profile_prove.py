@@ -292,3 +292,10 @@ def test_shapes_of_inputs_fit_where_nothing_is_broken():
     model = parse("g (float[?, 4, ?] x) => (float[?, ?, ?] y) { y = Add(x, t) }", {"t": random(1, 4, 12)})
     proof = proved(model, "optimization_profiles:\n  - inputs:\n      x: 1x4x12\n")
     assert [proof.fits({"x": (2, 4, size)}) for size in (1, 11, 12)] == [True, False, True]
+
+
+def test_a_bound_beyond_what_is_tried_is_said_as_it_is():
+    body = "s = Shape(x) h = Gather(s, one) r = Range(zero, h, one) y = Gather(table, r)"
+    weights = {"zero": np.array(0), "one": np.array(1), "table": np.zeros((200000, 1), np.float32)}
+    model = parse(f"g (float[1, H] x) => (float[?, ?] y) {{ {body} }}", weights)
+    assert "H must satisfy " in refused(model, "dims: {H: {min: 1, opt: 9, max: 300000}}").summary

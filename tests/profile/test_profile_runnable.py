@@ -88,3 +88,9 @@ def test_a_multiple_stays_with_its_range():
     found = tried(start, inputs, lambda point: None if point["N"] == 1 else "one only")
     assert found.start.ranges["H"] == start.ranges["H"]
     assert found.start.ranges["N"].corners() == (1, 1, 1)
+
+
+def test_usual_sizes_are_tried_with_a_batch_of_one():
+    inputs = [ModelInput("x", "float32", ("N", 3, "H", "W"))]
+    found = trial(inputs, lambda at: at["N"] == 1 and at["H"] == at["W"] == 64)
+    assert corners(found) == {"N": (1, 1, 1), "H": (64, 64, 64), "W": (64, 64, 64)}

@@ -136,3 +136,8 @@ def test_what_is_no_expression(text):
 ])  # fmt: skip
 def test_guards_as_torch_writes_them(text, expected):
     assert value_at(parse_expression(text), {"H": 37}) == expected
+
+
+@pytest.mark.parametrize("text", ["H // (H == 3)", "H % (H == 3)", "H // (H - 4)", "W // (W - W)"])
+def test_a_quotient_by_zero_has_no_value(text):
+    assert value_at(parse_expression(text), {"H": 4, "W": 4}) is None

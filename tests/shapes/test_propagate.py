@@ -238,3 +238,12 @@ def test_positions_that_are_looked_up_in_steps():
         {"at0": np.array(0), "at1": np.array(1), "at3": np.array(3), "table": random(12, 2)},
     )
     assert agree(model, *({"N": 1, "T": t} for t in (1, 9, 12, 13))) == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("condition", "shape"), [('""', "(3, N, 4)"), ("c", "(None, N, 4)")])
+def test_a_loop_with_a_condition_may_end_before_its_count(condition, shape):
+    body = f"""
+        y = Loop (three, {condition}) <body = b (int64 i, bool k) => (bool k2, float[?, ?] v2)
+            {{ k2 = Identity(k) v2 = Add(x, x) }}>"""
+    model = parse(f"g (float[N, 4] x, bool c) => (float[?, ?, ?] y) {{ {body} }}", {"three": np.array(3)})
+    assert str(propagate(model).tensors["y"].shape) == shape

@@ -27,6 +27,7 @@ def solved(*conditions: str, symbol: str = "H", up_to: int = 3840, **fixed: int)
     (["H <= 512", "H % 8 == 0"], "H must be ≡ 0 (mod 8) and at most 512"),
     (["Or(Eq(H, 3), Eq(H, 5))"], "H must be 3 or 5"),
     (["Or(H % 4 == 0, H == 3)"], "H must be ≡ 0 (mod 4) (or 3)"),
+    (["Or(H % 4 == 0, H == 9)"], "H must be ≡ 0 (mod 4) (or 9)"),
     (["H % 320 == 160"], "H must be ≡ 160 (mod 320)"),
     (["H % 32 != 5"], "H mod 32 must not be in {5}"),
     (["H % 64 < 40"], "H must satisfy H % 64 < 40"),

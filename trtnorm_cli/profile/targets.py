@@ -41,7 +41,7 @@ def read_targets(value: object) -> tuple[str, ...] | None:
 
 
 def _read(value: object) -> str | None:
-    found = _SPELLINGS.fullmatch(str(value)) if isinstance(value, (str, float)) else None
+    found = _SPELLINGS.fullmatch(str(value))
     if found is None:
         return None
     return f"sm_{found['digits'] or found['major'] + found['minor']}"

@@ -69,6 +69,15 @@ def test_what_tensorrt_takes_stays_without_a_word(rewrite):
     assert result.outcome.rejections == ()
 
 
+def test_stored_integers_are_no_inputs(rewrite):
+    source = parse(
+        "g (float[2, 3] x) => (float[] y) { d = DequantizeLinear(q, s, z) y = Add(x, d) }",
+        {"q": np.arange(3, dtype=np.uint8), "s": F32(0.1), "z": np.uint8(1)},
+    )
+    result = rewrite(source, rules=(rule.RULE,))
+    assert (result.outcome.changes, result.outcome.rejections) == ([], ())
+
+
 REFUSALS = [
     Refusal(rule.data_have_eight_bits, model("int16", F32(0.02), 3), "are int16"),
     Refusal(rule.scales_are_finite, model("uint8", F32(np.inf)), "not all finite"),
