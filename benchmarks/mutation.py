@@ -142,4 +142,5 @@ def _is_text(node: ast.BinOp) -> bool:
 
 
 def _is_nothing(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+    """True of None and False, which are as good as each other to whoever asks."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trtnorm_cli.rewrite.norms.polynomial import DATA, MAGNITUDE, SQUARE, Base, Polynomial
+from trtnorm_cli.rewrite.norms.polynomial import DATA, MAGNITUDE, MEAN, SQUARE, Base, Polynomial, is_never_negative
 
 
 def of(atom, exponent=1.0):
@@ -30,3 +30,30 @@ def test_a_whole_power_is_taken_whatever_the_sign_is():
 def test_the_root_of_a_negative_number_is_not_taken():
     negative = Polynomial.constant(-4.0)
     assert negative.power(0.5) == Polynomial.atom(Base(negative), 0.5)
+
+
+def times(polynomial, number):
+    return polynomial * Polynomial.constant(number)
+
+
+@pytest.mark.parametrize(
+    ("polynomial", "never"),
+    [
+        (of(DATA), False),
+        (of(DATA, 2.0), True),
+        (of(DATA, 3.0), False),
+        (of(MEAN), False),
+        (of(SQUARE), True),
+        (times(of(SQUARE), -1.0), False),
+        (of(SQUARE) + times(of(MEAN, 2.0), -1.0), True),
+        (of(SQUARE) + times(of(MEAN, 2.0), -2.0), False),
+        (times(of(SQUARE), 2.0) + times(of(MEAN, 2.0), -1.0), True),
+        (of(SQUARE) + of(MEAN, 2.0), True),
+        (times(of(MEAN, 2.0), -1.0), False),
+        (of(SQUARE) + times(of(MEAN, 2.0), -1.0) + Polynomial.constant(1e-5), True),
+        (of(SQUARE) + times(of(MEAN, 2.0), -1.0) + Polynomial.constant(-1e-5), False),
+        (of(SQUARE) + times(of(MEAN, 2.0), -1.0) + of(MEAN), False),
+    ],
+)
+def test_what_is_never_negative(polynomial, never):
+    assert is_never_negative(polynomial) is never
