@@ -71,6 +71,12 @@ def test_a_description_with_rates_by_type_and_the_usual_launch():
             None,
         ),
         (
+            "device: {bandwidth_gb_s: 300, peak_tflops: {int8: true}}",
+            "cfg.yaml:1: device.peak_tflops.int8",
+            "expected tera-operations a second, got true",
+            None,
+        ),
+        (
             "device: {bandwidth_gb_s: 300, peak_tflops: many}",
             "cfg.yaml:1: device.peak_tflops",
             "expected tera-operations a second, got the text 'many'; or give them by type, as {float16: 51, int8: 102}",

@@ -132,20 +132,24 @@ def test_a_model_without_normalizations_says_so_and_one_with_pieces_does_not(tmp
     assert "Normalizations in pieces" in shown
 
 
-def test_norms_in_pieces_of_data_without_a_rank_are_those_of_the_likeliest(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("unknown", ["x", "r"])
+def test_norms_in_pieces_of_data_without_a_rank_are_those_of_the_likeliest(tmp_path, monkeypatch, capsys, unknown):
+    """Where others are found without, nothing is assumed."""
     monkeypatch.chdir(tmp_path)
     found = parse(
-        "g (float[N, 3, H, W] x) => (float[N, 3, H, W] y) { m = ReduceMean<axes = [2, 3]>(x) c = Sub(x, m) s = Mul(c, c)"
-        " v = ReduceMean<axes = [2, 3]>(s) e = Add(v, eps) r = Sqrt(e) y = Div(c, r) }",
+        "g (float[N, 3, H, W] x, float[R] r) => (float[N, 3, H, W] y, float[R] z) { z = Neg(r) m = ReduceMean<axes = [2, 3]>(x) c = Sub(x, m) s = Mul(c, c)"
+        " v = ReduceMean<axes = [2, 3]>(s) e = Add(v, eps) d = Sqrt(e) y = Div(c, d) }",
         {"eps": np.array(1e-5, np.float32)},
     )
-    found.graph.input[0].type.tensor_type.ClearField("shape")
-    found.graph.output[0].type.tensor_type.ClearField("shape")
+    for value in (found.graph.input, found.graph.output):
+        value[0 if unknown == "x" else 1].type.tensor_type.ClearField("shape")
     saved(found, tmp_path / "m.onnx")
     assert run(["inspect", "m.onnx", "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert [norm["kind"] for norm in described["composite_normalizations"]] == ["InstanceNorm"]
-    assert any("those of 4 dimensions: the file does not say how many x has" in line for line in described["warnings"])
+    assumed = ["those of 4 dimensions: the file does not say how many x has" in line for line in described["warnings"]]
+    assert any(assumed) == (unknown == "x")
+    assert unknown == "x" or not any("those of" in line for line in described["warnings"])
 
 
 def test_a_model_as_json(model, capsys):

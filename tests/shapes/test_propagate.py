@@ -247,3 +247,41 @@ def test_a_loop_with_a_condition_may_end_before_its_count(condition, shape):
             {{ k2 = Identity(k) v2 = Add(x, x) }}>"""
     model = parse(f"g (float[N, 4] x, bool c) => (float[?, ?, ?] y) {{ {body} }}", {"three": np.array(3)})
     assert str(propagate(model).tensors["y"].shape) == shape
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("c = Constant<value_ints=[2, -1]>() y = Reshape(x, c)", "(2, 2*N*H)"),
+        ("c = Constant<value_int=2>() y = Unsqueeze(x, c)", "(N, 4, 1, H)"),
+        ("c = Constant<value_floats=[1.0, 2.0, 3.0]>() y = Resize(x, , c)", "(N, 8, 3*H)"),
+        ("c = Constant<value=float {2.0}>() y = Mul(x, c)", "(N, 4, H)"),
+        ("c = Constant<value_string=\"a\">() y = mine.Unknown(x, c)", "None"),
+        ("y = Reshape<allowzero=1>(x, none)", "(0, 4)"),
+        ("y = Reshape(x, same)", "(N, 4, H)"),
+        ("y = Scan<num_scan_inputs=1, body = b (float[4, h] a) => (float[4, h] r) { r = Neg(a) }>(x)", "None"),
+        ("y = If (yes) <then_branch = t () => (float[?] a) { a = Concat<axis=1>(x, x) },"
+         " else_branch = e () => (float[?] r) { r = Identity(x) }>", "(N, 8, H)"),
+        ("y = If (no) <then_branch = t () => (float[?] a) { a = Concat<axis=1>(x, x) },"
+         " else_branch = e () => (float[?] r) { r = Identity(x) }>", "(N, 4, H)"),
+        ("y = Loop (two, \"\", x) <body = b (int64 i, bool k, float[?, ?, ?] v) => (bool k2, float[?, ?, ?] v2)"
+         " { k2 = Identity(k) v2 = Concat<axis=0>(v, v) }>", "(None, 4, H)"),
+        ("y = Loop (two, \"\", x) <body = b (int64 i, bool k, float[?, ?, ?] v) => (bool k2, float[?, ?, ?] v2)"
+         " { k2 = Identity(k) v2 = Unsqueeze(v, i) }>", "None"),
+    ],
+)  # fmt: skip
+def test_values_in_the_graph_and_what_it_runs(body, shape):
+    weights = {"none": ints(0, 4), "same": ints(0, 0, 0), "yes": np.array(True), "no": np.array(False), "two": np.array(2)}
+    used = {key: value for key, value in weights.items() if re.search(rf"[( ]{key}[,)]", body)}
+    model = parse(f"g (float[N, 4, H] x) => (float[?] y) {{ {body} }}", used)
+    model.opset_import.add(domain="mine", version=1)
+    assert str(propagate(model).tensors["y"].shape) == shape
+
+
+@pytest.mark.parametrize(("count", "demands"), [("two", 1), ("m", 0)])
+def test_demands_of_a_body_that_may_not_run_are_no_demands(count, demands):
+    body = "{ k2 = Identity(k) w = Add(x, t) v2 = Identity(v) }"
+    loop = f'y = Loop ({count}, "", x) <body = b (int64 i, bool k, float[N, H] v) => (bool k2, float[N, H] v2) {body}>'
+    weights = {"t": random(1, 12), "two": np.array(2)}
+    model = parse(f"g (float[N, H] x, int64 m) => (float[?, ?] y) {{ {loop} }}", weights)
+    assert len(propagate(model).constraints) == demands

@@ -215,6 +215,9 @@ FINE = {
     "a layer normalization": parse(
         "g (float[2, 3, 4] x) => (float[] y) { y = LayerNormalization(x, gamma, beta) }", batchnorm(4)
     ),
+    "a layer normalization of ONNX Runtime in an old opset": parse(
+        "g (float[2, 3, 4] x) => (float[] y) { y = LayerNormalization(x, gamma, beta) }", batchnorm(4), opset=13
+    ),
 }
 
 

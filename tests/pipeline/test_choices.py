@@ -1,4 +1,4 @@
-"""The rewriting that a build begins with, by the policy and the backend."""
+"""Choices of a build: the rewriting that it begins with, which may come instead, and what is said of those left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trtnorm_cli import variant_choice
+from trtnorm_cli import engine_making, variant_choice
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,16 @@ def test_only_optional_changes_that_nothing_settled_may_go_again(monkeypatch, de
     changes = [SimpleNamespace(optional=False), SimpleNamespace(optional=optional)]
     variant = SimpleNamespace(is_settled=settled, rewriting=SimpleNamespace(changes=changes))
     assert variant_choice.may_be_replaced(None, variant) is replaced
+
+
+def test_the_refusal_of_quantised_operators_has_the_reasons_of_the_rules_for_them(monkeypatch):
+    said = {}
+    monkeypatch.setattr(engine_making, "require_known_quantisation", lambda *given, **named: said.update(named))
+    rejections = [
+        SimpleNamespace(rule=rule, node=f"n{number}", reason="why")
+        for number, rule in enumerate(["fold-batchnorm-conv", *["dynamic-matmul-to-float"] * 4])
+    ]
+    loaded = SimpleNamespace(path="m.onnx")
+    job = SimpleNamespace(prepared=SimpleNamespace(profile=None, loaded=loaded), options=SimpleNamespace(backend=None))
+    engine_making.require_rewritten(job, SimpleNamespace(rejections=rejections, model=None))
+    assert said["reasons"] == [f"dynamic-matmul-to-float at n{number}: why" for number in (1, 2, 3)]
