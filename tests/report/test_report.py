@@ -137,7 +137,8 @@ def test_norms_in_pieces_of_data_without_a_rank_are_those_of_the_likeliest(tmp_p
     """Where others are found without, nothing is assumed."""
     monkeypatch.chdir(tmp_path)
     found = parse(
-        "g (float[N, 3, H, W] x, float[R] r) => (float[N, 3, H, W] y, float[R] z) { z = Neg(r) m = ReduceMean<axes = [2, 3]>(x) c = Sub(x, m) s = Mul(c, c)"
+        "g (float[N, 3, H, W] x, float[R] r) => (float[N, 3, H, W] y, float[R] z) { z = Neg(r)"
+        " m = ReduceMean<axes = [2, 3]>(x) c = Sub(x, m) s = Mul(c, c)"
         " v = ReduceMean<axes = [2, 3]>(s) e = Add(v, eps) d = Sqrt(e) y = Div(c, d) }",
         {"eps": np.array(1e-5, np.float32)},
     )
