@@ -186,7 +186,8 @@ def aligned(changed: Built, unchanged: Built) -> list[Segment]:
     """The segments of optional changes, on both sides."""
     after, before = _nodes(changed.rewriting.model), _nodes(unchanged.rewriting.model)
     made = {change.tensor: change for change in changed.rewriting.changes if change.optional}
-    sites = {tensor: _names_of(change, tensor, (after, before)) for tensor, change in made.items()}
+    producers = [_producers(nodes) for nodes in (after, before)]
+    sites = {tensor: _names_of(change, tensor, producers) for tensor, change in made.items()}
     joined = [*_chains(after, before.keys()), *_chains(before, after.keys())]
     return segments(changed.side, unchanged.side, sites, joined)
 
@@ -195,17 +196,21 @@ def _nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     return {node.name: node for node in model.graph.node if node.name}
 
 
-def _names_of(change: Change, tensor: str, models: Sequence[Mapping[str, onnx.NodeProto]]) -> Iterator[str]:
+def _names_of(change: Change, tensor: str, producers: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """The node that the change is named after, and those that produce the changed tensor in either model."""
     yield change.node
-    for nodes in models:
-        yield from (name for name, node in nodes.items() if tensor in node.output)
+    yield from (names[tensor] for names in producers if tensor in names)
+
+
+def _producers(nodes: Mapping[str, onnx.NodeProto]) -> dict[str, str]:
+    """The node that produces each tensor."""
+    return {tensor: name for name, node in nodes.items() for tensor in node.output}
 
 
 def _chains(nodes: Mapping[str, onnx.NodeProto], others: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Pairs of neighbours that only one of the models has: those of one change, mostly."""
     known = set(others)
     own = {name: node for name, node in nodes.items() if name not in known}
-    producers = {tensor: name for name, node in own.items() for tensor in node.output}
+    producers = _producers(own)
     for name, node in own.items():
         yield from ((producers[tensor], name) for tensor in node.input if tensor in producers)
