@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.library_models import ARCHITECTURES
 from trtnorm_cli.cli import run
+
+pytest.importorskip("torch")
+from tests.export.library_models import ARCHITECTURES
 
 pytestmark = [pytest.mark.torch, pytest.mark.rtx, pytest.mark.slow]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+from google.protobuf.message import DecodeError
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs
@@ -34,6 +35,14 @@ def infer_types(light: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
         light = _without_unknown_operators(light)
     asked = _without_long_vectors(light) if data_prop and _may_have_long_vectors(light) else light
     return onnx.shape_inference.infer_shapes(asked, check_type=False, strict_mode=False, data_prop=data_prop)
+
+
+def inferred_or_stated_types(light: onnx.ModelProto) -> onnx.ModelProto:
+    """As ``infer_types`` with data, or ``light`` itself where its graphs are nested so deep that protobuf reads no answer."""
+    try:
+        return infer_types(light, data_prop=True)
+    except DecodeError:
+        return light
 
 
 def outputs_like_the_first_input(node: onnx.NodeProto) -> tuple[int, ...]:

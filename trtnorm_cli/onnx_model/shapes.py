@@ -8,7 +8,7 @@ from functools import lru_cache
 import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.inference import infer_types
+from trtnorm_cli.onnx_model.inference import inferred_or_stated_types
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.placeholders import names_nothing
 from trtnorm_cli.onnx_model.walk import all_graphs
@@ -131,7 +131,7 @@ def pinned_types(model: onnx.ModelProto, pins: Mapping[str, tuple[int, ...]]) ->
     for value in light.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    return declared_types(infer_types(light, data_prop=True))
+    return declared_types(inferred_or_stated_types(light))
 
 
 def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:

@@ -17,7 +17,7 @@ from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
-from trtnorm_cli.onnx_model.inference import infer_types
+from trtnorm_cli.onnx_model.inference import inferred_or_stated_types
 from trtnorm_cli.onnx_model.light_copy import light_copy
 from trtnorm_cli.onnx_model.quantised_nodes import quantised_nodes
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
@@ -171,7 +171,7 @@ def _inferred_where_missing(light: onnx.ModelProto) -> dict[str, TensorType]:
     taken = (value.name for graph in all_graphs(light.graph) for value in graph.input)
     if all((kind := stated.get(name)) is not None and kind.dtype and kind.shape is not None for name in (*made, *taken)):
         return stated
-    return declared_types(infer_types(light, data_prop=True))
+    return declared_types(inferred_or_stated_types(light))
 
 
 def _with_channels(kind: TensorType, pinned: TensorType) -> TensorType:

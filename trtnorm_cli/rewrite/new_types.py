@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from trtnorm_cli.onnx_model.functions import add_functions
+from trtnorm_cli.onnx_model.inference import infer_types
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.rewrite.realise import Realised
 
@@ -33,7 +34,7 @@ def inferred_types(
     model = onnx.helper.make_model(graph, opset_imports=list(opsets))
     add_functions(model, realised.functions)
     try:
-        found = declared_types(onnx.shape_inference.infer_shapes(model))
+        found = declared_types(infer_types(model, data_prop=True))
     except onnx.shape_inference.InferenceError:
         return {}
     made = {name for node in realised.nodes for name in node.outputs}

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from tests.models import operators, random
 from tests.numerics import relative_error
@@ -46,10 +45,12 @@ def lstm(held: dict[str, np.ndarray], outputs: str = "y", states: str = 'b, "", 
 
 def by_torch(x: np.ndarray, held: dict[str, np.ndarray]) -> np.ndarray:
     """The operator without rounding; PyTorch has the gates in another order: input, forget, cell, output."""
+    import torch
+
     directions, columns = held["w"].shape[0], 4 * HIDDEN
     module = torch.nn.LSTM(INPUTS, HIDDEN, bidirectional=directions == 2, dtype=torch.float64)
 
-    def rows(value: np.ndarray) -> torch.Tensor:
+    def rows(value: np.ndarray):
         i, o, f, c = np.split(value.astype(np.float64), 4)
         return torch.from_numpy(np.concatenate([i, f, c, o]))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.models import operators, parse, random
+from tests.models import batchnorm, operators, parse, random
 from tests.numerics import relative_error
 from tests.oracle import evaluate
 from tests.rewrite.rules.contract import assert_refuses
@@ -178,3 +178,14 @@ def test_refuses(rewrite, case):
 def test_a_second_pass_changes_nothing(rewrite):
     twice = rewrite(rewrite(gn()).model)
     assert twice.outcome.changes == []
+
+
+def test_what_follows_goes_into_it_at_sizes_that_are_open(rewrite):
+    """The reshape back to the data's shape told nobody the number of channels."""
+    model = parse(
+        "g (float[N, 4, H, W] x) => (float[N, 4, H, W] y) { r = Relu(x) n = GroupNormalization<num_groups = 1>(r, s, b)"
+        " y = BatchNormalization(n, gamma, beta, mu, var) }",
+        {"s": random(1), "b": random(1), **batchnorm(4)},
+        opset=20,
+    )
+    assert rewrite(model).rules == [NAME, "fold-batchnorm-upstream"]
