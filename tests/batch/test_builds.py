@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.batch.conftest import Seen
 from tests.models import saved
 from tests.pipeline.runs import PROFILE, environment, model
 from trtnorm_cli.batch import session
+from trtnorm_cli.batch.claims import MOST_ATTEMPTS
 from trtnorm_cli.batch.session import BatchOptions, run_batch
 from trtnorm_cli.batch.store import Store
 from trtnorm_cli.tensorrt.manifest import Manifest, manifest_of
@@ -121,6 +122,37 @@ def test_a_worker_that_is_killed_costs_no_job(folder):
     assert process.returncode == 0, err
     assert {job["state"] for job in json.loads(out)["jobs"]} == {"built"}
     assert left(folder) == ALL
+
+
+def attempts_at(claim: Path) -> Iterator[int]:
+    """The process of each attempt at the job of ``claim``, until there is no other for a while."""
+    known, until = 0, time.monotonic() + 60
+    while time.monotonic() < until:
+        with suppress(OSError, ValueError):
+            found = json.loads(claim.read_text())
+            if found["attempt"] > known:
+                known, until = found["attempt"], time.monotonic() + 60
+                yield found["pid"]
+        if known == MOST_ATTEMPTS:
+            return
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_job_that_ends_three_workers_fails_alone(folder):
+    with begun(folder, "out/*.engine") as process:
+        claim = next((folder / "out" / ".store" / "claims").glob("*.json"))
+        killed = 0
+        for pid in attempts_at(claim):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+        out, err = process.communicate(timeout=250)
+    assert killed == MOST_ATTEMPTS
+    assert process.returncode == 1, err
+    (failed,) = [job for job in json.loads(out)["jobs"] if job["state"] != "built"]
+    assert failed["problem"]["exit_code"] == 6
+    assert "3 workers were lost while they worked on it" in failed["problem"]["summary"]
+    assert left(folder) == {**ALL, "jobs": 7, "results": 7, "engines": 7}
 
 
 @pytest.mark.slow

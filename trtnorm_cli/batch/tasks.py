@@ -86,7 +86,11 @@ def _done(kind: str, address: str, ticket: Ticket, step: Step) -> dict[str, Any]
 
     def found() -> Outcome | None:
         result = store.result(kind, address)
-        return None if result is None else Outcome("done", result, was_there=True, worker=str(result.get("worker", "")))
+        if result is None:
+            return None
+        # A worker that is lost after its work takes the outcome with it, and the task is given to another.
+        was_there = result.get("run") != ticket.run
+        return Outcome("done", result, was_there=was_there, worker=str(result.get("worker", "")))
 
     try:
         with _running(ticket.run), cancellable(_stop_of(ticket.run)):
@@ -105,7 +109,8 @@ def _done(kind: str, address: str, ticket: Ticket, step: Step) -> dict[str, Any]
                     except TrtnormError as error:
                         problem = Problem.of(error, str(folder))
                     else:
-                        about = {"job": ticket.job.name, "worker": host, "at": now(), "seconds": _since(began)}
+                        about: dict[str, Any] = {"job": ticket.job.name, "run": ticket.run, "worker": host, "at": now()}
+                        about["seconds"] = _since(began)
                         result = store.put_result(kind, address, {**made, **about})
                         return Outcome("done", result, None, False, attempt, _since(start), host).to_json()
     except Cancelled:
