@@ -13,10 +13,14 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 EXTRAS = {"batch": "distributed", "report": "vl_convert", "rtx": "tensorrt_rtx", "torch": "torch"}
 # Ten seconds on two cores, in processor time: what else a machine does makes a test wait, not compute.
 _QUICK_S = 20.0
+# On a busy machine any example may take long by the clock.
+settings.register_profile("trtnorm", deadline=None)
+settings.load_profile("trtnorm")
 
 
 @pytest.fixture(autouse=True)

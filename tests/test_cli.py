@@ -55,7 +55,12 @@ def test_help_is_as_reviewed(path, capsys, monkeypatch):
     snapshot = SNAPSHOTS / f"help{''.join('-' + name for name in path)}.txt"
     if os.environ.get("UPDATE_SNAPSHOTS") == "1":
         snapshot.write_text(shown)
-    assert shown == snapshot.read_text()
+    assert as_any_click_says(shown) == as_any_click_says(snapshot.read_text())
+
+
+def as_any_click_says(text: str) -> str:
+    """``text`` as click before 8.2 puts it, which has no brackets around a command that may be left out."""
+    return text.replace("[COMMAND] [ARGS]...", "COMMAND [ARGS]...")
 
 
 def test_there_is_no_snapshot_of_a_command_that_is_gone():
@@ -168,7 +173,7 @@ def test_every_setting_that_a_habit_names_is_one_of_the_build_profile():
 @pytest.mark.parametrize(("arguments", "error"), [
     (["inspect", "no.onnx", "--json"],
      {"summary": "there is no such file", "where": "no.onnx", "hint": "check the path of the model", "exit_code": 3}),
-    (["build", "m.onnx", "--json", "--fp17"], {"summary": "No such option '--fp17'.", "exit_code": 2}),
+    (["build", "m.onnx", "--json", "--fp17"], {"summary": "No such option", "exit_code": 2}),
     (["zzzz", "--json"], {"summary": "there is no command 'zzzz'", "where": "trtnorm", "exit_code": 2}),
     (["rules", "show", "no-such-rule", "--json"], {"summary": "there is no rule named 'no-such-rule'", "exit_code": 2}),
 ])  # fmt: skip
