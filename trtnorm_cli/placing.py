@@ -124,10 +124,27 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def remove_dead_lock(name: Path) -> None:
+    """Remove the lock that a process left which was killed just after ``name`` and its like had their names."""
+    path = _lock_of(name)
+    if path.exists():
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock_of(name: Path) -> Path:
+    return name.with_name(f".{name.name}.lock")
+
+
 @contextmanager
 def _locked(name: Path, came: Came) -> Iterator[None]:
     """Hold the lock of ``name``, a file beside it that goes at the end."""
-    path = name.with_name(f".{name.name}.lock")
+    path = _lock_of(name)
     descriptor = _taken(path, came)
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 import time
@@ -83,6 +84,17 @@ def test_what_fails_stops_no_other_and_what_is_there_is_not_done_again(run, work
     assert states(resumed) == states(again)
     assert work.done == []
     assert {job.problem.summary for job in resumed.jobs if job.problem} >= {"TensorRT does not accept the model"}
+
+
+def test_the_lock_of_a_process_that_was_killed_goes_with_the_next_batch(run, work, fleet):
+    run(only=("good.fp16.any",))
+    lock = fleet / "out" / ".good.fp16.any.engine.lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run(only=("good.fp16.any",)).counts == {"up to date": 1}
+        assert lock.exists(), "it is another process's"
+    assert run(only=("good.fp16.any",)).counts == {"up to date": 1}
+    assert not lock.exists()
 
 
 def test_a_store_is_shared_by_batches(run, work, fleet, tmp_path, seen):

@@ -8,7 +8,7 @@ from typing import Any
 
 from trtnorm_cli.batch.store import Store, StoredFile
 from trtnorm_cli.files import cannot_write, sha256_of
-from trtnorm_cli.placing import put_in_place
+from trtnorm_cli.placing import put_in_place, remove_dead_lock
 from trtnorm_cli.scratch import scratch_beside
 
 
@@ -16,6 +16,7 @@ def put_files(store: Store, result: Mapping[str, Any], output: Path) -> None:
     """Give the files of one build their names in ``output``, all or none; those that are there stay."""
     files = [StoredFile(**file) for file in result["files"]]
     if all(_is_there(file, output / file.name) for file in files):
+        remove_dead_lock(output / files[0].name)
         return
     with scratch_beside(output / files[0].name) as folder:
         for file in files:
