@@ -56,7 +56,7 @@ MODELS = (
     *("monai_segresnet", "diffusers_vae_decoder", "optical_flow_instancenorm", "resnet18_batchnorm"),
 )
 PLANTED = (
-    *("nafnet", "llama_rmsnorm", "style_transfer_instancenorm", "unet_groupnorm", "timm_swin_tiny_t", "transformers_bert"),
+    *("nafnet", "style_transfer_instancenorm", "unet_groupnorm", "timm_swin_tiny_t", "transformers_bert"),
     *("timm_resnet18_kept", "timm_efficientnet_b0_kept"),
 )
 PEERS = Path(__file__).with_name("precision_peers.py")
