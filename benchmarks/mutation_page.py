@@ -15,9 +15,9 @@ that keep promises about files.
   conditions, one operator of arithmetic for another, a number one larger, one side of a conditional expression, and
   statements left out: `raise`, `return`, `continue`, `break`, a call whose result nobody uses. Left alone are docstrings,
   annotations, assertions, the words of messages, and what stands at the top of a module or class.
-- **Tried** are at most 30 tests that run the line, of 15 seconds together: those that run the fewest lines, one of each test
-  function first. Where none of them notices, as many of the others are tried. Which tests run a line is recorded once, and
-  follows the text when it changes. A test that fails without the mutant kills none.
+- **Tried** are at most 30 tests that run the line, of 15 seconds together: those of the module's own file and those that run
+  the fewest lines, one of each test function first. Where none of them notices, as many of the others are tried. Which tests
+  run a line is recorded once, and follows the text when it changes. A test that fails without the mutant kills none.
 - **Equivalent** are mutants with which the program does the same; `benchmarks/equivalent_mutants.yaml` has the reason of
   each. They count neither way.
 """

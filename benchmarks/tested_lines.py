@@ -60,15 +60,17 @@ class TestedLines:
         return found & self.seconds.keys()
 
     def tests(self, file: str, first: int, last: int) -> list[str]:
-        """The tests that run one of these lines, those of little else first, and of each function one first."""
+        """The tests that run one of these lines: those of the module's own file first, of each function one first, then those
+        that run little else."""
+        own = f"test_{Path(file).stem}.py::"
         found = self._running(file, first, last)
         turns: dict[str, int] = defaultdict(int)
         turned = []
         for test in sorted(found, key=lambda test: (self._many[test], self.seconds[test], test)):
             function = test.partition("[")[0]
-            turned.append((turns[function], len(turned), test))
+            turned.append((turns[function], own not in test, len(turned), test))
             turns[function] += 1
-        return [test for _, _, test in sorted(turned)]
+        return [test for *_, test in sorted(turned)]
 
     def within(self, tests: Sequence[str], most: int, seconds: float) -> list[str]:
         """As many of ``tests`` as take so many ``seconds``, one at least, the quickest first."""

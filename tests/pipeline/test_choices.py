@@ -69,3 +69,14 @@ def test_the_refusal_of_quantised_operators_has_the_reasons_of_the_rules_for_the
     job = SimpleNamespace(prepared=SimpleNamespace(profile=None, loaded=loaded), options=SimpleNamespace(backend=None))
     engine_making.require_rewritten(job, SimpleNamespace(rejections=rejections, model=None))
     assert said["reasons"] == [f"dynamic-matmul-to-float at n{number}: why" for number in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "backend", "decide"),
+    [("auto", "tensorrt-rtx", True), ("auto", "tensorrt", False), ("never", "tensorrt-rtx", False)],
+)
+def test_estimates_decide_where_builds_are_quick_and_the_policy_leaves_it_to_them(monkeypatch, policy, backend, decide):
+    monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: wanted)
+    monkeypatch.setattr(variant_choice, "settings_of", lambda prepared: None)
+    job = SimpleNamespace(policy=policy, options=SimpleNamespace(backend=backend), prepared=None)
+    assert variant_choice.may_be_chosen(job) is decide
