@@ -245,6 +245,7 @@ def main() -> int:
     paging = commands.add_parser("page", help="write the page")
     paging.add_argument("records", type=Path, nargs="+", help="records of draws, the last one first to be read")
     paging.add_argument("page", type=Path)
+    paging.add_argument("--remark", action="append", default=[], help="a sentence about how these draws were made")
     paging.add_argument("--branches", type=Path, help="what `coverage json` wrote")
     arguments = parser.parse_args()
     if arguments.command == "page":
@@ -253,7 +254,7 @@ def main() -> int:
         draws = {path.stem: _read(path) for path in arguments.records}
         measured = json.loads(arguments.branches.read_text(encoding="utf-8")) if arguments.branches else None
         files = {part: [str(path.relative_to(ROOT)) for path in paths] for part, paths in files_of_parts()}
-        arguments.page.write_text(page(draws, files, equivalents(), measured), encoding="utf-8")
+        arguments.page.write_text(page(draws, files, equivalents(), measured, arguments.remark), encoding="utf-8")
         return 0
     from benchmarks.tested_lines import TestedLines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -24,8 +25,9 @@ that keep promises about files.
 _DRAWS = """
 ## Draws
 
-Survivors of a draw were killed by new tests, or the needless code went, before the next one was drawn. So the last draw,
-which was fresh, is what says how good the tests are.
+Most survivors of a draw were killed by new tests, or the needless code went, before the next one was drawn with another seed.
+So the last draw, which was fresh, is what says how good the tests were then. Its survivors are listed as they were drawn; later
+tests may kill them.
 
 | draw | mutants | equivalent | killed | survived | run by no test | score |
 |---|---|---|---|---|---|---|
@@ -53,12 +55,17 @@ Draws = Mapping[str, Sequence[Mutant]]
 
 
 def page(
-    draws: Draws, files: Mapping[str, Sequence[str]], equivalents: Mapping[Key, str], branches: dict[str, Any] | None
+    draws: Draws,
+    files: Mapping[str, Sequence[str]],
+    equivalents: Mapping[Key, str],
+    branches: dict[str, Any] | None,
+    remarks: Sequence[str] = (),
 ) -> str:
     """The page. The last of ``draws`` is the fresh one; ``branches`` is what `coverage json` wrote."""
     last = list(draws)[-1]
     text = _HEAD + _DRAWS + "".join(_row(name, outcomes, equivalents) for name, outcomes in draws.items())
-    text += f"\n## {last}, by part\n\n" + _PARTS
+    text += "".join(f"\n{textwrap.fill(remark, 126)}\n" for remark in remarks)
+    text += f"\n## The {last} draw, by part\n\n" + _PARTS
     for part in [*files, ""]:
         mine = [one for one in draws[last] if part in ("", one.part)]
         text += _row(part or "all", mine, equivalents) if mine else ""
@@ -78,7 +85,7 @@ def _survivors(name: str, outcomes: Sequence[Mutant], equivalents: Mapping[Key, 
     left = [one for one in outcomes if one.end != "killed" and one.key not in equivalents]
     rows = "".join(f"| {one.file}:{one.line} | {_code(one.before)} | {_code(one.after)} | {one.tests} |\n" for one in left)
     table = "| place | before | after | tests |\n|---|---|---|---|\n" + rows if left else "None.\n"
-    return f"\n### Survivors of {name}\n\n{table}"
+    return f"\n### Survivors of the {name} draw\n\n{table}"
 
 
 def _equivalents(draws: Draws, equivalents: Mapping[Key, str]) -> str:
