@@ -81,6 +81,7 @@ def test_a_path_that_only_this_machine_has_is_not_sent(folder, tmp_path):
         send(InputReader().inputs(job_of(folder)), store)
 
 
+@pytest.mark.torch
 def test_modules_that_a_model_imports_from_its_folder_go_with_it(folder):
     assert [file.relative_to(folder).as_posix() for file in imported_files(folder / "model.py")] == [
         "blocks.py", "deeper.py", "pack/__init__.py", "pack/part.py",
