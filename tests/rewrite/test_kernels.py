@@ -15,7 +15,7 @@ from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.build import summary_rows
-from trtnorm_cli.rewrite.kernels import Cost, fewest_kernels
+from trtnorm_cli.rewrite.kernels import Cost, choose, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
 from trtnorm_cli.tensorrt.manifest import Manifest
 
@@ -158,3 +158,15 @@ def test_kernels_is_never_worse_than_all_or_nothing_on_the_real_builder(
     launches = sum(manifest["network"]["kernels_by_type"].values())
     assert launches == chosen["chosen"]["launches"]
     assert launches <= min(chosen["every change"]["launches"], chosen["no change"]["launches"])
+
+
+@pytest.mark.parametrize("likely", ["b", "abc"])
+def test_what_was_suggested_does_not_lead_the_search_astray(likely: str) -> None:
+    """Halves find from the start that ``b`` and ``c`` are best left out, and from what was suggested they need not."""
+    costs = {"": 9, "a": 9, "abc": 7, "bc": 5, "b": 6, "c": 6}
+
+    def measure(left_out: frozenset[str]) -> Cost:
+        return Cost(costs.get("".join(sorted(left_out)), 9), 0)
+
+    search = choose([["a"], ["b", "c"]], measure, suggest=lambda search: not search.consider(frozenset(likely)) and False)
+    assert (search.left_out, search.best.launches) == (frozenset("bc"), 5)

@@ -249,7 +249,8 @@ def _try(rule: Rule, node: gs.Node, context: _MatchContext) -> Match | Rejection
     if not isinstance(extent, Extent):
         return None if extent is None else refuse(extent)
     found = found.extended_to(extent)
-    reason = _border_reason(found, borders)
+    # Another tensor may be the output now, by which the change is known.
+    reason = _border_reason(found, borders) or _choice_reason(found)
     return found if reason is None else refuse(reason)
 
 

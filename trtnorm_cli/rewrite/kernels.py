@@ -142,9 +142,11 @@ def choose(
     search.cost(frozenset())
     makes_none = search.cost(everything)
     if not suggest(search):
+        likely, search.left_out = search.left_out, frozenset()
         for group in groups:
             _narrow(search, list(group))
         _narrow(search, [site for group in groups for site in group])
+        search.consider(likely)
     if makes_none < search.best:
         search.left_out = everything
     return search

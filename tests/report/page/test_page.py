@@ -170,7 +170,16 @@ class TestOfASample:
         text = profile_text(profile)
         assert " ".join(text.split()) in Page(page(name)).text("again")
         again = BuildProfile.model_validate(yaml.safe_load(text)).model_dump(mode="json")
-        assert {key: again[key] for key in profile} == profile  # a later release may know more keys
+        assert known_parts(again, profile) == profile
+
+
+def known_parts(again: Any, profile: Any) -> Any:
+    """``again`` with the keys that ``profile`` has: a later release may know more."""
+    if isinstance(again, dict) and isinstance(profile, dict):
+        return {key: known_parts(again[key], profile[key]) for key in profile}
+    if isinstance(again, list) and isinstance(profile, list) and len(again) == len(profile):
+        return [known_parts(*pair) for pair in zip(again, profile, strict=True)]
+    return again
 
 
 def test_islands_of_float32_are_shown_with_their_reasons(page):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -123,3 +125,10 @@ def test_kernels(tmp_path, curve):
 def test_a_sum_of_two_products_has_no_bias(rewrite, body):
     """It ended with ``KeyError: 'bias'``, and was undone with a warning."""
     assert rewrite(product(body), (rule.RULE,), PINS, settings=MEASURED).rules == []
+
+
+def test_a_site_is_left_out_by_the_tensor_that_its_change_is_known_by(rewrite):
+    """It is the activation's, and not the sum's at which the rule looks."""
+    (change,) = rewrite(product(), (rule.RULE,), PINS, settings=MEASURED).changes
+    left_out = replace(MEASURED, left_out=frozenset({change.tensor}))
+    assert rewrite(product(), (rule.RULE,), PINS, settings=left_out).rules == []
