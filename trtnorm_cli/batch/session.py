@@ -104,7 +104,8 @@ def run_batch(plan_path: Path, options: BatchOptions, watching: Watching) -> Bat
     with _client(ready, options) as (client, slots):
         if options.scheduler is not None:
             ready = _placed_among_workers(client, planning, ready, options)
-        said = {"workers": len(workers_of(client)), "dashboard": dashboard_of(client)}
+        # The workers of a cluster of one's own may not have told the client yet that they are there.
+        said = {"workers": len(workers_of(client)) if slots is None else slots.workers, "dashboard": dashboard_of(client)}
         if options.dry_run or not any(one.is_to_do for one in ready):
             return _finished(store, ready, recorded([one.record for one in ready], **said), output, options, watching)
         settings = RunSettings(

@@ -56,5 +56,5 @@ class EngineCostRecord(Record):
     total: CostTotal
     kernels: tuple[KernelCost, ...]
     profiles: dict[str, CostTotal] = field(default_factory=dict, metadata=LEFT_OUT_BY_DEFAULT)
-    every_kernel: tuple[tuple[KernelCost, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
-    shares: tuple[float, ...] = field(default=(), metadata=NOT_IN_JSON)
+    every_kernel: tuple[tuple[KernelCost, ...], ...] = field(default=(), metadata=NOT_IN_JSON, compare=False)
+    shares: tuple[float, ...] = field(default=(), metadata=NOT_IN_JSON, compare=False)
