@@ -14,10 +14,10 @@ from tests.models import batchnorm, parse, random
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
-from trtnorm_cli.report.build import summary_rows
+from trtnorm_cli.report.build import _optimize_rows, summary_rows
 from trtnorm_cli.rewrite.kernels import Cost, choose, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
-from trtnorm_cli.tensorrt.manifest import Manifest
+from trtnorm_cli.tensorrt.manifest import Choice, Manifest, Optimization
 
 CHAIN = """
 <ir_version: 10, opset_import: ["" : 18]>
@@ -170,3 +170,10 @@ def test_what_was_suggested_does_not_lead_the_search_astray(likely: str) -> None
 
     search = choose([["a"], ["b", "c"]], measure, suggest=lambda search: not search.consider(frozenset(likely)) and False)
     assert (search.left_out, search.best.launches) == (frozenset("bc"), 5)
+
+
+def test_the_summary_counts_one_and_several() -> None:
+    choice = Choice(Cost(2, 9, 4.0), Cost(1, 9, 2.0), Cost(1, 9, 2.0), ("y",), 2)
+    ((_, text),) = _optimize_rows(Optimization("auto", choice, None, None), lowered=False)
+    costs = "every change 4 µs with 2 kernels, no change 2 µs with 1 kernel, chosen 2 µs with 1 kernel"
+    assert text == f"{costs}; 1 site left out, 2 builds"

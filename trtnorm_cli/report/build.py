@@ -11,7 +11,7 @@ from trtnorm_cli.records.comparison import STANDS_IN, ComparisonRecord, OutputVe
 from trtnorm_cli.report.compare import finite, state_text
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
-from trtnorm_cli.report.cost import cost_rows, time_text
+from trtnorm_cli.report.cost import cost_rows, plural, time_text
 from trtnorm_cli.report.export import export_rows, export_warnings, print_export_details
 from trtnorm_cli.report.notes import print_notes, print_results_alone
 from trtnorm_cli.report.precision import precision_notes, precision_rows
@@ -129,14 +129,16 @@ def _optimize_rows(optimize: Optimization, lowered: bool) -> list[tuple[str, str
         costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.chosen}
         compared = ", ".join(f"{name} {_choice_text(cost)}" for name, cost in costs.items())
         types = ", in the types of the file" if lowered else ""
-        rows.append(("  optimize", f"{compared}; {len(chosen.left_out)} sites left out, {chosen.builds} builds{types}"))
+        sites = len(chosen.left_out)
+        left_out = f"{sites} {plural('site', sites)} left out, {chosen.builds} {plural('build', chosen.builds)}"
+        rows.append(("  optimize", f"{compared}; {left_out}{types}"))
     return rows
 
 
 def _choice_text(cost: Cost) -> str:
     if cost == NOT_BUILT:
         return "not built"
-    kernels = f"{cost.launches} kernels"
+    kernels = f"{cost.launches} {plural('kernel', cost.launches)}"
     return f"{time_text(cost.us)} with {kernels}" if cost.us else kernels
 
 
