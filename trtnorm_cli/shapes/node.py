@@ -18,9 +18,17 @@ Report = Callable[[Constraint], None]
 class Node:
     """One node of the default domain. ``opset`` is that domain's version."""
 
-    def __init__(self, proto: onnx.NodeProto, inputs: Sequence[SymbolicTensor | None], opset: int, report: Report) -> None:
+    def __init__(
+        self,
+        proto: onnx.NodeProto,
+        inputs: Sequence[SymbolicTensor | None],
+        opset: int,
+        report: Report,
+        names: Sequence[str] | None = None,
+    ) -> None:
         self.proto, self.opset, self._report = proto, opset, report
         self._inputs = inputs
+        self._names = proto.input if names is None else names
         self.attributes: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
 
     @property
@@ -44,12 +52,11 @@ class Node:
         return [self.input(index) for index in range(self.count)]
 
     def name_of(self, index: int) -> str:
-        names = self.proto.input
-        return str(names[index]) if index < len(names) else f"item {index} of {names[0]}"
+        return str(self._names[index])
 
-    def with_inputs(self, inputs: Sequence[SymbolicTensor]) -> Node:
-        """The same node with other inputs."""
-        return Node(self.proto, inputs, self.opset, self._report)
+    def with_inputs(self, inputs: Sequence[SymbolicTensor], names: Sequence[str]) -> Node:
+        """The same node with other inputs, which are called ``names``."""
+        return Node(self.proto, inputs, self.opset, self._report, names)
 
     def integers(self, index: int, attribute: str) -> list[int] | None:
         """An argument that was an attribute in old opsets and is an input since, or None if it is not a known constant."""

@@ -63,6 +63,14 @@ class SymbolicTensor:
         """The elements of a scalar or vector in order, or None where their number is not known."""
         return None if self.elements is None else list(self.elements.reshape(-1))
 
+    def as_shape(self) -> Shape | None:
+        """The shape that its elements state, with None for each that is not known; None where not even the rank is."""
+        values = self.vector()
+        if values is not None:
+            return tuple(values)
+        length = self.shape[0] if self.shape else None
+        return (None,) * length if isinstance(length, int) else None
+
     def integers(self) -> list[int] | None:
         """The elements, where every one is a known integer."""
         values = self.vector()

@@ -26,7 +26,7 @@ def _as(rule: Rule, *numbers: int) -> Rule:
 
 
 def _only(node: Node, numbers: tuple[int, ...]) -> Node:
-    return node.with_inputs([node.input(number) for number in numbers])
+    return node.with_inputs([node.input(number) for number in numbers], [node.name_of(number) for number in numbers])
 
 
 def _typed(node: Node, made: list[SymbolicTensor], number: int) -> list[SymbolicTensor]:

@@ -37,10 +37,10 @@ def size(node: Node) -> list[SymbolicTensor]:
 def constant_of_shape(node: Node) -> list[SymbolicTensor]:
     value = node.attributes.get("value")
     dtype = int(value.data_type) if value is not None else int(onnx.TensorProto.FLOAT)
-    sizes = node.input(0).vector()
+    sizes = node.input(0).as_shape()
     if sizes is None:
         return [SymbolicTensor(dtype)]
-    made = SymbolicTensor(dtype, tuple(sizes))
+    made = SymbolicTensor(dtype, sizes)
     filled = 0 if value is None else onnx.numpy_helper.to_array(value).reshape(-1)[0].item()
     known = all(isinstance(s, int) for s in sizes)
     if not known or not made.holds_sizes or int(np.prod(sizes, dtype=np.float64)) > MOST_ELEMENTS:

@@ -29,15 +29,19 @@ def matmul(node: Node) -> list[SymbolicTensor]:
 
 def gemm(node: Node) -> list[SymbolicTensor]:
     a, b = node.input(0), node.input(1)
-    if a.rank != 2 or b.rank != 2 or a.shape is None or b.shape is None:
-        return [SymbolicTensor(a.dtype, (None, None))]
-    left = a.shape[::-1] if int(node.attributes.get("transA", 0)) else a.shape
-    right = b.shape[::-1] if int(node.attributes.get("transB", 0)) else b.shape
+    left = _matrix(a, bool(int(node.attributes.get("transA", 0))))
+    right = _matrix(b, bool(int(node.attributes.get("transB", 0))))
     node.require_equal(_INNER, (f"that of {node.name_of(0)}", left[1]), (f"that of {node.name_of(1)}", right[0]))
     result = (left[0], right[1])
     if node.has(2):
         node.broadcast([("the product", result), (node.name_of(2), node.input(2).shape)])
     return [like(a, result)]
+
+
+def _matrix(tensor: SymbolicTensor, transposed: bool) -> Shape:
+    """The two sizes of an operand, as it is multiplied."""
+    shape = tensor.shape if tensor.shape is not None and len(tensor.shape) == 2 else (None, None)
+    return shape[::-1] if transposed else shape
 
 
 def einsum(node: Node) -> list[SymbolicTensor]:

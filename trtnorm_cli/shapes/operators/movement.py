@@ -22,13 +22,12 @@ from trtnorm_cli.shapes.tensor import MOST_ELEMENTS, Shape, SymbolicTensor, tens
 
 def reshape(node: Node) -> list[SymbolicTensor]:
     source = node.input(0)
-    wanted = list(node.attributes["shape"]) if "shape" in node.attributes else node.input(1).vector()
-    if wanted is None:
-        length = node.input(1).shape
-        return [unknown_rank(source, length[0] if length and isinstance(length[0], int) else None)]
-    if not int(node.attributes.get("allowzero", 0)):
-        wanted = [_copied(source.shape, axis) if size == 0 else size for axis, size in enumerate(wanted)]
-    made = _reshaped(node, source, wanted)
+    stated = tuple(node.attributes["shape"]) if "shape" in node.attributes else node.input(1).as_shape()
+    if stated is None:
+        return [SymbolicTensor(source.dtype)]
+    copied = [] if int(node.attributes.get("allowzero", 0)) else [axis for axis, size in enumerate(stated) if size == 0]
+    wanted = [_copied(source.shape, axis) if axis in copied else size for axis, size in enumerate(stated)]
+    made = _reshaped(node, source, wanted, copied)
     return [_with_elements(source, made)]
 
 
@@ -36,13 +35,18 @@ def _copied(source: Shape | None, axis: int) -> Size | None:
     return source[axis] if source is not None and axis < len(source) else None
 
 
-def _reshaped(node: Node, source: SymbolicTensor, wanted: list[Any]) -> Shape:
+def _reshaped(node: Node, source: SymbolicTensor, wanted: list[Any], copied: list[int]) -> Shape:
+    """The shape of ``source`` when it gets the sizes ``wanted``, which on the axes ``copied`` are its own."""
     guesses = [axis for axis, size in enumerate(wanted) if isinstance(size, int) and size == -1]
     # A size that is -1 or 0 at some values would be read differently there.
     wanted = [None if is_choice(s) else s for s in wanted]
-    if source.shape is None or any(size is None for size in wanted) or any(s is None for s in source.shape):
+    # What is copied is the same on both sides, also where it is not known.
+    left_out = {axis for axis in copied if wanted[axis] is None}
+    sizes = None if source.shape is None else [size for axis, size in enumerate(source.shape) if axis not in left_out]
+    asked = [size for axis, size in enumerate(wanted) if axis not in (*guesses, *left_out)]
+    if sizes is None or None in sizes or None in asked:
         return tuple(None if axis in guesses else size for axis, size in enumerate(wanted))
-    have, others = _without_common(source.shape, [size for axis, size in enumerate(wanted) if axis not in guesses])
+    have, others = _without_common(sizes, asked)
     sides = (("the input has", have), ("its shape asks for", others))
     if not guesses:
         node.require(equal(have, others), "the number of elements must stay the same", *_elements_sides(*sides))
@@ -50,8 +54,9 @@ def _reshaped(node: Node, source: SymbolicTensor, wanted: list[Any]) -> Shape:
     if others == 0:
         return tuple(None if axis in guesses else size for axis, size in enumerate(wanted))
     for axis, size in enumerate(wanted):
-        text = f"dimension {axis} must not be 0, or what -1 stands for cannot be told"
-        node.require(different(size, 0), text, ("it", size))
+        if size is not None:
+            text = f"dimension {axis} must not be 0, or what -1 stands for cannot be told"
+            node.require(different(size, 0), text, ("it", size))
     node.require(
         equal(modulo(have, others), 0), "the number of elements must be divisible by what -1 leaves", *_elements_sides(*sides)
     )
@@ -78,11 +83,10 @@ def _without_common(have: Sequence[Size | None], wanted: Sequence[Size]) -> tupl
 
 def flatten(node: Node) -> list[SymbolicTensor]:
     source = node.input(0)
-    if source.shape is None or any(s is None for s in source.shape):
+    if source.shape is None:
         return [unknown_rank(source, 2)]
     axis = node.axis(len(source.shape), 1)
-    known = [s for s in source.shape if s is not None]
-    return [like(source, (product_of(known[:axis]), product_of(known[axis:])))]
+    return [like(source, (like(source, source.shape[:axis]).size, like(source, source.shape[axis:]).size))]
 
 
 def squeeze(node: Node) -> list[SymbolicTensor]:
@@ -164,10 +168,8 @@ def _concat_axis(node: Node, position: int, axis: int) -> Size | None:
 
 
 def expand(node: Node) -> list[SymbolicTensor]:
-    source, target = node.input(0), node.input(1).vector()
-    if target is None:
-        return [like(source, None) if source.shape is None else SymbolicTensor(source.dtype)]
-    result = node.broadcast([(node.name_of(0), source.shape), ("its shape", tuple(target))])
+    source = node.input(0)
+    result = node.broadcast([(node.name_of(0), source.shape), ("its shape", node.input(1).as_shape())])
     if source.elements is not None and result is not None and all(isinstance(s, int) for s in result):
         sizes = [s for s in result if isinstance(s, int)]
         if int(np.prod(sizes)) <= MOST_ELEMENTS:

@@ -17,6 +17,7 @@ _FOLLOWED: dict[str, Callable[..., Any]] = {
     "ReduceMin": minimum,
 }
 _INT64 = 7
+_BOOLEAN_MASK_SINCE = 10
 # Gates of each recurrent layer: the hidden size is the second axis of the recurrence weight.
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
@@ -57,9 +58,7 @@ def recurrent(node: Node) -> list[SymbolicTensor]:
     both_ways = bytes(node.attributes.get("direction", b"forward")) == b"bidirectional"
     directions = 2 if both_ways else 1
     hidden = node.attributes.get("hidden_size") or (recurrence.shape[2] if recurrence.rank == 3 and recurrence.shape else None)
-    if data.shape is None or len(data.shape) != 3:
-        return [SymbolicTensor(data.dtype) for _ in node.proto.output]
-    first, second = data.shape[:2]
+    first, second = data.shape[:2] if data.shape is not None and len(data.shape) == 3 else (None, None)
     if int(node.attributes.get("layout", 0)):
         sequence: Shape = (first, second, directions, hidden)
         state: Shape = (first, directions, hidden)
@@ -69,8 +68,9 @@ def recurrent(node: Node) -> list[SymbolicTensor]:
 
 
 def dropped(node: Node) -> list[SymbolicTensor]:
-    """Dropout: the data, and a mask of its shape."""
-    return [like(node.input(0)), like(node.input(0), dtype=9)][: len(node.proto.output)]
+    """Dropout: the data, and a mask of its shape, in the type of the data before opset 10."""
+    mask = 9 if node.opset >= _BOOLEAN_MASK_SINCE else None
+    return [like(node.input(0)), like(node.input(0), dtype=mask)][: len(node.proto.output)]
 
 
 RULES: dict[str, Callable[[Node], list[SymbolicTensor]]] = {

@@ -48,9 +48,9 @@ def grid_sample(node: Node) -> list[SymbolicTensor]:
 
 
 def roi_align(node: Node) -> list[SymbolicTensor]:
-    data, rois = node.input(0), node.input(1)
+    data = node.input(0)
     plane: Shape = (int(node.attributes.get("output_height", 1)), int(node.attributes.get("output_width", 1)))
-    count = rois.shape[0] if rois.shape else None
+    count = next((one.shape[0] for one in (node.input(1), node.input(2)) if one.shape and one.shape[0] is not None), None)
     return [like(data, (count, data.shape[1] if data.shape else None, *plane))]
 
 

@@ -89,8 +89,8 @@ def slice_(node: Node) -> list[SymbolicTensor]:
         result[axis] = _slice_length(source.shape[axis], start, end, step)
         plain = all(isinstance(v, int) for v in (start, end, step)) and step != 0
         if elements is not None:
-            index = (slice(None),) * axis + (slice(start, _end_of(end, step), step),)
-            elements = elements[index] if plain else None
+            index = (slice(None),) * axis
+            elements = elements[(*index, _python_slice(start, end, step, elements.shape[axis]))] if plain else None
     if axes is None:
         return [unknown_rank(source, len(result))]
     if elements is not None:
@@ -98,12 +98,9 @@ def slice_(node: Node) -> list[SymbolicTensor]:
     return [like(source, tuple(result))]
 
 
-def _end_of(end: Any, step: Any) -> Any:
-    """The end of a Slice. A negative one counts from the end as in Python.
-
-    One below any size means before the first element.
-    """
-    return None if isinstance(end, int) and end <= -_NO_END and isinstance(step, int) and step < 0 else end
+def _python_slice(start: int, end: int, step: int, size: int) -> slice:
+    """The same elements as Python picks them, which begins nowhere where ONNX begins with the first element."""
+    return slice(max(start, -size) if step < 0 else start, end, step)
 
 
 def _slice_arguments(node: Node, rank: int) -> tuple[Any, Any, list[int] | None, Any]:
@@ -209,9 +206,10 @@ def top_k(node: Node) -> list[SymbolicTensor]:
     axis = node.axis(len(source.shape), -1)
     count = [int(node.attributes["k"])] if "k" in node.attributes else node.input(1).vector()
     k = count[0] if count else None
-    side = (f"dimension {axis} of {node.name_of(0)}", source.shape[axis])
-    if k is not None:
-        node.require_at_least(f"dimension {axis} must hold at least k elements", side, k)
+    size = source.shape[axis]
+    if k is not None and size is not None:
+        sides = ((f"dimension {axis} of {node.name_of(0)}", size), ("k", k))
+        node.require(at_most(k, size), f"dimension {axis} must hold at least k elements", *sides)
     made = (*source.shape[:axis], k, *source.shape[axis + 1 :])
     return [like(source, made), SymbolicTensor(INT64, made)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trtnorm_cli.shapes.expression import ceil_divide
 from trtnorm_cli.shapes.node import Node, like, unknown_rank
 from trtnorm_cli.shapes.operators.movement import concat
 from trtnorm_cli.shapes.tensor import SymbolicTensor
@@ -22,10 +21,9 @@ def split_to_sequence(node: Node) -> list[SymbolicTensor]:
         return [_sequence([like(source, rest)] * size if isinstance(size, int) else None, source)]
     parts = node.input(1).integers()
     if parts is not None and node.input(1).rank == 0:
-        count = ceil_divide(size, parts[0]) if size is not None else None
-        if not isinstance(count, int) or not isinstance(size, int):
+        if not isinstance(size, int):
             return [_sequence(None, source)]
-        parts = [min(parts[0], size - index * parts[0]) for index in range(count)]
+        parts = [min(parts[0], size - begin) for begin in range(0, size, parts[0])]
     elif parts is not None:
         side = (f"dimension {axis} of {node.name_of(0)}", size)
         node.require_equal(f"dimension {axis} must be the sum of the parts", side, ("the sum", sum(parts)))
@@ -54,7 +52,7 @@ def from_sequence(node: Node) -> list[SymbolicTensor]:
     items = node.input(0).items
     if not items or int(node.attributes.get("new_axis", 0)):
         return [unknown_rank(node.input(0), None)]
-    return concat(node.with_inputs(items))
+    return concat(node.with_inputs(items, [f"item {index} of {node.name_of(0)}" for index in range(len(items))]))
 
 
 RULES: dict[str, Callable[[Node], list[SymbolicTensor]]] = {

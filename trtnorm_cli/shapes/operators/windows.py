@@ -14,16 +14,16 @@ _QUANTIZED = {"ConvInteger": (0, 1), "QLinearConv": (0, 3)}
 
 def convolution(node: Node) -> list[SymbolicTensor]:
     data, weight = (node.input(i) for i in _QUANTIZED.get(node.proto.op_type, (0, 1)))
-    dtype = 6 if node.proto.op_type == "ConvInteger" else data.dtype
+    dtype = {"ConvInteger": 6, "QLinearConv": node.input(7).dtype}.get(node.proto.op_type, data.dtype)
     if data.shape is None or len(data.shape) < 3:
-        return [unknown_rank(data, weight.rank)]
+        return [like(unknown_rank(data, weight.rank), dtype=dtype)]
     kernel = _kernel(node, weight.shape[2:] if weight.shape is not None else None, len(data.shape) - 2)
     group = int(node.attributes.get("group", 1))
     if weight.shape is not None and len(weight.shape) == len(data.shape):
         per_group = weight.shape[1]
         wanted = None if per_group is None else per_group * group
         side = (f"dimension 1 of {node.name_of(0)}", data.shape[1])
-        node.require_equal("the input's channels must be those of the weight", side, ("the weight has", wanted))
+        node.require_equal("the input's channels must be those of the weight", side, ("the number that the weight takes", wanted))
     filters = weight.shape[0] if weight.shape is not None else None
     return [like(data, (data.shape[0], filters, *_spatial(node, data.shape, kernel, False)), dtype)]
 
@@ -107,7 +107,7 @@ def transposed_convolution(node: Node) -> list[SymbolicTensor]:
     filters = weight.shape[1] * group if known and weight.shape and weight.shape[1] is not None else None
     if known and weight.shape:
         side = (f"dimension 1 of {node.name_of(0)}", data.shape[1])
-        node.require_equal("the input's channels must be those of the weight", side, ("the weight has", weight.shape[0]))
+        node.require_equal("the input's channels must be those of the weight", side, ("the number that the weight takes", weight.shape[0]))
     kernel = _kernel(node, weight.shape[2:] if weight.shape is not None else None, rank)
     return [like(data, (data.shape[0], filters, *_spread(node, data.shape, kernel)))]
 
@@ -125,10 +125,12 @@ def _spread(node: Node, shape: Shape, kernel: Sequence[Size | None]) -> list[Siz
         extent = shape[i + 2]
         if extent is None or size is None:
             result.append(None)
-        elif same:
-            result.append(extent * strides[i])
+            continue
+        reach = (size - 1) * dilations[i] + 1
+        if same:
+            # Between shorter windows is nothing, and ONNX Runtime leaves that out at the end.
+            result.append(extent * strides[i] if isinstance(reach, int) and reach >= strides[i] else None)
         else:
-            reach = (size - 1) * dilations[i] + 1
             made = (extent - 1) * strides[i] + further[i] + reach - pads[i] - pads[i + rank]
             side = (f"dimension {i + 2} of the output", made)
             node.require_at_least(f"the padding must leave something of dimension {i + 2}", side, 1)
