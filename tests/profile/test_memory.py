@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 from onnx import helper
 
-from trtnorm_cli.profile.memory import estimate_memory
+from trtnorm_cli.profile.memory import MOST_BYTES, MemoryEstimate, estimate_memory, memory_problem
+from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.shapes.propagate import propagate
 
 FLOAT, BYTES = onnx.TensorProto.FLOAT, 4 * 4
@@ -28,3 +30,16 @@ def test_a_tensor_that_a_branch_hands_on_is_alive_until_then() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     estimate = estimate_memory(model, propagate(model), "default", {})
     assert estimate.activations == 4 * BYTES + 1  # x, a, b and c at the node that makes c, and t
+
+
+@pytest.mark.parametrize("limit", [None, 1 << 20])
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_as_much_memory_as_is_allowed_is_no_problem(limit, beyond) -> None:
+    most = limit or MOST_BYTES
+    profile = BuildProfile.model_validate({} if limit is None else {"max_memory": "1MiB"})
+    estimate = MemoryEstimate("default", most // 2, most - most // 2 + beyond, "n", "t", 1)
+    problem = memory_problem(estimate, profile, 0)
+    assert (problem is None) == (beyond == 0)
+    if problem is not None:
+        assert problem.path == (("dims",) if limit is None else ("max_memory",))
+        assert f"max_memory: {-(-(most + beyond) // (1 << 30))}GiB" in str(problem.hint)

@@ -29,7 +29,7 @@ K = {
     "i": np.int64([[[1], [0]]]), "i10": ints(1, 0), "row": random(3),
     "k1": np.array(0.1, np.float32), "k0": np.array(3, np.uint8), "w8": np.ones((4, 3), np.uint8), "n0": np.array(3, np.int8),
     "blocks": np.full((5, 1, 8), 119, np.uint8), "bscales": np.ones(5, np.float32), "nibbles": np.full((6, 8), 119, np.uint8),
-    "nscales": np.ones((6, 1), np.float32), "sixteen": np.ones((4, 16), np.float32), "some": np.int64([[1, 0, 2]]),
+    "nscales": np.ones((6, 1), np.float32), "sixteen": np.ones((4, 16), np.float32),
     "qw": np.ones((6, 4, 3, 3), np.int8), "qt": np.ones((4, 3), np.int8),
 }  # fmt: skip
 # What a body calls v1, v2, … are sizes, whose elements must be known.
@@ -168,8 +168,8 @@ QUANTIZED = {
         "weights in blocks": """
             r = ReduceMax<axes=[2, 3], keepdims=0>(x) f = MatMul(r, sixteen)
             y = com.microsoft.MatMulNBits<K=16, N=5, bits=4, block_size=16>(f, blocks, bscales)
-            z = com.microsoft.GatherBlockQuantized<gather_axis=0, quantize_axis=1, block_size=16, bits=4>(nibbles, some, nscales)""",
-        "a quantised convolution": "c = QuantizeLinear(x, k1, n0) y = QLinearConv<pads=[1, 1, 1, 1]>(q, k1, k0, qw, k1, n0, k1, k0)",
+            z = com.microsoft.GatherBlockQuantized<gather_axis=0, quantize_axis=1, block_size=16>(nibbles, i10, nscales)""",
+        "a quantised convolution": "y = QLinearConv<pads=[1, 1, 1, 1]>(q, k1, k0, qw, k1, n0, k1, k0)",
         "back from integers": "y = DequantizeLinear(q, k1, k0) z = com.microsoft.DequantizeLinear(q, k1, k0)",
     }.items()
 }
@@ -186,7 +186,8 @@ OLDER = {
     },
     12: {
         "older axes": """
-            a = ReduceSum<axes=[2, 3]>(x) y = Squeeze<axes=[2, -1]>(a) z = Unsqueeze<axes=[0, -1]>(x) b = Squeeze<axes=[3]>(a)""",
+            a = ReduceSum<axes=[2, 3]>(x) y = Squeeze<axes=[2, -1]>(a) z = Unsqueeze<axes=[0, -1]>(x)
+            b = Squeeze<axes=[3]>(a)""",
         "older parts": "p, y = Split<axis=-3, split=[1, 3]>(x) q, z = Split<axis=1>(x)",
     },
 }

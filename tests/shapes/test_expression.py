@@ -87,6 +87,7 @@ def test_a_symbol_that_can_be_zero():
 def test_division_with_remainder_zero():
     assert divide_exactly((H + 1) * (W + 3), W + 3) == H + 1
     assert divide_exactly(H * W, 2) is None
+    assert divide_exactly(H + 1, 1) == H + 1
     assert divide_exactly(H + 1, H) is None
 
 

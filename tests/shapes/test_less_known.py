@@ -1,7 +1,7 @@
 """Operators of which an input is less known: the rest must stay known, and nothing may be claimed that is not so.
 
-Everything is known at first. Then each input of each node hides its rank, its sizes or its elements, one after the other. What the
-rule of the operator still says must be so, and must be as much as ONNX's own inference says of the same.
+Everything is known at first. Then each input of each node hides its rank, its sizes or its elements, one after the other. What
+the rule of the operator still says must be so, and must be as much as ONNX's own inference says of the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
 
 RULES = {"": OPERATORS, contributed.DOMAIN: contributed.CONTRIBUTED}
 MOST_HIDDEN_ELEMENTS = 8
-# ONNX takes an argument of a Slice that it does not know for one that is left out. A window that ONNX counts begins in the padding.
+# ONNX takes an unknown argument of a Slice for one that is left out, and counts a window that begins in the padding.
 ONNX_IS_WRONG = ("Slice", "AveragePool")
 
 

@@ -62,6 +62,8 @@ def test_what_short_windows_spread_to_is_not_known_where_onnxruntime_and_onnx_di
 @pytest.mark.parametrize("length", [3, 4, 5])
 @pytest.mark.parametrize("body", ["Conv<dilations=[2], pads=[0, 1]>(x, w)", "MaxPool<kernel_shape=[5], pads=[0, 1]>(x)"])
 def test_a_window_that_does_not_fit_is_known_before(body, length):
-    model = parse(f"g (float[1, 2, L] x) => (float[1, ?, ?] y) {{ y = {body} }}", {"w": random(4, 2, 3)} if "w)" in body else {})
+    model = parse(
+        f"g (float[1, 2, L] x) => (float[1, ?, ?] y) {{ y = {body} }}", {"w": random(4, 2, 3)} if "w)" in body else {}
+    )
     (demand,) = propagate(model).constraints
     assert demand.holds({"L": length}) == (length >= 4)

@@ -168,8 +168,16 @@ def test_a_known_form_is_refused(case):
         other("LayerNormalization <axis=-2> (x, gamma)", "N, 5, 4"),
         other("LayerNormalization(x, gamma)", "N, 5, T"),
         other("LRN <size=4> (x)"),
+        parse("g (float[N, 5, 4] x) => (float[] y) { y = LayerNormalization(x, gamma) }", {"gamma": random(4)}, opset=13),
     ],
-    ids=["one group of one channel", "two groups", "a negative axis", "a last axis that is not known", "an even window"],
+    ids=[
+        "one group of one channel",
+        "two groups",
+        "a negative axis",
+        "a last axis that is not known",
+        "an even window",
+        "a layer of an old opset",
+    ],
 )
 def test_what_tensorrt_takes_or_a_rule_does_is_not_refused(model):
     assert refusals(model) == []

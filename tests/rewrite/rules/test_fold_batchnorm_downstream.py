@@ -121,6 +121,10 @@ FOLDS = {
         model(IMAGE + ", float[N, 2, 6, 6] q", "c = Concat<axis=1>(q, y) z = Conv(c, w)", w=random(5, 6, 3, 3)),
         "Concat Conv",
     ),
+    "a part that nobody reads": (
+        model(IMAGE, "a, b = Split<axis=1>(y, s) z = Conv(a, w)", w=random(5, 2, 3, 3), s=i64(2, 2)),
+        "Split Conv",
+    ),
     "a part that others read": (
         model(
             IMAGE, "a, b = Split<axis=1>(y, s) z = Conv(a, w) u = Conv(b, w)", outputs="z u", w=random(5, 2, 3, 3), s=i64(2, 2)

@@ -163,6 +163,12 @@ LAYOUTS = {
 CASES = {**MATRICES, **LAYOUTS}
 
 
+@pytest.mark.parametrize("opset", [7, 9, 13, 14, 15])
+def test_a_batch_normalization_of_every_opset_takes_another_one_in(rewrite, opset):
+    source = model(*LAYOUTS["BatchNormalization"][:4], opset=opset)
+    assert rewrite(source, rules=(rule.RULE,)).rules == [NAME]
+
+
 @pytest.mark.parametrize(("x", "before", "channels", "weights", "after"), CASES.values(), ids=CASES)
 def test_folds(rewrite, x, before, channels, weights, after):
     source = model(x, before, channels, weights)

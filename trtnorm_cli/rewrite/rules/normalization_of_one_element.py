@@ -23,7 +23,7 @@ from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 def groups_have_one_element(m: Match) -> str | None:
     """each channel has one position, and each group one channel."""
     rank, count, channels = len(m.shape("x") or ()), group.groups(m), channel_count(m)
-    one_channel = rank > 2 if m.root.op == group.INSTANCE else (rank > 1 and count is not None and count == channels)
+    one_channel = rank > 2 if m.root.op == group.INSTANCE else count is not None and count == channels
     if group.positions(m) == 1 and one_channel:
         return None
     return f"{describe(m.root)} normalizes over more than one element"

@@ -42,11 +42,11 @@ def constant_of_shape(node: Node) -> list[SymbolicTensor]:
         return [SymbolicTensor(dtype)]
     made = SymbolicTensor(dtype, sizes)
     filled = 0 if value is None else onnx.numpy_helper.to_array(value).reshape(-1)[0].item()
-    known = all(isinstance(s, int) for s in sizes)
-    if not known or not made.holds_sizes or int(np.prod(sizes, dtype=np.float64)) > MOST_ELEMENTS:
+    known = [s for s in sizes if isinstance(s, int)]
+    if len(known) < len(sizes) or not made.holds_sizes or int(np.prod(known, dtype=np.float64)) > MOST_ELEMENTS:
         return [made]
     number = float(filled) if made.floating else int(filled)
-    return [tensor_of(dtype, np.full(sizes, number, dtype=object))]
+    return [tensor_of(dtype, np.full(known, number, dtype=object))]
 
 
 def range_(node: Node) -> list[SymbolicTensor]:

@@ -87,10 +87,9 @@ def slice_(node: Node) -> list[SymbolicTensor]:
     for position, axis in enumerate(axes or ()):
         start, end, step = (part[position] if part is not None else None for part in (starts, ends, steps))
         result[axis] = _slice_length(source.shape[axis], start, end, step)
-        plain = all(isinstance(v, int) for v in (start, end, step)) and step != 0
         if elements is not None:
-            index = (slice(None),) * axis
-            elements = elements[(*index, _python_slice(start, end, step, elements.shape[axis]))] if plain else None
+            picked = _python_slice(start, end, step, elements.shape[axis])
+            elements = None if picked is None else elements[(slice(None),) * axis + (picked,)]
     if axes is None:
         return [unknown_rank(source, len(result))]
     if elements is not None:
@@ -98,8 +97,13 @@ def slice_(node: Node) -> list[SymbolicTensor]:
     return [like(source, tuple(result))]
 
 
-def _python_slice(start: int, end: int, step: int, size: int) -> slice:
-    """The same elements as Python picks them, which begins nowhere where ONNX begins with the first element."""
+def _python_slice(start: Any, end: Any, step: Any, size: int) -> slice | None:
+    """The same elements as Python picks them, which begins nowhere where ONNX begins with the first element.
+
+    None where they are not known.
+    """
+    if not (isinstance(start, int) and isinstance(end, int) and isinstance(step, int)) or step == 0:
+        return None
     return slice(max(start, -size) if step < 0 else start, end, step)
 
 

@@ -9,6 +9,7 @@ from trtnorm_cli.shapes.expression import Size, below, ceil_divide, choice, floo
 from trtnorm_cli.shapes.node import Node, like, unknown_rank
 from trtnorm_cli.shapes.tensor import Shape, SymbolicTensor
 
+_CHANNELS, _TAKEN = "the input's channels must be those of the weight", "the number that the weight takes"
 _QUANTIZED = {"ConvInteger": (0, 1), "QLinearConv": (0, 3)}
 
 
@@ -23,7 +24,7 @@ def convolution(node: Node) -> list[SymbolicTensor]:
         per_group = weight.shape[1]
         wanted = None if per_group is None else per_group * group
         side = (f"dimension 1 of {node.name_of(0)}", data.shape[1])
-        node.require_equal("the input's channels must be those of the weight", side, ("the number that the weight takes", wanted))
+        node.require_equal(_CHANNELS, side, (_TAKEN, wanted))
     filters = weight.shape[0] if weight.shape is not None else None
     return [like(data, (data.shape[0], filters, *_spatial(node, data.shape, kernel, False)), dtype)]
 
@@ -107,7 +108,7 @@ def transposed_convolution(node: Node) -> list[SymbolicTensor]:
     filters = weight.shape[1] * group if known and weight.shape and weight.shape[1] is not None else None
     if known and weight.shape:
         side = (f"dimension 1 of {node.name_of(0)}", data.shape[1])
-        node.require_equal("the input's channels must be those of the weight", side, ("the number that the weight takes", weight.shape[0]))
+        node.require_equal(_CHANNELS, side, (_TAKEN, weight.shape[0]))
     kernel = _kernel(node, weight.shape[2:] if weight.shape is not None else None, rank)
     return [like(data, (data.shape[0], filters, *_spread(node, data.shape, kernel)))]
 

@@ -1,0 +1,246 @@
+"""Choices between engines: which rewritings are built for them, how many, and what becomes of changes that nobody measured."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trtnorm_cli import engine_making, variant_choice
+from trtnorm_cli.engine_making import Making
+from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.side_work import Later
+from trtnorm_cli.tensorrt.kernel_search import Variant
+
+CLOCK = SimpleNamespace(time=lambda what: nullcontext())
+OPTIONAL, NEEDED = SimpleNamespace(optional=True), SimpleNamespace(optional=False)
+
+
+def rewriting(*changes: Any, **more: Any) -> Any:
+    model = SimpleNamespace(graph=SimpleNamespace(initializer=[]))
+    return SimpleNamespace(changes=list(changes), failed=[], model=model, folder=None, **more)
+
+
+USUAL, EVERY, NEVER = rewriting(NEEDED), rewriting(NEEDED, OPTIONAL), rewriting(NEEDED)
+
+
+def rewritten(policy: str = "", measured: bool = False) -> Any:
+    return NEVER if policy == "never" else EVERY if measured else USUAL
+
+
+SESSION = SimpleNamespace(rewrite=rewritten)
+
+
+@dataclass
+class Case:
+    """A build in another precision; each field that is turned is a reason against a measurement."""
+
+    failed: bool = False
+    optional: bool = True
+    bytes: int = 8
+    is_built: bool = True
+    has_cost: bool = True
+    quick: bool = True
+
+
+@pytest.mark.parametrize(
+    ("case", "decided"),
+    [
+        (Case(), True),
+        (Case(failed=True), False),
+        (Case(optional=False), False),
+        (Case(bytes=9), False),
+        (Case(is_built=False), False),
+        (Case(has_cost=False), False),
+        (Case(quick=False), False),
+    ],
+    ids=["all is well", "a change failed", "nothing optional", "too large", "not built", "no estimate", "slow"],
+)
+def test_optional_changes_are_measured_in_the_types_of_the_file_where_that_is_quick(monkeypatch, case, decided):
+    every = rewriting(*([NEEDED, OPTIONAL] if case.optional else [NEEDED]))
+    every.failed = [1] if case.failed else []
+    every.model.graph.initializer.append("weight")
+    session = SimpleNamespace(rewrite=lambda policy="", measured=False: every if measured else rewritten(policy))
+    built = []
+
+    def build(one: Any) -> Any:
+        built.append(one)
+        return SimpleNamespace(result="built" if case.is_built else None, cost="cost" if case.has_cost else None)
+
+    chosen = []
+    monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: case.bytes)
+    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: SimpleNamespace(engine_bytes=8))
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: case.quick)
+    monkeypatch.setattr(variant_choice, "fastest", lambda *given, measured: chosen.append((given, measured)) or "chosen")
+    job = SimpleNamespace(clock=CLOCK, session=session, variants=lambda: SimpleNamespace(built=build))
+    variant = variant_choice._chosen_in_the_types_of_the_file(job)
+    if not decided:
+        assert variant == Variant(USUAL)
+        assert NEVER not in built
+        return
+    (((_, _, changed, _), measured),) = chosen
+    assert (variant, measured, built) == ("chosen", True, [every, NEVER])
+    assert (changed.rewriting, changed.result, changed.cost) == (every, "built", "cost")
+
+
+@pytest.mark.parametrize(
+    ("policy", "decides", "quick", "lowered", "begun"),
+    [
+        ("kernels", True, True, False, "searched"),
+        ("auto", True, True, False, Variant(EVERY, measured=True)),
+        ("auto", True, True, True, "measured in the types of the file"),
+        ("auto", True, False, False, Variant(USUAL)),
+        ("auto", False, True, False, Variant(USUAL)),
+    ],
+)
+def test_the_first_variant(monkeypatch, policy, decides, quick, lowered, begun):
+    monkeypatch.setattr(variant_choice, "with_fewest_kernels", lambda session, variants: "searched")
+    monkeypatch.setattr(variant_choice, "_estimates_decide", lambda job: decides)
+    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: quick)
+    monkeypatch.setattr(variant_choice, "settings_of", lambda prepared: "half" if lowered else None)
+    monkeypatch.setattr(variant_choice, "_chosen_in_the_types_of_the_file", lambda job: "measured in the types of the file")
+    prepared = SimpleNamespace(loaded=SimpleNamespace(proto=None))
+    job = SimpleNamespace(clock=CLOCK, policy=policy, session=SESSION, variants=lambda: None, prepared=prepared)
+    assert variant_choice.first_variant(job) == begun
+
+
+def made(variant: Variant, result: Any, lowering: Any = None) -> Any:
+    nothing: Any = None
+    return Making(variant, lowering, (), Later(lambda: result), Later(lambda: result), nothing, nothing, nothing)
+
+
+@pytest.mark.parametrize(
+    ("ok", "quick", "backend", "is_beside", "likely", "optional", "lowered", "refused", "begun", "ended"),
+    [
+        (True, True, "tensorrt-rtx", True, True, True, False, False, True, "unchanged"),
+        (True, True, "tensorrt-rtx", True, False, True, False, False, False, "unchanged"),
+        (True, True, "tensorrt-rtx", False, True, True, False, False, False, "unchanged"),
+        (True, True, "tensorrt", True, True, True, False, False, False, "unchanged"),
+        (True, False, "tensorrt-rtx", True, True, True, False, False, True, None),
+        (False, True, "tensorrt-rtx", True, True, True, False, False, True, None),
+        (True, True, "tensorrt-rtx", True, True, False, False, False, False, None),
+        (True, True, "tensorrt-rtx", True, True, True, True, False, False, None),
+        (True, True, "tensorrt-rtx", True, True, True, False, True, False, UsageProblem),
+    ],
+)
+def test_a_second_build_without_the_changes_is_begun_beside_the_comparison_where_it_is_quick(
+    monkeypatch, ok, quick, backend, is_beside, likely, optional, lowered, refused, begun, ended
+):
+    started = []
+
+    def start(work: Any) -> Later:
+        started.append(work)
+        return Later(work)
+
+    def rewrite(policy: str) -> Any:
+        if refused:
+            raise UsageProblem("no", "", "")
+        return rewritten(policy)
+
+    monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: wanted)
+    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: likely)
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
+    monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: False)
+    builder = SimpleNamespace(built=lambda one, engine: "unchanged" if (one, engine) == (NEVER, "beside.engine") else "wrong")
+    job: Any = SimpleNamespace(
+        options=SimpleNamespace(backend=backend), clock=CLOCK, session=SimpleNamespace(rewrite=rewrite),
+        side=SimpleNamespace(is_beside=is_beside, start=start), variants=lambda: builder, unchanged="beside.engine",
+    )  # fmt: skip
+    variant = Variant(EVERY if optional else USUAL)
+    later = variant_choice.without_changes(job, made(variant, SimpleNamespace(ok=ok), "half" if lowered else None))
+    assert bool(started) == begun
+    if ended is UsageProblem:
+        assert isinstance(later.error(), UsageProblem)
+    else:
+        assert later.result() == ended
+
+
+@pytest.mark.parametrize(
+    ("replaced", "unchanged", "cost", "preferred"),
+    [
+        (False, "built", "cost", "as it was made"),
+        (True, None, "cost", "without what was not measured"),
+        (True, "built", None, "without what was not measured"),
+        (True, "built", "cost", "the fastest"),
+    ],
+)
+def test_the_faster_engine_is_asked_for_where_both_are_known(monkeypatch, replaced, unchanged, cost, preferred):
+    monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: replaced)
+    monkeypatch.setattr(variant_choice, "without_measured_changes", lambda job, variant: "without what was not measured")
+    monkeypatch.setattr(variant_choice, "fastest", lambda *given: "the fastest")
+    job: Any = SimpleNamespace(clock=CLOCK, estimated=lambda result, model: cost, session=SESSION)
+    variant = Variant(EVERY)
+    found = variant_choice.faster(job, made(variant, "result"), unchanged, None)
+    assert found == (variant if preferred == "as it was made" else preferred)
+
+
+@pytest.mark.parametrize(
+    ("measured", "follows", "changes", "kept", "settled"),
+    [
+        (False, True, [NEEDED, OPTIONAL], True, False),
+        (True, False, [NEEDED, OPTIONAL], True, True),
+        (True, True, [NEEDED, OPTIONAL], False, True),
+        (True, True, [NEEDED], True, True),
+    ],
+    ids=["nothing to measure", "for the better everywhere", "others without them", "the same without them"],
+)
+def test_changes_that_nobody_measures_stay_where_they_are_for_the_better_everywhere(measured, follows, changes, kept, settled):
+    every = rewriting(*changes, follows_measured=follows)
+    job: Any = SimpleNamespace(clock=CLOCK, session=SESSION)
+    found = variant_choice.without_measured_changes(job, Variant(every, measured=measured))
+    assert found.rewriting is (every if kept else USUAL)
+    assert found.is_settled == settled
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+@pytest.mark.parametrize("lowering", [None, "half"])
+@pytest.mark.parametrize("fits", [False, True])
+@pytest.mark.parametrize("compare", [False, True])
+def test_an_engine_that_there_is_already_is_taken_only_where_its_bytes_need_not_be_repeated(
+    monkeypatch, tmp_path, reproducible, lowering, fits, compare
+):
+    """One that is to be repeated, or of another precision, is built alone: nothing else is done in its process."""
+    lowered = lowering and SimpleNamespace(rewriting=rewriting(NEEDED), known_network=lambda: "known network")
+    monkeypatch.setattr(engine_making, "require_rewritten", lambda *given: None)
+    monkeypatch.setattr(engine_making, "require_taken_quantisation", lambda *given: None)
+    monkeypatch.setattr(engine_making, "lowered_variant", lambda job, variant: lowered)
+    monkeypatch.setattr(engine_making, "save_model", lambda *given: ["m.onnx"])
+    monkeypatch.setattr(engine_making, "require_valid", lambda *given: None)
+    monkeypatch.setattr(engine_making, "with_model", lambda request, rewriting, work: request)
+    monkeypatch.setattr(engine_making, "for_builder", lambda model: None)
+    monkeypatch.setattr(engine_making, "Attempt", lambda *given: SimpleNamespace(result=lambda build, isolated: build.result()))
+    monkeypatch.setattr(engine_making, "kept_network", lambda folder, fixed: "kept network")
+    monkeypatch.setattr(engine_making, "begun_network", lambda job, loaded: Later(lambda: "begun network"))
+    monkeypatch.setattr(engine_making, "parsed_network", lambda parsed, building, fixed: "parsed network")
+    parsed = SimpleNamespace(built=lambda run: run(None), asked=lambda request: request)
+    monkeypatch.setattr(engine_making, "ParsedNetwork", lambda folder: parsed)
+    request = SimpleNamespace(model=engine_making.FIXED_NAME, settings="settings")
+    engine = tmp_path / "earlier.engine"
+    engine.write_bytes(b"earlier")
+    earlier = SimpleNamespace(
+        result_for=lambda rewriting, settings: fits, result="earlier result", engine=engine, folder=tmp_path
+    )
+    job: Any = SimpleNamespace(
+        work=tmp_path, built=tmp_path / "m.engine", engine=tmp_path / "out.engine", clock=CLOCK,
+        prepared=SimpleNamespace(loaded=SimpleNamespace(path="m.onnx")), request=lambda built: request,
+        run=lambda *given: "new",
+        options=SimpleNamespace(check_reproducible=reproducible, compare=compare, isolate=False),
+        side=SimpleNamespace(start=Later), subject=lambda rewriting: None,
+    )  # fmt: skip
+    variant: Any = SimpleNamespace(rewriting=rewriting(NEEDED, require_all_checks_passed=lambda: None))
+    making = engine_making.make(job, variant, [earlier])
+    taken = fits and not reproducible and lowering is None
+    assert making.result == ("earlier result" if taken else "new")
+    assert making.building.result() == making.result
+    assert engine.exists() != taken
+    alone = reproducible or lowering is not None
+    networks = {
+        "known network": lowering is not None,
+        "kept network": taken,
+        "parsed network": compare and not taken and not alone,
+    }
+    assert making.network.result() == next((name for name, holds in networks.items() if holds), "begun network")
+    assert making.rewriting is (variant.rewriting if lowered is None else lowered.rewriting)

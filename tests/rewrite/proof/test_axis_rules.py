@@ -1,0 +1,117 @@
+"""Axes that operators make of those of their inputs: as long as in a run, at the file's lengths and at shorter ones."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from tests.models import batchnorm, parse, random
+from trtnorm_cli.rewrite.proof import short_shapes
+from trtnorm_cli.rewrite.proof.axes import Axes, NotShortened
+
+REAL = (6, 12, 40, 44)
+K = {
+    "w": random(6, 12, 3, 2), "wg": random(6, 6, 3, 2), "bias": random(6), "wt": random(12, 3, 3, 2), "m": random(44, 5),
+    "square": random(44, 44), "a1": np.array([1]), "a03": np.array([0, -1]), "a23": np.array([2, 3]), "row": random(44),
+    "table": random(12, 1, 1), "g": random(12), "half": np.array(0.5, np.float32), **batchnorm(12),
+}  # fmt: skip
+# What is made, and the axes of x that get shorter on the way.
+BODIES = {
+    "y = Relu(x)": "0123",
+    "a = Mul(x, row) y = Add(table, a)": "02",
+    "y = Where(b, x, half)": "0123",
+    "y = BatchNormalization(x, gamma, beta, mu, var)": "023",
+    "y = InstanceNormalization(x, g, g)": "0",
+    "y = LayerNormalization(x, row)": "012",
+    "y = LayerNormalization<axis=2>(x, m2)": "01",
+    "y = Softmax<axis=1>(x)": "023",
+    "y = LpNormalization(x)": "012",
+    "y = LRN<size=3>(x)": "023",
+    "y = MeanVarianceNormalization<axes=[0, 2]>(x)": "13",
+    "y = ReduceMean<axes=[-1, 1]>(x)": "02",
+    "y = ReduceMax<axes=[2], keepdims=0>(x)": "013",
+    "y = ReduceSum(x, a23)": "01",
+    "y = ReduceSum<noop_with_empty_axes=1>(x)": "0123",
+    "y = ReduceMean(x)": "",
+    "y = GlobalAveragePool(x)": "01",
+    "y = Transpose(x)": "0123",
+    "y = Transpose<perm=[0, 2, 3, 1]>(x)": "0123",
+    "y = Unsqueeze(x, a03)": "0123",
+    "a = ReduceMean<axes=[1]>(x) y = Squeeze(a, a1)": "023",
+    "y = MatMul(x, m)": "012",
+    "t = Transpose<perm=[0, 1, 3, 2]>(x) y = MatMul(x, t)": "01",
+    "f = ReduceMax<axes=[1, 2], keepdims=0>(x) y = Gemm(f, m)": "0",
+    "f = ReduceMax<axes=[1, 2], keepdims=0>(x) t = Transpose(f) y = Gemm<transA=1, transB=1>(t, square, row)": "0",
+    "y = Conv(x, w, bias)": "023",
+    "y = Conv<strides=[2, 3], pads=[1, 0, 2, 1]>(x, w)": "023",
+    "y = Conv<dilations=[3, 2], group=2>(x, wg)": "023",
+    'y = Conv<auto_pad="SAME_UPPER", strides=[2, 1]>(x, w)': "023",
+    'y = Conv<auto_pad="SAME_LOWER", strides=[1, 2]>(x, w)': "023",
+    'y = Conv<auto_pad="VALID", strides=[3, 2]>(x, w)': "023",
+    "y = MaxPool<kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0]>(x)": "0123",
+    "y = AveragePool<kernel_shape=[3, 3], strides=[3, 2]>(x)": "0123",
+    "y = MaxPool<kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1>(x)": "0123",
+    "y = ConvTranspose(x, wt)": "023",
+    "y = ConvTranspose<strides=[2, 3], pads=[1, 0, 2, 1], output_padding=[1, 0], group=2>(x, wt)": "023",
+    "y = ConvTranspose<strides=[1, 2], dilations=[2, 1]>(x, wt)": "023",
+}
+K["m2"] = random(40, 44)
+NONE = {
+    "more outputs": "y, i = MaxPool<kernel_shape=[2, 2]>(x)",
+    "no rule": "y = CumSum(x, a1)",
+    "training": "y, u, v = BatchNormalization<training_mode=1>(x, gamma, beta, mu, var)",
+    "training, of which the statistics are not taken": "y = BatchNormalization<training_mode=1>(x, gamma, beta, mu, var)",
+    "a window beyond the data": "y = MaxPool<kernel_shape=[50, 2]>(x)",
+    "padding that cuts": "y = MaxPool<kernel_shape=[2, 2], pads=[-1, 0, 0, 0]>(x)",
+    "padding that cuts at the end": "y = MaxPool<kernel_shape=[2, 2], pads=[0, 0, 0, -1]>(x)",
+    "axes of a run": "s = Shape(x) y = ReduceSum(x, s)",
+    "a stated output": "y = ConvTranspose<output_shape=[80, 90]>(x, wt)",
+    "transposed padding by itself": 'y = ConvTranspose<auto_pad="SAME_UPPER">(x, wt)',
+    "axes that nobody states": "y = Squeeze(x)",
+    "a vector": "y = MatMul(x, row)",
+    "sizes that do not fit": "y = Add(x, m)",
+}
+
+
+def traced(body: str):
+    """The model of ``body``, the lengths of the axes of x and y, and those lengths when they are shortened."""
+    used = {key: value for key, value in K.items() if re.search(rf"[( ]{key}[,)]", body)}
+    model = parse(f"g (float[6, 12, 40, 44] x, bool[6, 12, 40, 44] b) => (float[?] y) {{ {body} }}", used)
+    if "(b," not in body:
+        del model.graph.input[1]
+    axes = Axes()
+    fed = {value.name: axes.fed(REAL) for value in model.graph.input}
+    made = short_shapes._traced(SimpleNamespace(model=model, weights={}), fed, axes, [])
+    return model, [axes.sizes, *(axes.shortened(further) for further in (0, 3))], fed["x"], made["y"]
+
+
+def shape_of_run(model: onnx.ModelProto, shape: list[int]) -> tuple[int, ...]:
+    """The shape of y for data of ``shape``."""
+    for value in model.graph.input:
+        for axis in range(len(shape)):
+            value.type.tensor_type.shape.dim[axis].dim_param = f"d{axis}"
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    feeds = {"x": random(*shape), "b": np.ones(shape, bool)}
+    session = ort.InferenceSession(model.SerializeToString())
+    return session.run(["y"], {value.name: feeds[value.name] for value in model.graph.input})[0].shape
+
+
+@pytest.mark.parametrize(("body", "shorter"), BODIES.items(), ids=[re.sub(r"[^\w=, ]", " ", body) for body in BODIES])
+def test_axes_are_as_long_as_in_a_run_and_those_that_may_be_are_shorter(body, shorter):
+    model, lengths, x, y = traced(body)
+    for sizes in lengths:
+        given = [sizes[axis] for axis in x]
+        assert shape_of_run(model, given) == tuple(sizes[axis] for axis in y), given
+    shortest = [lengths[1][axis] for axis in x]
+    assert "".join(str(axis) for axis in range(4) if shortest[axis] < REAL[axis]) == shorter
+
+
+@pytest.mark.parametrize("body", NONE.values(), ids=NONE)
+def test_where_axes_may_mean_more_nothing_is_shortened(body):
+    with pytest.raises(NotShortened):
+        traced(body)
