@@ -96,6 +96,11 @@ def test_images_of_0_to_255_do_not_make_most_of_a_network_float32(tmp_path: Path
     assert worst(record) <= 1e-2
 
 
+def test_the_budget_holds_for_other_images_of_0_to_255_than_the_first(tmp_path: Path) -> None:
+    record = settled(tmp_path, images(30), WEIGHTS, "{}")
+    assert "default min, seed 3000009, images of 0 to 255" in {error.at for error in record.unseen}
+
+
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first inputs that nothing was settled on are a hundred times as large."""

@@ -48,10 +48,12 @@ class Unseen:
         drawn = next((trial for trial in drawn_trials(self.prepared, seed).trials if trial.label == label), None)
         return drawn and Trial(f"{label}, seed {seed}", known_feeds(self.model, drawn))
 
-    def images(self, number: int) -> Trial | None:
-        """The calibration inputs with this number as images of 0 to 255; None where no input is an image."""
-        trial = self.calibration.trials[number]
-        return next((Trial(f"{trial.label}, {IMAGES}", feeds) for feeds in wider_inputs([trial.feeds])), None)
+
+def images(trial: Trial | None) -> Trial | None:
+    """The inputs as images of 0 to 255; None where none of them is an image."""
+    if trial is None:
+        return None
+    return next((Trial(f"{trial.label}, {IMAGES}", feeds) for feeds in wider_inputs([trial.feeds])), None)
 
 
 class Settling:
@@ -116,11 +118,14 @@ class Settling:
 
     def _draws(self, worst: int, number: int, at: Iterable[int]) -> Iterable[tuple[Trial | None, bool]]:
         assert self._unseen is not None, "it is asked for draws"
-        for index in range(_AT_ONCE):
-            yield self._unseen.random(self._calibration.trials[worst].label, number * _AT_ONCE + index + 1), False
-        if number == 0 and self._search.takes_images:
-            for one in sorted(at):
-                yield self._unseen.images(one), True
+        trials, first = self._calibration.trials, number * _AT_ONCE + 1
+        drawn = [self._unseen.random(trials[worst].label, first + index) for index in range(_AT_ONCE)]
+        for trial in drawn:
+            yield trial, False
+        if self._search.takes_images:
+            # The first images are the calibration inputs with other values, and each round has images that are new as well.
+            for trial in [trials[one] for one in sorted(at)] if number == 0 else drawn[:1]:
+                yield images(trial), True
 
     def _added(self, drawn: Iterable[tuple[Trial | None, bool]]) -> list[int]:
         trials = [(trial, is_images) for trial, is_images in drawn if trial is not None]

@@ -189,6 +189,22 @@ def test_islands_of_float32_are_shown_with_their_reasons(page):
         assert kept["reason"] in words
 
 
+def test_what_half_precision_changed_besides_is_shown():
+    values = values_of("unet_fp16")
+    unseen = {"output": "y", "at": "default max, seed 1000003", "emulated": 0.0037, "network": None}
+    values["precision"] |= {
+        "scaled": [{"tensor": "stem_output", "exponent": 15}],
+        "unseen": [unseen],
+        "constants": [{"tensor": "mask", "node": "Add_3", "before": -3.4e38, "after": -65504.0, "reason": "it masks scores"}],
+    }
+    found = Page(page_of_values(values))
+    assert found.faults == []
+    words = found.text("types")
+    assert "default max, seed 1000003: new, nothing was settled on it" in words
+    assert "stem_output 1/32,768" in words
+    assert "it masks scores" in words
+
+
 def test_sizes_are_shown_with_what_is_legal(page):
     words = Page(page("flow")).text("sizes")
     assert "remainder 0, 5, 6 or 7 when divided by 8" in words
