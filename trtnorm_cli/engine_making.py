@@ -225,4 +225,5 @@ def _compared(job: Job, first: Making, settled: Awaited[Making]) -> Comparison:
         )
     settings = build_settings(options.memory_bytes, options.seed, budget_s)
     typed, wide, network = first.fixed.result(), first.lowering.wide, Later(first.compared_network)
-    return compare_lowered(prepared, first.variant.rewriting, wide, typed, network, job.work, settings)
+    most = first.lowering.record.max_error
+    return compare_lowered(prepared, first.variant.rewriting, wide, typed, network, job.work, settings, most)

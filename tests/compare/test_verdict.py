@@ -135,6 +135,27 @@ def test_the_bound_follows_the_noise(got, exact, noise, passed):
     assert (found.reason == "") == (passed is True)
 
 
+@pytest.mark.parametrize(
+    ("got", "exact", "passed"),
+    [(1.004, 1.002, True), (1.02, 1.002, None), (1.004, 1.02, None), (20.0, 1.0, False)],
+    ids=["within", "its run is further", "its function is further", "beyond doubt"],
+)
+def test_where_rounding_says_nothing_the_error_that_a_precision_allows_decides(got, exact, passed):
+    def noise(kind: str, runs: int) -> list[Distance]:
+        return [] if kind == FUNCTIONS else [Distance(0.3, 0.3)] * runs
+
+    found = judged(measured(got, exact), None, noise, max_error=0.01)
+    assert found.passed is passed, found
+    assert found.max_error == (0.01 if passed else None)
+    assert found.share == pytest.approx(0.4, rel=1e-3) or not passed
+    assert judged(measured(got, exact), None, noise).passed is not True
+
+
+def test_where_rounding_says_something_the_error_that_a_precision_allows_does_not_count():
+    found = judged(measured(1.004, 1.002), None, lambda kind, runs: [Distance(1e-7, 1e-7)] * 4, max_error=0.01)
+    assert found.passed is False
+
+
 @pytest.mark.parametrize(("got", "exact", "passed", "asked"), [(1.01, 1 + 1e-4, None, {1}), (20.0, 2.0, False, {1, 4})])
 def test_one_run_is_enough_to_say_nothing(got, exact, passed, asked):
     """Further runs allow more still. They are made only where a candidate may be wrong beyond doubt."""

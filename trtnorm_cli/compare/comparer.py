@@ -422,7 +422,7 @@ class Comparer:
             is_module=isinstance(self.reference, ModuleParticipant),
         )
         given = self.options.tolerances.get(name, self.options.tolerances.get(""))
-        verdict = judged(measured, given, self._noise.of_output(attempt, name, measured.ulp))
+        verdict = judged(measured, given, self._noise.of_output(attempt, name, measured.ulp), self.options.max_error)
         if verdict.bound is not None and run.truth is not None:
             self._native_bounds[name] = verdict.bound.native
         return verdict

@@ -157,11 +157,13 @@ def compare_lowered(
     network: Awaited[NetworkParticipant],
     scratch: Path,
     settings: Settings,
+    max_error: float | None,
 ) -> Comparison:
     """The comparison of a model in another precision, in two steps that are each held to rounding.
 
     ``rewriting``, saved as ``wide``, is held against the source; and TensorRT's ``network`` against ``typed``, the rewriting in
     that precision. The distance of the two precisions is no question of rounding in one of them: an error budget holds it.
+    Where rounding in that precision allows so much that it says nothing, the second step is held to ``max_error``.
     """
     found = Comparison(prepared.original.path.name)
     if rewriting.changes:
@@ -177,7 +179,8 @@ def compare_lowered(
 
     lowest = loaded_participant(typed, "the rewriting in its precision")
     session = Session(lowest, candidates.accepted, candidates.refused, (), None, gather)
-    return _joined(found, judge_session(session, prepared.profile, settings))
+    budget = replace(settings, options=replace(settings.options, max_error=max_error))
+    return _joined(found, judge_session(session, prepared.profile, budget))
 
 
 def build_settings(memory_bytes: int | None, seed: int, budget_s: Callable[[], float]) -> Settings:

@@ -59,16 +59,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Judgement:
-    """``passed`` is None where nothing can be said."""
+    """``passed`` is None where nothing can be said; ``is_vague`` where that is so although rounding explains all."""
 
     passed: bool | None
     reason: str
     bound: Bound
     share: float
+    is_vague: bool = False
 
 
-def judged(m: Measured, given: Tolerance | None, noise: NoiseOf) -> OutputVerdict:
-    """Hold the candidate to ``given``, or to the noise of the network itself."""
+def judged(m: Measured, given: Tolerance | None, noise: NoiseOf, max_error: float | None = None) -> OutputVerdict:
+    """Hold the candidate to ``given``, or to the noise of the network itself; where that says nothing, to ``max_error``."""
     if m.got is None or m.got.shape != m.wanted.shape:
         return _without_shape(m)
     base = m.wanted if m.truth is None else m.truth
@@ -95,7 +96,11 @@ def judged(m: Measured, given: Tolerance | None, noise: NoiseOf) -> OutputVerdic
         what = "it has no elements" if m.wanted.size == 0 else "nothing in it is finite"
         return replace(verdict, passed=None, reason=f"{what}, so there is nothing to compare")
     found = _by_noise(m, native, exact, noise)
-    return replace(verdict, bound=found.bound, share=found.share, passed=found.passed, reason=found.reason)
+    verdict = replace(verdict, bound=found.bound, share=found.share, passed=found.passed, reason=found.reason)
+    off = max(one.relative_l2 for one in (native, exact) if one is not None)
+    if max_error and found.is_vague and off <= max_error:
+        return replace(verdict, passed=True, reason="", share=off / max_error, max_error=max_error)
+    return verdict
 
 
 def _distance_in(coarser: np.dtype, base: np.ndarray, got: np.ndarray) -> Distance:
@@ -119,11 +124,12 @@ def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: Nois
     of_native = share(native, bound.native)
     reason = _reason(m, native, exact, bound)
     passed: bool | None = True
+    is_vague = False
     if reason:
         passed = False if _is_certain(m, bound, of_exact, of_native) else None
     elif not says_something(bound.exact if exact is not None else bound.native, m.wanted.dtype):
-        passed, reason = None, _useless(bound.exact if exact is not None else bound.native)
-    return _Judgement(passed, reason, bound, max(of_exact, of_native))
+        passed, reason, is_vague = None, _useless(bound.exact if exact is not None else bound.native), True
+    return _Judgement(passed, reason, bound, max(of_exact, of_native), is_vague)
 
 
 def _measured(known: Distance, found: Distance, limit: Callable[[int], Distance], dtype: np.dtype) -> Distance:

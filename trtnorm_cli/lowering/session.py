@@ -40,7 +40,8 @@ def run_precision_session(named: Target, opened: OpenedModel, precision: Precisi
             made = lowered(prepared, rewriting, precision, Means(scratch, settings.seed, memory_bytes, parsed))
         settings = replace(settings, options=with_tolerances(settings, prepared.profile))
         typed = written(made.rewriting, scratch / "lowered.onnx")
-        comparison = compare_lowered(prepared, rewriting, made.wide, typed, Later(made.known_network), scratch, settings)
+        network, most = Later(made.known_network), made.record.max_error
+        comparison = compare_lowered(prepared, rewriting, made.wide, typed, network, scratch, settings, most)
     comparison.precision = made.record
     if named.is_pytorch:
         comparison.reference = f"export of {named.text}"

@@ -113,7 +113,7 @@ class Settling:
             return []
         worst = max(affordable, key=lambda at: max((e for (_, one), e in found.errors.items() if one == at), default=0.0))
         if (worst, number) not in self._drawn:
-            self._drawn[worst, number] = self._added(self._draws(worst, number, {affordable[0], worst}))
+            self._drawn[worst, number] = self._added(self._draws(worst, number, affordable))
         return self._drawn[worst, number]
 
     def _draws(self, worst: int, number: int, at: Iterable[int]) -> Iterable[tuple[Trial | None, bool]]:
@@ -123,8 +123,8 @@ class Settling:
         for trial in drawn:
             yield trial, False
         if self._search.takes_images:
-            # The first images are the calibration inputs with other values, and each round has images that are new as well.
-            for trial in [trials[one] for one in sorted(at)] if number == 0 else drawn[:1]:
+            # The calibration inputs as images come once, and each round has images that are new as well.
+            for trial in [*(trials[one] for one in at if number == 0), *drawn]:
                 yield images(trial), True
 
     def _added(self, drawn: Iterable[tuple[Trial | None, bool]]) -> list[int]:
@@ -135,10 +135,15 @@ class Settling:
         return numbers
 
     def _stricter(self, found: Found, limit: float, over: Collection[int]) -> Found | None:
-        """The conversion that holds on the inputs ``over`` too; None where there is none, or where it costs too much."""
+        """The conversion that holds on the inputs ``over`` too; None where there is none, or where it costs too much.
+
+        What images raise comes on top of what likely inputs did.
+        """
+        is_for_images = self._images.issuperset(over)
         try:
-            stricter = self._search.found(limit, sorted({*self._settled, *over}))
+            stricter = self._search.found(limit, sorted({*self._settled, *over}), found if is_for_images else None)
         except ProfileError:
             return None
         more = len(found.low - stricter.low)
-        return None if self._images.issuperset(over) and more > _MOST_FOR_IMAGES * self._search.nodes else stricter
+        is_too_much = more > _MOST_FOR_IMAGES * self._search.nodes or not stricter.low
+        return None if is_for_images and is_too_much else stricter

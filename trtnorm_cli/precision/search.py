@@ -129,12 +129,12 @@ class Search:
             for name, error in errors.judged.items()
         }
 
-    def found(self, limit: float, numbers: Sequence[int]) -> Found:
+    def found(self, limit: float, numbers: Sequence[int], beyond: Found | None = None) -> Found:
         """The conversion whose errors at the inputs with these numbers stay within ``limit``.
 
-        Raises ``ProfileError`` where there is none.
+        What is float32 in ``beyond`` is so in it as well. Raises ``ProfileError`` where there is none.
         """
-        kept = dict(self._kept)
+        kept = {**self._kept, **({} if beyond is None else {one.key: one for one in beyond.typed.kept})}
         while True:
             settled = settle(self._emulator, self._model, self._units, limit, kept, numbers)
             found = self._converted({**settled.kept, **kept})

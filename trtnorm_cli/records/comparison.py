@@ -25,7 +25,8 @@ class OutputVerdict(Record):
     reference when both are evaluated in float64, ``native_distance`` that of its own run from float64 (or from the
     reference's run where there is no float64). ``bound`` says what was allowed; with ``atol`` and ``rtol`` given, those.
     ``share`` is measured over allowed. ``passed`` is None, with a ``reason``, where nothing can be said: nothing finite to
-    compare, or rounding alone moves the output by more than a few percent.
+    compare, or rounding alone moves the output by more than a few percent. There, the ``max_error`` of a precision may have
+    decided, as relative L2.
     """
 
     trial: str
@@ -39,6 +40,7 @@ class OutputVerdict(Record):
     share: float | None
     passed: bool | None
     reason: str
+    max_error: float | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -176,11 +176,13 @@ def _worst(outputs: Sequence[OutputVerdict]) -> str:
     judged = [output for output in outputs if output.passed is not None]
     exact = finite(output.exact for output in judged)
     native = finite(output.native_distance for output in judged)
-    shares = finite(output.share for output in judged)
+    shares = finite(output.share for output in judged if output.max_error is None)
+    most = finite(output.max_error for output in judged)
     parts = [f"float64: {max(exact):.1e}"] if exact else []
     parts += [f"as run: {max(native):.1e}"] if native else []
     if shares:
         parts.append("within rounding" if max(shares) <= 1 else f"{max(shares):.2g} times what rounding explains")
+    parts += [f"within max_error {max(most):g} where rounding says nothing"] if most else []
     return f" ({', '.join(parts)})" if parts else ""
 
 
