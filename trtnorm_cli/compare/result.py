@@ -42,8 +42,8 @@ class Options:
     smallest inputs are run in any case, larger ones while time is left. Only the first ``float64_trials`` trials, the
     smallest ones, are evaluated in float64 (all by default), and those where a candidate seems to fail without.
     ``total_budget_s`` gives the processor's seconds that bound the whole comparison likewise; it is asked anew for each trial.
-    ``tolerances`` are by output name, '' for all others. Where rounding allows so much that agreement says nothing, the relative
-    L2 ``max_error`` is what a precision allows.
+    ``tolerances`` are by output name, '' for all others. ``max_error`` is the relative L2 that a precision allows: it decides
+    where rounding allows so much that agreement says nothing.
     """
 
     by_position: bool = False
