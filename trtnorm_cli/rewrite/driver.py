@@ -139,13 +139,14 @@ def apply(
         if not planned.matches:
             outcome.rejections = (*unproved, *planned.rejections)
             break
+        refused = _Refusals(planned, rules)
         chosen = [found for found in planned.matches if not found.rule.last_resort] or planned.matches
         for found, told in each("prove", chosen, "changes"):
             nodes, site = found.nodes, found.site.outputs[0].name
             told.at(f"{found.rule.name} at {describe(found.site)}")
             made = _make_safely(editor, found, prove)
             if isinstance(made, Change) and made.check.passed:
-                outcome.changes.append(_with_refusals(made, planned, rules) if found.rule.last_resort else made)
+                outcome.changes.append(refused.told_of(made) if found.rule.last_resort else made)
                 outcome.sites.append(site)
                 gone.update((id(node), node) for node in nodes)
                 continue
@@ -186,11 +187,19 @@ def _make_safely(editor: Editor, found: Match, prove: Prove) -> Change | Rejecti
     return replace(undone, reason=made.check.reason)
 
 
-def _with_refusals(change: Change, planned: RewritePlan, rules: tuple[Rule, ...]) -> Change:
-    """``change`` with the reasons of the rules that searched further than their pattern."""
-    searching = {rule.name for rule in rules if rule.extent is not None}
-    refusals = [r for r in planned.rejections if r.node == change.node and r.rule in searching]
-    return replace(change, refused=tuple(f"{r.rule}: {r.reason}" for r in refusals))
+class _Refusals:
+    """The reasons of the rules that searched further than their pattern, by the node at which they were tried."""
+
+    def __init__(self, planned: RewritePlan, rules: tuple[Rule, ...]) -> None:
+        searching = {rule.name for rule in rules if rule.extent is not None}
+        self._of_node: dict[str, list[str]] = {}
+        for refusal in planned.rejections:
+            if refusal.rule in searching:
+                self._of_node.setdefault(refusal.node, []).append(f"{refusal.rule}: {refusal.reason}")
+
+    def told_of(self, change: Change) -> Change:
+        """``change`` with the reasons at its node."""
+        return replace(change, refused=tuple(self._of_node.get(change.node, ())))
 
 
 @dataclass(frozen=True)

@@ -151,14 +151,16 @@ class Editor:
 
     def _remove_dead(self, candidates: list[gs.Node]) -> None:
         """Remove nodes that only fed what was replaced, and what only fed them."""
-        for node in candidates:
+        waiting = candidates[::-1]
+        while waiting:
+            node = waiting.pop()
             if not node.outputs or any(t.outputs or t.name in self.output_names for t in node.outputs):
                 continue
             feeders = [producer for tensor in node.inputs for producer in tensor.inputs]
             self._list_of(self.graph_of[id(node)]).remove(node)
             node.inputs.clear()
             node.outputs.clear()
-            self._remove_dead(feeders)
+            waiting += feeders[::-1]
 
 
 def _names(graph: gs.Graph) -> Iterable[str]:

@@ -102,17 +102,29 @@ class _Namer:
         self.fixed: dict[tuple[int, int], str] = {}
 
     def node(self, new: NewNode) -> tuple[str, ...]:
-        """Name ``new`` and all that feeds it; returns the names of its outputs."""
-        if id(new) in self.done:
-            return self.done[id(new)]
-        inputs = tuple(self.input(item) for item in new.inputs)
+        """Name ``new`` and all that feeds it; returns the names of its outputs. A replacement may be as deep as the graph."""
+        begun: list[tuple[NewNode, list[str]]] = [(new, [])] if id(new) not in self.done else []
+        while begun:
+            node, inputs = begun[-1]
+            if len(inputs) == len(node.inputs):
+                self._name(node, tuple(inputs))
+                begun.pop()
+                continue
+            item = node.inputs[len(inputs)]
+            feeder = item.node if isinstance(item, NewOutput) else item
+            if isinstance(feeder, NewNode) and id(feeder) not in self.done:
+                begun.append((feeder, []))
+            else:
+                inputs.append(self.input(item))
+        return self.done[id(new)]
+
+    def _name(self, new: NewNode, inputs: tuple[str, ...]) -> None:
         name = new.name or self.fresh(f"{self.stem}/{new.role or new.op}")
         outputs = tuple(self._output(new, i, name) for i in range(new.outputs))
         attrs = {key: value for key, value in new.attrs.items() if not _is_empty_list(value)}
         self.result.nodes.append(RealNode(new.op, name, inputs, outputs, attrs, new.function))
         self.done[id(new)] = outputs
         self._remember(new, outputs)
-        return outputs
 
     def _output(self, new: NewNode, index: int, name: str) -> str:
         left_out = new.instead_of is not None and new.outputs > 1 and not new.instead_of.outputs[index].name

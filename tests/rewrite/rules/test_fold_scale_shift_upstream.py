@@ -298,3 +298,12 @@ def test_half_precision_is_rounded_once(rewrite, dtype):
     result = rewrite(source)
     assert result.operators == ["Conv"]
     assert worst_relative_error(source, result.model) < 4 * float(ml_dtypes.finfo(kind).eps)
+
+
+def test_a_constant_passes_more_operators_than_python_nests_calls(rewrite):
+    links = 400
+    passed = " ".join(f"r{i + 1} = Relu(r{i})" for i in range(links))
+    source = model(IMAGE, f"r0 = Conv(x, w) {passed} y = Mul(r{links}, s)", w=W, s=np.abs(PER_CHANNEL) + 1)
+    result = rewrite(source, rules=(rule.RULE,))
+    assert result.rules == [NAME]
+    assert result.operators == ["Conv", *["Relu"] * links]

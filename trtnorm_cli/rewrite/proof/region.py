@@ -110,7 +110,8 @@ def _region(
     """``nodes``, what computes shapes for them, and the constants they read."""
     nodes = [*(_whole_proto(match, node) for node in shapes.nodes), *nodes]
     values = _constants(match, nodes, shapes, constants)
-    fed = {name for name in values if _is_weight(name, values[name], nodes)}
+    wanted = _wanted_as_constants(nodes, values)
+    fed = {name for name, value in values.items() if name not in wanted and _may_be_fed(value)}
     initializers = {name: numpy_helper.from_array(value, name) for name, value in values.items() if name not in fed}
     for node in nodes:
         _own_statistics(node, initializers)
@@ -146,12 +147,19 @@ def _constants(
     return values
 
 
-def _is_weight(name: str, value: np.ndarray, nodes: Iterable[onnx.NodeProto]) -> bool:
-    """True for real numbers that only operators read which do not ask for constants."""
-    if value.size < 2 or onnx.helper.np_dtype_to_tensor_dtype(value.dtype) not in _FLOATS:
-        return False
-    readers = [node for node in nodes if name in node.input or any(True for _ in subgraphs(node))]
-    return all(_takes_weights(node) for node in readers)
+def _may_be_fed(value: np.ndarray) -> bool:
+    return value.size >= 2 and onnx.helper.np_dtype_to_tensor_dtype(value.dtype) in _FLOATS
+
+
+def _wanted_as_constants(nodes: Iterable[onnx.NodeProto], read: Iterable[str]) -> set[str]:
+    """Those of ``read`` that an operator reads which asks for constants. A node with a body may read any of them."""
+    wanted: set[str] = set()
+    for node in nodes:
+        if any(True for _ in subgraphs(node)):
+            return set(read)
+        if not _takes_weights(node):
+            wanted.update(node.input)
+    return wanted
 
 
 def _takes_weights(node: onnx.NodeProto) -> bool:

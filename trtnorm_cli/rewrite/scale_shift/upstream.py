@@ -221,17 +221,31 @@ class _Remaker:
         """The new producer of ``tensor``, with its demand fulfilled."""
         if id(tensor) in self.rests:
             return self.rest(self.rests[id(tensor)])
-        producer = tensor.inputs[0] if tensor.inputs else None
-        step = None if producer is None else self.result.steps.get(id(producer))
+        step = self.step_of(tensor)
         if step is not None:
             index = next(i for i, output in enumerate(step.node.outputs) if output is tensor)
             return NewOutput(self.node(step), index) if index else self.node(step)
         demand = self.result.demands.get(id(tensor))
         return tensor if demand is None else self.constant(demand)
 
+    def step_of(self, tensor: gs.Tensor) -> Step | None:
+        """The step that makes ``tensor``, unless its demand is left to a new node."""
+        if id(tensor) in self.rests or not tensor.inputs:
+            return None
+        return self.result.steps.get(id(tensor.inputs[0]))
+
     def node(self, step: Step) -> NewNode:
-        if id(step.node) not in self.made:
-            self.made[id(step.node)] = step.build([self.tensor(t) if t.name else None for t in step.node.inputs])
+        """The new node of ``step``, after those that feed it: there may be as many as the graph is deep."""
+        waiting = [step]
+        while waiting:
+            feeders = [self.step_of(tensor) for tensor in waiting[-1].node.inputs if tensor.name]
+            unmade = [feeder for feeder in feeders if feeder is not None and id(feeder.node) not in self.made]
+            if unmade and id(waiting[-1].node) not in self.made:
+                waiting += unmade
+                continue
+            last = waiting.pop()
+            if id(last.node) not in self.made:
+                self.made[id(last.node)] = last.build([self.tensor(t) if t.name else None for t in last.node.inputs])
         return self.made[id(step.node)]
 
     def constant(self, demand: Demand) -> NewConstant:
