@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trtnorm_cli.evaluate.metrics import distance, measure
+from trtnorm_cli.evaluate.metrics import distance, measure, relative_max
 
 INF, NAN = math.inf, math.nan
 
@@ -151,3 +151,34 @@ def test_distances_are_like_distances(data):
 def test_a_tiny_peak_beside_a_huge_error_has_a_ratio():
     found = measure(np.array([0.0, 2.3e-308]), np.array([9e15, 9e15]))
     assert -6600 < found.psnr_db < -6400
+
+
+@pytest.mark.parametrize("place", [0, 32_767, 32_768, 99_999])
+def test_a_distance_is_that_of_the_whole_array_wherever_it_lies(place):
+    reference = np.linspace(-3, 2, 100_000).astype(np.float32).reshape(100, 1000)
+    candidate = reference.astype(np.float64)
+    candidate.reshape(-1)[place] += 6.0
+    found = distance(reference, candidate)
+    assert found.relative_max == 2.0
+    assert found.relative_l2 == pytest.approx(6.0 / np.linalg.norm(reference.astype(np.float64)), rel=1e-12)
+    halves = [list(array.reshape(2, -1)) for array in (reference, candidate)]
+    assert relative_max(*halves) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "expected"),
+    [
+        ([1.0, np.nan], [1.5, np.nan], 0.5),
+        ([1.0, np.inf], [1.5, np.inf], 0.5),
+        ([1.0, np.inf], [1.0, -np.inf], np.inf),
+        ([1.0, np.nan], [1.0, 1.0], np.inf),
+        ([1.5e308, 1.0], [-1.5e308, 1.0], np.inf),
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([0.0, 0.0], [0.0, 1.0], np.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_the_largest_difference_of_several_arrays_is_that_of_one(reference, candidate, expected):
+    arrays = [np.array(values) for values in (reference, candidate)]
+    assert relative_max(*([array] for array in arrays)) == distance(*arrays).relative_max == expected
+    assert relative_max([np.ones(2), arrays[0]], [np.ones(3), arrays[1]]) == np.inf

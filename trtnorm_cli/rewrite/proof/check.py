@@ -15,7 +15,7 @@ from trtnorm_cli.evaluate.blas_threads import one_thread
 from trtnorm_cli.evaluate.data.input_ranges import Domain
 from trtnorm_cli.evaluate.float64 import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator, evaluate_float64
 from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
-from trtnorm_cli.evaluate.metrics import distance
+from trtnorm_cli.evaluate.metrics import relative_max
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.evaluate.tolerance import FACTOR, epsilon
 from trtnorm_cli.light_dataclass import dataclass
@@ -270,13 +270,16 @@ def _further_draws(size: int) -> int:
 
 def _relative(wanted: list[Tensors], got: list[Tensors]) -> float:
     """The largest difference of an output over all draws, relative to its largest value; infinite when shapes differ."""
-    stacked = [(np.stack([v[name] for v in wanted]), np.stack([v[name] for v in got])) for name in wanted[0]]
-    return max(0.0 if _differ_next_to_ties(a, b) else distance(a, b).relative_max for a, b in stacked)
+    draws = [([values[name] for values in wanted], [values[name] for values in got]) for name in wanted[0]]
+    return max(0.0 if _differ_next_to_ties(a, b) else relative_max(a, b) for a, b in draws)
 
 
-def _differ_next_to_ties(wanted: np.ndarray, got: np.ndarray) -> bool:
+def _differ_next_to_ties(all_wanted: Sequence[np.ndarray], all_got: Sequence[np.ndarray]) -> bool:
     """True for quantised data of which a few are a step off: two orders of summation fall to different sides of a tie."""
-    if wanted.dtype not in _BYTES or wanted.dtype != got.dtype or wanted.shape != got.shape:
+    if all_wanted[0].dtype not in _BYTES or all_wanted[0].dtype != all_got[0].dtype:
+        return False
+    wanted, got = np.stack(all_wanted), np.stack(all_got)
+    if wanted.shape != got.shape:
         return False
     apart = np.abs(wanted.astype(np.int32) - got.astype(np.int32))
     return bool(apart.max(initial=0) <= 1 and np.count_nonzero(apart) <= max(1, _MOST_AT_TIES * apart.size))

@@ -58,10 +58,10 @@ def fingerprint(array: np.ndarray) -> bytes:
     """
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     whole = data.size // (8 * _WIDTH) * 8 * _WIDTH
-    if not whole:
-        return hashlib.blake2b(data, digest_size=20).digest()
     table = data[:whole].view(np.uint64).reshape(-1, _WIDTH)
     rest = data[whole:].tobytes()
+    if not whole:
+        return hashlib.blake2b(rest, digest_size=20).digest()
     sums = (table.sum(axis=axis, dtype=np.uint64) for axis in (0, 1))
     return hashlib.blake2b(b"".join((*(one.tobytes() for one in sums), rest)), digest_size=20).digest()
 
