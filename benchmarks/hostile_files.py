@@ -1,6 +1,6 @@
 """Run every command on every hostile file, and write docs/hostile_files.md.
 
-python -m benchmarks.hostile_files run -o build/hostile.json [--only TEXT] [--commands inspect,rewrite]
+python -m benchmarks.hostile_files run -o build/hostile.json [--only TEXT] [--commands inspect,rewrite] [--resume] [--at-once 1]
 python -m benchmarks.hostile_files page build/hostile.json docs/hostile_files.md
 """
 
@@ -25,13 +25,11 @@ import numpy as np
 
 from benchmarks import hostile_external, hostile_graphs, hostile_messages, hostile_settings, hostile_sizes
 from benchmarks.hostile_cases import MODEL, SECRET, SECRET_VALUE, Case
-from benchmarks.hostile_page import End, page
+from benchmarks.hostile_page import MOST_BYTES, MOST_CHILD_S, MOST_CPU_S, MOST_SECONDS, End, page
 from benchmarks.measured import family
 from trtnorm_cli import cli
 from trtnorm_cli.child_process import memory_of
 
-# What a case may take before it is stopped; the machine has others.
-MOST_CPU_S, MOST_SECONDS, MOST_BYTES = 60, 600, 6 << 30
 _LOOKS_EVERY_S = 0.03
 COMMANDS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect", MODEL),
@@ -42,9 +40,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 # The limit that every command is given; the whole family may have twice as much before it is stopped from outside.
 _LIMIT = ("--memory", "3GiB")
+# The limit on time of what a command starts: TensorRT's builder, and runs in ONNX Runtime.
+_TIMED = {"build": ("--timeout", str(MOST_CHILD_S)), "compare": ("--timeout", str(MOST_CHILD_S))}
 _TAKES = {"--profile": ("rewrite", "build", "compare"), "--weights": ("inspect", "rewrite", "build")}
 _SAID_BYTES = 4000
-_AT_ONCE = 2
 # What the commands import, once for all of them.
 _IMPORTED = (
     "onnxruntime",
@@ -82,7 +81,11 @@ def end_of(case: Case, command: str) -> End:
 
 
 def _watched(case: Case, command: str, folder: Path) -> End:
-    extra = (*_LIMIT, *(case.arguments if case.arguments and command in _TAKES[case.arguments[0]] else ()))
+    extra = (
+        *_LIMIT,
+        *_TIMED.get(command, ()),
+        *(case.arguments if case.arguments and command in _TAKES[case.arguments[0]] else ()),
+    )
     out = folder.parent / "out"
     start = time.perf_counter()
     pid = os.fork()
@@ -92,8 +95,7 @@ def _watched(case: Case, command: str, folder: Path) -> End:
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         held = sum(memory_of(each) for each in family(pid))
         peak = max(peak, held)
-        is_late = _cpu_of(pid) > MOST_CPU_S or time.perf_counter() - start > MOST_SECONDS
-        stopped = "memory" if held > MOST_BYTES else "time" if is_late else ""
+        stopped = _excess(held, _cpu_of(pid), time.perf_counter() - start)
         if stopped:
             os.kill(pid, signal.SIGKILL)
             break
@@ -101,11 +103,20 @@ def _watched(case: Case, command: str, folder: Path) -> End:
     _, status, used = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     said = out.read_bytes()[-_SAID_BYTES:].decode(errors="replace")
-    problem = f"stopped for its {stopped}" if stopped else _problem(case, code, said, folder)
+    problem = f"stopped beyond {stopped}" if stopped else _problem(case, code, said, folder)
     return End(
         case.family, case.name, command, code, round(time.perf_counter() - start, 2),
         round(used.ru_utime + used.ru_stime, 2), round(peak / 2**20, 1), problem, said,
     )  # fmt: skip
+
+
+def _excess(held: int, cpu_s: float, seconds: float) -> str:
+    """The limit that a command went beyond; empty where there is none."""
+    if held > MOST_BYTES:
+        return f"{MOST_BYTES >> 30} GiB"
+    if cpu_s > MOST_CPU_S:
+        return f"{MOST_CPU_S} s of the processor"
+    return f"{MOST_SECONDS} s by the clock" if seconds > MOST_SECONDS else ""
 
 
 def _cpu_of(pid: int) -> float:
@@ -164,17 +175,21 @@ def _holds_the_secret(folder: Path) -> bool:
     return any(secret in path.read_bytes() for path in files if path.name.startswith(("fixed", "out")))
 
 
-def run(cases: Sequence[Case], commands: Sequence[str], target: Path) -> list[End]:
-    """All ends, written to ``target`` as they come. Two cases run at a time, each in processes of its own."""
+def run(
+    cases: Sequence[Case], commands: Sequence[str], target: Path, at_once: int = 2, earlier: Sequence[End] = ()
+) -> list[End]:
+    """All ends, written to ``target`` as they come. Each case runs in processes of its own; those of ``earlier`` not again."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for module in _IMPORTED:
         importlib.import_module(module)
-    pending = [(case, command) for case in cases for command in commands][::-1]
-    ends: list[End] = []
+    done = {(end.family, end.case, end.command) for end in earlier}
+    asked = [(case, command) for command in commands for case in cases]
+    pending = [(case, command) for case, command in asked if (case.family, case.name, command) not in done][::-1]
+    ends = list(earlier)
     running: dict[int, Path] = {}
     with tempfile.TemporaryDirectory(prefix="trtnorm-hostile-") as folder:
         while pending or running:
-            while pending and len(running) < _AT_ONCE:
+            while pending and len(running) < at_once:
                 case, command = pending.pop()
                 answer = Path(folder) / f"{len(pending)}.json"
                 pid = os.fork()
@@ -194,6 +209,10 @@ def run(cases: Sequence[Case], commands: Sequence[str], target: Path) -> list[En
     return ends
 
 
+def _ends_in(source: Path) -> list[End]:
+    return [End(**record) for record in json.loads(source.read_text(encoding="utf-8"))]
+
+
 def main() -> None:
     """Run the cases, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -202,16 +221,18 @@ def main() -> None:
     running.add_argument("-o", type=Path, dest="target", required=True)
     running.add_argument("--only", default="", help="cases whose family and name hold this")
     running.add_argument("--commands", default=",".join(COMMANDS))
+    running.add_argument("--resume", action="store_true", help="keep what stands in the target, and run what does not")
+    running.add_argument("--at-once", type=int, default=2, help="how many cases run at a time")
     writing = ways.add_parser("page")
     writing.add_argument("source", type=Path)
     writing.add_argument("target", type=Path)
     arguments = parser.parse_args()
     if arguments.way == "page":
-        ends = [End(**record) for record in json.loads(arguments.source.read_text(encoding="utf-8"))]
-        arguments.target.write_text(page(ends, len(list(all_cases()))), encoding="utf-8")
+        arguments.target.write_text(page(_ends_in(arguments.source), len(list(all_cases()))), encoding="utf-8")
         return
     chosen = [case for case in all_cases() if arguments.only in f"{case.family}: {case.name}"]
-    ends = run(chosen, arguments.commands.split(","), arguments.target)
+    earlier = _ends_in(arguments.target) if arguments.resume and arguments.target.exists() else []
+    ends = run(chosen, arguments.commands.split(","), arguments.target, arguments.at_once, earlier)
     sys.exit(any(end.problem for end in ends))
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+# What a command on a file may take before it is stopped, and what TensorRT's builder or a run may: the machine has others.
+MOST_CPU_S, MOST_SECONDS, MOST_BYTES, MOST_CHILD_S = 60, 300, 6 << 30, 60
 _INTRODUCTION = """# Hostile files
 
 Files that are made to exhaust, mislead or crash what reads them, and how trtnorm's commands end on them. `make hostile` runs
@@ -16,7 +18,9 @@ in what it writes; and when a model that is sound, only unusual, is taken. [limi
 
 Each command runs in a process that was forked from one with everything imported, which is 120 MB to 240 MB of what is shown.
 Memory is what the command and all that it started hold of their own, at its worst. Seconds are the processor's, of the command
-itself. Each command is given `--memory 3GiB`, and was stopped beyond {seconds} seconds or {gigabytes} GiB of all together.
+itself. Each command is given `--memory 3GiB`, and `build` and `compare` also `--timeout {child_s}`, which bounds each run of
+TensorRT's builder and of ONNX Runtime. What takes more than {cpu_s} seconds of the processor itself, {seconds} seconds by the clock, or
+{gigabytes} GiB with all that it started, is stopped from outside, and has not ended well.
 """
 
 
@@ -35,14 +39,14 @@ class End:
     said: str
 
 
-def page(ends: Sequence[End], known: int, seconds: int = 60, gigabytes: int = 6) -> str:
+def page(ends: Sequence[End], known: int) -> str:
     """The page, in Markdown. ``known`` is how many cases there are."""
     commands = list(dict.fromkeys(end.command for end in ends))
     bad = [end for end in ends if end.problem]
     heaviest, longest = max(ends, key=lambda end: end.megabytes), max(ends, key=lambda end: end.cpu_s)
     files = len({(end.family, end.case) for end in ends})
     lines = [
-        _INTRODUCTION.format(seconds=seconds, gigabytes=gigabytes),
+        _INTRODUCTION.format(child_s=MOST_CHILD_S, cpu_s=MOST_CPU_S, seconds=MOST_SECONDS, gigabytes=MOST_BYTES >> 30),
         f"**{len(ends) - len(bad)} of {len(ends)}** ended well: {files} of {known} files, and {len(commands)} commands",
         f"({', '.join(commands)}). The most memory took `{heaviest.command}` on",
         f"*{_text(heaviest.case)}*: {heaviest.megabytes:.0f} MB. The most time took",

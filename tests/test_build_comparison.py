@@ -13,7 +13,7 @@ from trtnorm_cli import engine_making
 from trtnorm_cli.cli import run
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.result import CandidateReport, Comparison
-from trtnorm_cli.evaluate.ort_runner import RunFailed
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 
 PROFILE = "optimization_profiles:\n  - inputs:\n      x: {min: [1, 2, 9, 9], opt: [2, 2, 9, 9], max: [4, 2, 9, 9]}\n"
 PLAIN = "g (float[N, 2, 9, 9] x) => (float[N, 4, 7, 7] y) { c = Conv(x, w) y = Relu(c) }"
@@ -79,15 +79,32 @@ def test_two_wishes_that_contradict_each_other_are_refused(work):
     assert built("plain.onnx", "--require-compare", "--no-compare")[0] == 2
 
 
-@pytest.mark.parametrize("error", [ValueError("cannot reshape"), MemoryError()])
-def test_a_defect_of_the_comparison_costs_no_engine(work, monkeypatch, capsys, error):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ValueError("cannot reshape"), "please report it"), (MemoryError(), "the comparison needs more memory than")],
+    ids=["defect", "memory"],
+)
+def test_a_comparison_that_breaks_costs_no_engine(work, monkeypatch, capsys, error, said):
     def broken(*arguments, **options):
         raise error
 
     monkeypatch.setattr(engine_making, "compare_rewriting", broken)
     code, manifest = built("plain.onnx")
     assert code == 0
-    assert "please report it" in manifest["comparison"]["not_compared"][0]
+    assert said in manifest["comparison"]["not_compared"][0]
+
+
+@pytest.mark.parametrize(("given", "seconds"), [((), 300.0), (("--timeout", "77"), 77.0)], ids=["default", "given"])
+def test_the_time_limit_of_a_build_bounds_the_runs_of_its_comparison(work, monkeypatch, given, seconds):
+    limits, real = [], OrtRunner.begin
+
+    def begin(self: OrtRunner, *arguments: object, **options: object) -> object:
+        limits.append(self.timeout_s)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(OrtRunner, "begin", begin)
+    assert built("plain.onnx", *given)[0] == 0
+    assert set(limits) == {seconds}
 
 
 def test_a_comparison_that_failed_still_throws_the_engine_away(work, monkeypatch):

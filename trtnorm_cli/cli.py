@@ -17,9 +17,9 @@ from typing import NoReturn
 import click
 
 from trtnorm_cli import __version__
-from trtnorm_cli.errors import LimitReached, NoRoom, TrtnormError
+from trtnorm_cli.errors import NoRoom, TrtnormError
 from trtnorm_cli.heap import keep_freed_memory
-from trtnorm_cli.limits import limit_memory, memory_limit
+from trtnorm_cli.limits import limit_memory, out_of_memory
 from trtnorm_cli.plain_text import shown
 
 # One line for each command; the module is imported when the command runs, so that --help stays quick.
@@ -176,7 +176,7 @@ def run(arguments: list[str] | None = None) -> int:
         full = NoRoom(f"a file cannot be written: {error.strerror}", error.filename or None, _ROOM)
         return _end(render(full), given, full.exit_code, full.summary, full.where, full.hint)
     except MemoryError as error:
-        reached = out_of_memory(error)
+        reached = out_of_memory("the command", error)
         return _end(render(reached), given, reached.exit_code, reached.summary, reached.where, reached.hint)
     except Exception:
         return _end_of_defect(given)
@@ -223,17 +223,6 @@ def _usage_text(error: click.ClickException, ways: list[str]) -> str:
     said = io.StringIO()
     error.show(said)
     return "\n".join([said.getvalue().rstrip("\n"), *(f"  {way}" for way in ways)])
-
-
-def out_of_memory(error: MemoryError) -> LimitReached:
-    """The error for a command that reached the limit on its memory."""
-    most, asked = memory_limit(), str(error).strip()
-    limit = "what there is" if most is None else f"{most / 2**30:.1f} GiB"
-    return LimitReached(
-        f"the command needs more memory than {limit}",
-        asked if asked and asked != "std::bad_alloc" else None,
-        "allow more with --memory SIZE, or use smaller sizes; docs/limits.md says what takes memory",
-    )
 
 
 def render(error: TrtnormError) -> str:

@@ -13,6 +13,7 @@ from trtnorm_cli.compare.session import Rewritten, build_settings, compare_lower
 from trtnorm_cli.errors import NotCompared, TrtnormError
 from trtnorm_cli.files import digest_of, sha256_of
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.limits import out_of_memory
 from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
@@ -203,6 +204,9 @@ def comparison_of(job: Job, first: Making, settled: Awaited[Making]) -> Comparis
             return job.findings.comparison(made_from, lambda: _compared(job, first, settled))
     except TrtnormError as error:
         why = f"{error.summary} ({error.where})" if error.where else error.summary
+    except MemoryError as error:
+        reached = out_of_memory("the comparison", error)
+        why = f"{reached.summary}: {reached.hint}"
     except Exception as error:  # the engine is built, and whoever waited for it should have it
         why = f"trtnorm's comparison failed, please report it: {type(error).__name__}: {error}"
     report = CandidateReport("network:rewriting", "network", error=why, unavailable=True)
@@ -219,11 +223,9 @@ def _compared(job: Job, first: Making, settled: Awaited[Making]) -> Comparison:
         made = settled.result()
         return Rewritten(made.variant.rewriting, made.fixed.result(), Later(made.compared_network))
 
+    settings = build_settings(options.memory_bytes, options.seed, budget_s, options.timeout_s)
     if first.lowering is None:
-        return compare_rewriting(
-            prepared, first.variant.rewriting, rewritten, job.work, options.seed, options.memory_bytes, budget_s
-        )
-    settings = build_settings(options.memory_bytes, options.seed, budget_s)
+        return compare_rewriting(prepared, first.variant.rewriting, rewritten, job.work, settings)
     typed, wide, network = first.fixed.result(), first.lowering.wide, Later(first.compared_network)
     most = first.lowering.record.max_error
     return compare_lowered(prepared, first.variant.rewriting, wide, typed, network, job.work, settings, most)

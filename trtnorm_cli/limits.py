@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.errors import LimitReached, UsageProblem
 
 # The largest models that exporters write have some 100,000 nodes.
 MOST_NODES = 250_000
@@ -85,6 +85,17 @@ def change_limit(most: int) -> None:
 def memory_limit() -> int | None:
     """The most bytes that this process may have."""
     return _limit
+
+
+def out_of_memory(what: str, error: MemoryError) -> LimitReached:
+    """The error for ``what`` reached the limit on the memory of this process."""
+    asked = str(error).strip()
+    limit = "what there is" if _limit is None else f"{_limit / 2**30:.1f} GiB"
+    return LimitReached(
+        f"{what} needs more memory than {limit}",
+        asked if asked and asked != "std::bad_alloc" else None,
+        "allow more with --memory SIZE, or use smaller sizes; docs/limits.md says what takes memory",
+    )
 
 
 def lift_limit(pid: int) -> None:

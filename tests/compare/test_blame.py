@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from tests.compare.planted import defects, network
+from trtnorm_cli.compare.blame import Region
 from trtnorm_cli.compare.candidates import Session
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import Comparison
@@ -41,6 +42,12 @@ def test_a_planted_defect_is_caught_and_the_right_node_blamed(tmp_path: Path, na
     blame = found.candidates[0].blame
     assert blame is not None
     assert blame.node.split(" ")[0] == damaged
+
+
+def test_of_many_nodes_that_may_be_to_blame_a_few_are_named() -> None:
+    nodes = tuple(onnx.helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"], name=f"r{i}") for i in range(300))
+    assert Region(nodes, ("t0",), "t300").text() == "Relu r0, Relu r1, Relu r2, Relu r3, Relu r4, Relu r5 and 294 more"
+    assert Region(nodes[:2], ("t0",), "t2").text() == "Relu r0, Relu r1"
 
 
 @pytest.mark.parametrize("seed", range(4))

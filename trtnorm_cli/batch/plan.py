@@ -48,7 +48,9 @@ Settings = dict[str, Any]
 class _Shared(ProfileSection):
     """Settings of how builds are run, for a model, an override, or the whole plan."""
 
-    timeout: Positive | None = Field(default=None, description="Stop the builder after this many seconds.")
+    timeout: Positive | None = Field(
+        default=None, description="Stop the builder, or a run of the model, after this many seconds."
+    )
     memory: Bytes = Field(default=None, description="Stop a job whose processes take more than this each, as in '8GiB'.")
     compare: Literal["yes", "no", "required"] | None = Field(
         default=None, description="Compare TensorRT's network with the model; 'required' fails where that is not possible."

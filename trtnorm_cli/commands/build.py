@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @export_options
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Stop the builder after this many seconds.",
+    help="Stop the builder, or a run of the model, after this many seconds.  [default: none, and 300 for a run]",
 )  # fmt: skip
 @memory_option
 @click.option("--force", is_flag=True, help="Build even when the engine is up to date.")

@@ -23,6 +23,7 @@ from trtnorm_cli.onnx_model.walk import subgraphs
 
 Feeds = Mapping[str, np.ndarray]
 Outputs = dict[str, np.ndarray]
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,10 @@ class Region:
     output: str
 
     def text(self) -> str:
-        """Operators with their names, in order."""
-        return ", ".join(f"{node.op_type} {node.name}".strip() for node in self.nodes) or "nothing: it is passed on"
+        """Operators with their names, in order, and how many more there are."""
+        shown = [f"{node.op_type} {node.name}".strip() for node in self.nodes[:_MOST_NAMED]]
+        more = len(self.nodes) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "") or "nothing: it is passed on"
 
 
 @dataclass(frozen=True)

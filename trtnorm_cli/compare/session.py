@@ -121,17 +121,13 @@ def compare_rewriting(
     first: Rewriting,
     rewritten: Callable[[], Rewritten],
     scratch: Path,
-    seed: int,
-    memory_bytes: int | None,
-    budget_s: Callable[[], float],
+    settings: Settings,
 ) -> Comparison:
     """The comparison of a build: the source with its rewriting, and the TensorRT network of that.
 
     ``rewritten`` is asked for these when nothing is left that can be done without them. It is ``first``, or another that makes
     fewer changes. Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is
-    invalid or was to be read otherwise, the model as it was read stands for it. The smallest shapes are compared in any case,
-    larger ones are begun while the processor's seconds that ``budget_s`` gives are not used up. Runs are bounded in time and
-    memory. The result names what was left out.
+    invalid or was to be read otherwise, the model as it was read stands for it. The result names what was left out.
     """
     source = loaded_participant(prepared.original, prepared.original.path.name)
     meant = _as_meant(source, first, scratch)
@@ -146,7 +142,7 @@ def compare_rewriting(
     session = Session(meant, found.accepted, found.refused, changes, proof, gather)
     # TensorRT has the other cores, and threads that multiply matrices wait for the next ones by spinning.
     with one_thread():
-        return judge_session(session, prepared.profile, build_settings(memory_bytes, seed, budget_s))
+        return judge_session(session, prepared.profile, settings)
 
 
 def compare_lowered(
@@ -183,14 +179,17 @@ def compare_lowered(
     return _joined(found, judge_session(session, prepared.profile, budget))
 
 
-def build_settings(memory_bytes: int | None, seed: int, budget_s: Callable[[], float]) -> Settings:
+def build_settings(
+    memory_bytes: int | None, seed: int, budget_s: Callable[[], float], run_timeout_s: float | None = None
+) -> Settings:
     """The settings of a comparison that a build makes.
 
     The smallest shapes are compared in any case, larger ones are begun while the seconds that ``budget_s`` gives are
-    not used up. Runs are bounded in time and memory.
+    not used up. Runs are bounded in memory, and each in time.
     """
     options = Options(
         budget_s=_BUILD_FLOAT64_S,
+        run_timeout_s=run_timeout_s or Options.run_timeout_s,
         runs_budget_s=_BUILD_RUNS_S,
         total_budget_s=budget_s,
         float64_trials=1,

@@ -9,6 +9,7 @@ adding them one after the other costs. With partial sums s₁ … sₙ and error
 in standard deviations (a random walk of roundings; Higham, Accuracy and Stability of Numerical Algorithms, §2.8 and §4.2).
 Functions between fixed values, such as Sigmoid, are computed with an absolute error: near 0 nothing of it may be right.
 Constants of an operator's definition, such as HardSwish's 1/6, are stored where it is written out, so they move as well.
+So are the scale and shift that a BatchNormalization's parameters come to. Where many are alike, each rounds to the same side.
 Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor returns. What is rounded to steps
 falls to either side of a tie that is near.
 """
@@ -127,6 +128,7 @@ class Perturbation:
     ) -> None:
         self.half_ulp, self.moves, self._kept = half_ulp, moves, kept
         self._rng = np.random.default_rng(seed)
+        self._side = np.uint64(seed + 1)
         # The first draw decides every tie otherwise, so that even a single one of them is noticed; the others toss a coin.
         self._decides_all = seed == 0
         self._decides = decides or moves is Moves.ARITHMETIC
@@ -154,6 +156,8 @@ class Perturbation:
             return self._moved(value, np.ones_like(value)) if node.op_type in _ABSOLUTE else value
         if fixed:
             return value if node.op_type in _EXACT else self._moved(value)
+        if node.op_type == "BatchNormalization" and not attributes.get("training_mode"):
+            value = self._with_rounded_scale(attributes, inputs, value)
         if self.moves is Moves.CONSTANTS and node.op_type in _WITH_CONSTANTS:
             return value * (1.0 + self.half_ulp * self._rng.choice((-1.0, 1.0)))
         if self.moves is Moves.CONSTANTS or node.op_type in _EXACT:
@@ -165,6 +169,27 @@ class Perturbation:
                 math.sqrt(terms) if node.op_type in _REDUCTIONS else 1.0
             )
         return self._moved(value, size * max(1.0, 2 * _SUM * math.sqrt(terms)))
+
+    def _with_rounded_scale(self, attributes: Mapping[str, Any], inputs: Sequence[Any], value: np.ndarray) -> np.ndarray:
+        """``value`` of a BatchNormalization whose parameters were folded into a scale and a shift, and these were rounded."""
+        x, *parameters = inputs[:5]
+        per_channel = value.shape[1:2]
+        if any(np.shape(each) != per_channel for each in parameters):
+            return value
+        if self._kept is not None and all(map(self._kept, parameters)):
+            return value
+        gamma, beta, mean, variance = parameters
+        with np.errstate(all="ignore"):
+            scale = gamma / np.sqrt(variance + float(attributes.get("epsilon", 1e-5)))
+            moves = self._rounding_of(scale), self._rounding_of(beta - mean * scale)
+            of_scale, of_shift = (move.reshape(-1, *(1,) * (value.ndim - 2)) for move in moves)
+            return value + (x * of_scale + of_shift)
+
+    def _rounding_of(self, value: np.ndarray) -> np.ndarray:
+        """Half a unit of ``value`` to the side that this draw has for just that number; 0 for whole numbers."""
+        bits = np.ascontiguousarray(value).view(np.uint64) ^ self._side
+        is_down = (bits * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(63) == 0
+        return np.where(value == np.rint(value), 0.0, np.where(is_down, -value, value) * self.half_ulp)
 
     def _decided(self, value: np.ndarray, tie: Tie) -> np.ndarray:
         chosen = np.ones(tie.indices.size, bool) if self._decides_all else self._rng.integers(0, 2, tie.indices.size) == 0
