@@ -47,6 +47,25 @@ def test_types_that_onnx_does_not_know(tmp_path):
         assert "is of type 999, which this version of ONNX does not know" in refusal(broken, tmp_path)
 
 
+@pytest.mark.parametrize(("operator", "attribute"), [("Cast", "to"), ("EyeLike", "dtype")])
+@pytest.mark.parametrize("inside", [False, True], ids=["in the graph", "in a branch"])
+def test_a_node_that_names_a_type_that_onnx_does_not_know(tmp_path, operator, attribute, inside):
+    def named(number: int) -> onnx.ModelProto:
+        node = helper.make_node(operator, ["x"], ["y"], name="n", **{attribute: number})
+        if inside:
+            y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+            branch = helper.make_graph([node], "branch", [], [y])
+            node = helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch)
+        ends = ([helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])], [helper.make_tensor_value_info(
+            "z" if inside else "y", TensorProto.FLOAT, None)])  # fmt: skip
+        held = [helper.make_tensor("c", TensorProto.BOOL, [], [True])] if inside else []
+        return helper.make_model(helper.make_graph([node], "g", *ends, held), opset_imports=[helper.make_opsetid("", 17)])
+
+    said = refusal(named(999), tmp_path)
+    assert f"node n: the {operator} is not valid: {attribute} is the type 999, which this version of ONNX does not know" in said
+    load_model(saved(named(TensorProto.FLOAT16), tmp_path / "known.onnx"))
+
+
 def test_more_axes_than_arrays_have(tmp_path):
     broken = model()
     broken.graph.initializer[0].dims[:] = [1] * 99 + [4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -15,6 +16,9 @@ from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, node
 
 # NumPy has no array of more axes; TensorRT has 8.
 MOST_AXES = 64
+
+# The attributes of ONNX's operators whose numbers are types.
+TYPE_ATTRIBUTES = ("dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type", "to")
 
 # An input or output is as much work as so many nodes.
 _NODES_OF_AN_END = 100
@@ -85,7 +89,8 @@ def _require_few_axes(path: Path, name: str, axes: int) -> None:
 def require_whole_nodes(path: Path, model: onnx.ModelProto) -> None:
     """Raise ``ModelError`` for nodes that mean nothing.
 
-    That is a Loop or Scan without a body that fits, a normalization of texts, and an attribute of a function outside of one.
+    That is a Loop or Scan without a body that fits, a normalization of texts, a type that ONNX does not know, and an attribute
+    of a function outside of one.
     """
     for graph in all_graphs(model.graph):
         texts = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.STRING}
@@ -99,6 +104,21 @@ def require_whole_nodes(path: Path, model: onnx.ModelProto) -> None:
     for node in all_nodes(model):
         if node.op_type in _BODIES and node.domain in DEFAULT_DOMAINS and not _has_a_body(node):
             raise _unfit(path, node, "its body does not have the inputs and outputs that it needs")
+        unknown = _unknown_type(node)
+        if unknown is not None:
+            raise _unfit(path, node, f"{unknown.name} is the type {unknown.i}, which this version of ONNX does not know")
+
+
+def _unknown_type(node: onnx.NodeProto) -> onnx.AttributeProto | None:
+    if node.domain not in DEFAULT_DOMAINS or not _may_name_a_type(node.op_type):
+        return None
+    named = (each for each in node.attribute if each.name in TYPE_ATTRIBUTES and each.type == onnx.AttributeProto.INT)
+    return next((attribute for attribute in named if attribute.i not in _TYPES), None)
+
+
+@cache
+def _may_name_a_type(operator: str) -> bool:
+    return onnx.defs.has(operator) and not onnx.defs.get_schema(operator).attributes.keys().isdisjoint(TYPE_ATTRIBUTES)
 
 
 def _is_text(attribute: onnx.AttributeProto) -> bool:

@@ -19,10 +19,10 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, 
 from onnx.inliner import inline_local_functions
 
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT, keep_shape_arithmetic
+from trtnorm_cli.onnx_model.file_demands import TYPE_ATTRIBUTES
 from trtnorm_cli.onnx_model.stored import tensor_array
 
 RAISED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-TYPE_ATTRIBUTES = ("dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type", "to")
 DEFAULT_FLOAT = {
     "BlackmanWindow": "output_datatype",
     "HammingWindow": "output_datatype",

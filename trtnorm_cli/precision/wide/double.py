@@ -9,8 +9,8 @@ from pathlib import Path
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
-from trtnorm_cli.evaluate.float64.raising import TYPE_ATTRIBUTES
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.file_demands import TYPE_ATTRIBUTES
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, nodes_within
