@@ -160,8 +160,8 @@ def _problem(case: Case, code: int, said: str, folder: Path) -> str:
         return "a traceback"
     if "\x1b" in said:
         return "an escape reached the terminal"
-    if code and "error: " not in said.lower() and code != 1:
-        return f"exit code {code} without an error"
+    if code > 1 and not any(word in said.lower() for word in ("error: ", "verdict: ")):
+        return f"exit code {code} without a reason"
     if case.is_sound and code in (2, 3, 4, 70):
         return f"a sound model was refused with exit code {code}"
     if (folder / hostile_settings.MARK).exists():
