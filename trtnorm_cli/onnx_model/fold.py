@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.fold_facts import state_facts
 from trtnorm_cli.onnx_model.fold_sizes import PICKING, products, result_bytes
+from trtnorm_cli.onnx_model.fold_through import evaluate_through_large
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
 from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, holds_graphs
 from trtnorm_cli.onnx_model.light_ir import LightSerializer
@@ -54,6 +56,7 @@ _ON_TEXTS = ("LabelEncoder", "Regex", "String", "TfIdf")
 _REFERENCE_IS_SLOW = frozenset(("AveragePool", "Conv", "ConvTranspose", "GridSample", "LpPool", "MaxPool"))
 # The kinds of NumPy's own numbers; what ml_dtypes adds is left alone.
 _NUMBERS = "biufc"
+_TOO_LARGE = "constant, but its value is too large to be stored"
 _FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
 
 
@@ -102,6 +105,7 @@ def fold_constants(model: ir.Model, run: RunModel = run_here) -> Folding:
             remove_identities(model, keep_outputs=True)  # which the library would have looked through
         lift_constants(model, Counter())
         _evaluate_the_rest(model, policy)
+        evaluate_through_large(model, policy, _replace_by)
         after = _census(model)
         folding.counts["constants folded"] += len(before - after)
         if known := static_dimensions(model):
@@ -155,7 +159,8 @@ class _Policy:
         self._opset = model.opset_imports.get("", 0)
         self._ir_version = model.ir_version
         self._most_bytes = _SMALL_BYTES if _weights_bytes(model) > _HUGE_MODEL_BYTES else _LARGE_BYTES
-        self._notes: dict[str, list[str]] = {}
+        self._notes: dict[str, dict[ir.Node, str]] = {}
+        self.too_large: set[ir.Node] = set()
         self._failed: set[ir.Node] = set()
         self._grown: dict[ir.Node, int] = {}
         self._total = 0
@@ -171,6 +176,18 @@ class _Policy:
 
     def may_evaluate(self, node: ir.Node) -> bool:
         """True where ``node``, whose inputs are all constants, may be replaced by its value."""
+        if not self.may_be_known(node):
+            return False
+        size = self.size_of(node)
+        if size is None:
+            return node.op_type in PICKING and sum(t.nbytes for t in _constants(node).values()) <= _SMALL_BYTES
+        if not self.is_affordable(node, size):
+            self._leave_for_its_size(node)
+            return False
+        return True
+
+    def may_be_known(self, node: ir.Node) -> bool:
+        """True where the value of ``node``, which depends on constants alone, may be evaluated, however large it is."""
         if node.domain != "" or node.op_type in _RANDOM or _is_quantization(node) or node in self._failed:
             return False
         if node.op_type in _NORMALIZATIONS:
@@ -178,15 +195,24 @@ class _Policy:
             return False
         if holds_graphs(node) or node.op_type.startswith(_ON_TEXTS):
             return False
-        size = result_bytes(node, self._opset)
-        if size is None:
-            return node.op_type in PICKING and sum(t.nbytes for t in _constants(node).values()) <= _SMALL_BYTES
-        if not self._is_affordable(node, size) or products(node) > _MOST_PRODUCTS:
-            self._note("constant, but its value is too large to be stored", node)
+        if products(node) > _MOST_PRODUCTS:
+            self._note(_TOO_LARGE, node)
             return False
         return True
 
-    def _is_affordable(self, node: ir.Node, size: int) -> bool:
+    def size_of(self, node: ir.Node) -> int | None:
+        """The bytes of what ``node`` makes, None where more than sizes decides it."""
+        return result_bytes(node, self._opset)
+
+    def _leave_for_its_size(self, node: ir.Node) -> None:
+        self.too_large.add(node)
+        self._note(_TOO_LARGE, node)
+
+    def is_small(self, node: ir.Node, size: int) -> bool:
+        """True where ``size`` bytes of ``node`` are kept whatever they are computed from."""
+        return size <= _SMALL_BYTES and self.is_affordable(node, size)
+
+    def is_affordable(self, node: ir.Node, size: int) -> bool:
         """The value is no larger than the constants that only ``node`` reads, or small while all that grew is not much yet."""
         read_here_only = {value.name for value in node.inputs if value is not None and len(value.uses()) == 1}
         freed = sum(tensor.nbytes for name, tensor in _constants(node).items() if name in read_here_only)
@@ -202,21 +228,24 @@ class _Policy:
         self._failed.add(node)
         self._note("constant, but ONNX Runtime cannot evaluate it", node)
 
-    def evaluate(self, node: ir.Node) -> list[np.ndarray] | None:
-        """The outputs of ``node`` by ONNX Runtime without graph optimization; None when it cannot run the node."""
+    def evaluate(self, node: ir.Node, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> list[np.ndarray] | None:
+        """The outputs of ``node`` by ONNX Runtime without graph optimization; None when it cannot run the node.
+
+        Inputs that are no constants are ``known``.
+        """
         try:
+            given = {name: known[name] for value in node.inputs if value is not None and (name := value.name or "") in known}
             feeds = {name: tensor.numpy() for name, tensor in _constants(node).items()}
-            results = list(self._run(self._alone(node), feeds).values())
+            results = list(self._run(self._alone(node, given), {**feeds, **given}).values())
         except Exception:  # onnxruntime has an exception type for each status, and TypeError for types numpy lacks
             return None
         return results if all(isinstance(r, np.ndarray) and r.dtype.kind in _NUMBERS for r in results) else None
 
-    def _alone(self, node: ir.Node) -> onnx.ModelProto:
-        """A model of ``node`` alone, its constants as inputs."""
-        inputs = [
-            onnx.helper.make_tensor_value_info(name, tensor.dtype.value, tensor.shape.numpy())
-            for name, tensor in _constants(node).items()
-        ]
+    def _alone(self, node: ir.Node, given: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+        """A model of ``node`` alone, its constants and what is ``given`` as inputs."""
+        kinds = {name: (tensor.dtype.value, tensor.shape.numpy()) for name, tensor in _constants(node).items()}
+        kinds |= {name: (onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape) for name, array in given.items()}
+        inputs = [onnx.helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
         graph = onnx.helper.make_graph(
             [ir.serde.serialize_node(node)],
             "constant",
@@ -228,15 +257,15 @@ class _Policy:
         return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=min(self._ir_version, 10))
 
     def _note(self, reason: str, node: ir.Node) -> None:
-        names = self._notes.setdefault(reason, [])
-        text = f"{node.op_type} {node.outputs[0].name}"
-        if text not in names:
-            names.append(text)
+        self._notes.setdefault(reason, {}).setdefault(node, f"{node.op_type} {node.outputs[0].name}")
 
     def notes(self) -> list[str]:
+        """A line for each reason, with the nodes that are there still."""
+        left = {reason: [text for node, text in nodes.items() if node.graph] for reason, nodes in self._notes.items()}
         return [
             ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") + f": {reason}"
-            for reason, names in self._notes.items()
+            for reason, names in left.items()
+            if names
         ]
 
 
