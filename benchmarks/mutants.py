@@ -7,7 +7,8 @@
 
 LINES is the folder that the plugin benchmarks/lines_of_tests.py filled: it tells the tests that run a line. Of those, the
 ones that run the fewest lines are tried, the quickest first. A mutant is compiled in a forked process in the place of its
-module; no file changes. ``again`` tries the survivors once more, after tests were written for them.
+module; no file changes. ``again`` tries the survivors once more, after tests were written for them: the record then holds
+what became of each when it was drawn, and now.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,16 +41,20 @@ if TYPE_CHECKING:
     from benchmarks.tested_lines import TestedLines
 
 EQUIVALENTS = Path(__file__).with_name("equivalent_mutants.yaml")
+LEFT = Path(__file__).with_name("surviving_mutants.yaml")
 _MOST_TESTS, _MOST_TESTS_S = 30, 15.0
 # Processor time beyond what the tests took when their lines were recorded, and of that.
-_MORE_CPU_S, _TIMES_CPU, _WALL_S = 10, 2, 600
-KILLED, SURVIVED, UNTESTED = "killed", "survived", "no test runs it"
+_MORE_CPU_S, _TIMES_CPU, _WALL_S = 10, 2, 2400
+KILLED, SURVIVED, UNTESTED, GONE = "killed", "survived", "no test runs it", "gone"
 _LIMIT = "the limit of time"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A mutant, and what became of it: ``tests`` is how many were there to run, and ``by`` the one that failed."""
+    """A mutant, and what became of it: ``tests`` is how many were there to run, and ``by`` the one that failed.
+
+    ``now`` is what became of it when it was tried again; it is ``gone`` with code that is not there any more.
+    """
 
     part: str
     file: str
@@ -61,6 +66,7 @@ class Outcome:
     tests: int
     seconds: float
     by: str = ""
+    now: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -184,7 +190,12 @@ def _tested(tests: Sequence[str], mutant: tuple[Path, Mutation] | None, told: Pa
 
 
 def run(
-    mutants: Sequence[tuple[str, Path, Mutation]], lines: TestedLines, known: list[Outcome], output: Path, seconds: float
+    mutants: Sequence[tuple[str, Path, Mutation]],
+    lines: TestedLines,
+    known: list[Outcome],
+    output: Path,
+    seconds: float,
+    again: bool = False,
 ) -> int:
     """Try the mutants, by turns of the parts: a run that is stopped has some of every part."""
     for module in ("numpy", "onnx", "onnx_graphsurgeon", "onnxruntime", "pytest"):
@@ -202,19 +213,21 @@ def run(
             f"{outcome.end} ({outcome.seconds} s): {outcome.file}:{outcome.line}: {outcome.before} → {outcome.after}",
             flush=True,
         )
-        _write(output, known, fresh)
+        _write(output, known, fresh, again)
     # A test that fails without a mutant, too, kills none.
     killers = sorted({one.by for one in fresh} - {"", _LIMIT})
     flawed = {test for start in range(0, len(killers), _MOST_TESTS) for test in failing(killers[start:][:_MOST_TESTS], lines)}
     for test in sorted(flawed):
         print(f"fails without a mutant, too: {test}")
-    _write(output, known, [one for one in fresh if one.by not in flawed])
+    _write(output, known, [one for one in fresh if one.by not in flawed], again)
     return 1 if flawed else 0
 
 
-def _write(output: Path, known: Sequence[Outcome], fresh: Sequence[Outcome]) -> None:
-    """Write the outcomes, of a mutant that was tried again the last one."""
-    outcomes = {one.key: one for one in (*known, *fresh)}
+def _write(output: Path, known: Sequence[Outcome], fresh: Sequence[Outcome], again: bool) -> None:
+    """Write the outcomes, and of a mutant that was tried ``again`` both."""
+    outcomes = {one.key: one for one in known}
+    for one in fresh:
+        outcomes[one.key] = replace(outcomes[one.key], now=one.end, by=one.by) if again else one
     output.write_text(json.dumps([asdict(one) for one in outcomes.values()], indent=1) + "\n", encoding="utf-8")
 
 
@@ -222,11 +235,11 @@ def _read(output: Path) -> list[Outcome]:
     return [Outcome(**one) for one in json.loads(output.read_text(encoding="utf-8"))] if output.is_file() else []
 
 
-def equivalents() -> dict[tuple[str, str, str, str], str]:
-    """The reason of each mutant that does the same as the program."""
+def reasons(file: Path) -> dict[tuple[str, str, str, str], str]:
+    """The reason of each mutant of a list."""
     import yaml
 
-    found = yaml.safe_load(EQUIVALENTS.read_text(encoding="utf-8"))
+    found = yaml.safe_load(file.read_text(encoding="utf-8")) or []
     return {(one["file"], one["function"], one["before"], one["after"]): one["why"] for one in found}
 
 
@@ -254,20 +267,25 @@ def main() -> int:
         draws = {path.stem: _read(path) for path in arguments.records}
         measured = json.loads(arguments.branches.read_text(encoding="utf-8")) if arguments.branches else None
         files = {part: [str(path.relative_to(ROOT)) for path in paths] for part, paths in files_of_parts()}
-        arguments.page.write_text(page(draws, files, equivalents(), measured, arguments.remark), encoding="utf-8")
+        text = page(draws, files, reasons(EQUIVALENTS), reasons(LEFT), measured, arguments.remark)
+        arguments.page.write_text(text, encoding="utf-8")
         return 0
     from benchmarks.tested_lines import TestedLines
 
     known, parts = _read(arguments.output), arguments.part or list(PARTS)
-    if arguments.command == "again":
-        same_as = equivalents()
-        wanted = [one for one in known if one.end != KILLED and one.key not in same_as and one.part in parts]
+    again = arguments.command == "again"
+    if again:
+        same_as = reasons(EQUIVALENTS)
+        wanted = [one for one in known if KILLED not in (one.end, one.now) and one.key not in same_as and one.part in parts]
         mutants = list(same(wanted))
+        gone = {one.key for one in wanted} - {_key(*one[1:]) for one in mutants}
+        known = [replace(one, now=GONE) if one.key in gone else one for one in known]
+        _write(arguments.output, known, (), again)
     else:
         done = {one.key for one in known}
         mutants = [one for one in sample(arguments.each, arguments.seed) if _key(*one[1:]) not in done]
     mutants = [one for one in mutants if one[0] in parts]
-    return run(mutants, TestedLines(arguments.lines), known, arguments.output, arguments.seconds)
+    return run(mutants, TestedLines(arguments.lines), known, arguments.output, arguments.seconds, again)
 
 
 if __name__ == "__main__":

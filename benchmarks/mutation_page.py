@@ -25,12 +25,12 @@ that keep promises about files.
 _DRAWS = """
 ## Draws
 
-Most survivors of a draw were killed by new tests, or the needless code went, before the next one was drawn with another seed.
-So the last draw, which was fresh, is what says how good the tests were then. Its survivors are listed as they were drawn; later
-tests may kill them.
+Each draw has a seed of its own. What survived it was killed by new tests, or the needless code went, before the next one. The
+score when it was drawn says how good the tests were then for code that nobody had looked at. Survivors are tried again with the
+tests of today on the code of today, which gives the score now. Mutants of code that is gone count no more.
 
-| draw | mutants | equivalent | killed | survived | run by no test | score |
-|---|---|---|---|---|---|---|
+| draw | mutants | equivalent | killed | survived | run by no test | score when drawn | killed since | gone | left | score now |
+|---|---|---|---|---|---|---|---|---|---|---|
 """
 _PARTS = "| part | mutants | equivalent | killed | survived | run by no test | score |\n|---|---|---|---|---|---|---|\n"
 Key = tuple[str, str, str, str]
@@ -45,6 +45,7 @@ class Mutant(Protocol):
     before: str
     after: str
     end: str
+    now: str
     tests: int
 
     @property
@@ -58,34 +59,58 @@ def page(
     draws: Draws,
     files: Mapping[str, Sequence[str]],
     equivalents: Mapping[Key, str],
+    takes: Mapping[Key, str],
     branches: dict[str, Any] | None,
     remarks: Sequence[str] = (),
 ) -> str:
-    """The page. The last of ``draws`` is the fresh one; ``branches`` is what `coverage json` wrote."""
+    """The page. The last of ``draws`` is the fresh one, ``takes`` says what a test of a survivor would take.
+
+    ``branches`` is what `coverage json` wrote.
+    """
     last = list(draws)[-1]
-    text = _HEAD + _DRAWS + "".join(_row(name, outcomes, equivalents) for name, outcomes in draws.items())
+    text = _HEAD + _DRAWS
+    text += "".join(_row(name, outcomes, equivalents, _now(outcomes, equivalents)) for name, outcomes in draws.items())
     text += "".join(f"\n{textwrap.fill(remark, 126)}\n" for remark in remarks)
-    text += f"\n## The {last} draw, by part\n\n" + _PARTS
+    text += f"\n## The {last} draw by part, when it was drawn\n\n" + _PARTS
     for part in [*files, ""]:
         mine = [one for one in draws[last] if part in ("", one.part)]
         text += _row(part or "all", mine, equivalents) if mine else ""
-    text += _survivors(last, draws[last], equivalents) + _equivalents(draws, equivalents)
+    text += _survivors(draws, equivalents, takes) + _equivalents(draws, equivalents)
     return text + (_branches(files, branches["files"]) if branches else "")
 
 
-def _row(name: str, outcomes: Sequence[Mutant], equivalents: Mapping[Key, str]) -> str:
+def _row(name: str, outcomes: Sequence[Mutant], equivalents: Mapping[Key, str], more: str = "") -> str:
     counted = [one for one in outcomes if one.end == "killed" or one.key not in equivalents]
     ends = [one.end for one in counted]
     numbers = (len(outcomes), len(outcomes) - len(counted), ends.count("killed"), ends.count("survived"))
     score = f"{100 * ends.count('killed') / len(counted):.0f}%" if counted else ""
-    return f"| {name} | {' | '.join(map(str, numbers))} | {ends.count('no test runs it')} | {score} |\n"
+    return f"| {name} | {' | '.join(map(str, numbers))} | {ends.count('no test runs it')} | {score} |{more}\n"
 
 
-def _survivors(name: str, outcomes: Sequence[Mutant], equivalents: Mapping[Key, str]) -> str:
-    left = [one for one in outcomes if one.end != "killed" and one.key not in equivalents]
-    rows = "".join(f"| {one.file}:{one.line} | {_code(one.before)} | {_code(one.after)} | {one.tests} |\n" for one in left)
-    table = "| place | before | after | tests |\n|---|---|---|---|\n" + rows if left else "None.\n"
-    return f"\n### Survivors of the {name} draw\n\n{table}"
+def _now(outcomes: Sequence[Mutant], equivalents: Mapping[Key, str]) -> str:
+    """What became of the survivors."""
+    counted = [one for one in outcomes if one.end == "killed" or one.key not in equivalents]
+    since = sum(one.end != "killed" and one.now == "killed" for one in counted)
+    gone, left = sum(one.now == "gone" for one in counted), sum(_is_left(one) for one in counted)
+    there = len(counted) - gone
+    return f" {since} | {gone} | {left} | {100 * (there - left) / there:.0f}% |" if there else ""
+
+
+def _is_left(one: Mutant) -> bool:
+    return one.end != "killed" and one.now not in ("killed", "gone")
+
+
+def _survivors(draws: Draws, equivalents: Mapping[Key, str], takes: Mapping[Key, str]) -> str:
+    """Those of all draws that nothing kills yet."""
+    rows = "".join(
+        f"| {name} | {one.file}:{one.line} | {_code(one.before)} | {_code(one.after)} |"
+        f" {' '.join(takes.get(one.key, 'nobody has looked at it').split())} |\n"
+        for name, outcomes in draws.items()
+        for one in outcomes
+        if _is_left(one) and one.key not in equivalents
+    )
+    table = "| draw | place | before | after | why it is left |\n|---|---|---|---|---|\n" + rows if rows else "None.\n"
+    return f"\n## Survivors that are left\n\n{table}"
 
 
 def _equivalents(draws: Draws, equivalents: Mapping[Key, str]) -> str:

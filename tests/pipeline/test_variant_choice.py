@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from trtnorm_cli import engine_making, variant_choice
+from trtnorm_cli import build_job, engine_making, pipeline, variant_choice
 from trtnorm_cli.engine_making import Making
-from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.errors import NotCompared, UsageProblem
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Variant
+from trtnorm_cli.tensorrt.request import NETWORK_FILE
 
 CLOCK = SimpleNamespace(time=lambda what: nullcontext())
 OPTIONAL, NEEDED = SimpleNamespace(optional=True), SimpleNamespace(optional=False)
@@ -244,3 +245,98 @@ def test_an_engine_that_there_is_already_is_taken_only_where_its_bytes_need_not_
     }
     assert making.network.result() == next((name for name, holds in networks.items() if holds), "begun network")
     assert making.rewriting is (variant.rewriting if lowered is None else lowered.rewriting)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "better", "unchanged", "known"),
+    [
+        (False, EVERY, "built", None),
+        (True, EVERY, "built", None),
+        (True, USUAL, "built", ["built", "kept"]),
+        (True, USUAL, None, ["kept"]),
+    ],
+    ids=["nothing else may come", "it stays", "another one", "another one, and nothing was built without changes"],
+)
+def test_engines_that_are_there_are_offered_to_the_rewriting_that_comes_instead(
+    monkeypatch, replaced, better, unchanged, known
+):
+    offered, cancelled = [], []
+    monkeypatch.setattr(pipeline, "may_be_replaced", lambda job, variant: replaced)
+    monkeypatch.setattr(pipeline, "faster", lambda job, begun, unchanged, variants: Variant(better, is_settled=True))
+    monkeypatch.setattr(pipeline, "make", lambda job, variant, earlier: offered.append(earlier) or "made again")
+    network: Any = SimpleNamespace(cancel=lambda: cancelled.append(1))
+    begun = replace(made(Variant(EVERY, measured=True), SimpleNamespace(seconds={"parse": 1.0})), network=network)
+    clock = SimpleNamespace(seconds={})
+    job: Any = SimpleNamespace(clock=clock, variants=lambda keeps: SimpleNamespace(kept=["kept"]))
+    found: Any = pipeline.settled_on(job, begun, Later(lambda: unchanged))
+    assert (clock.seconds == {"parse": 1.0}) == replaced
+    if known is None:
+        assert (found.variant.is_settled, found.rewriting, offered, cancelled) == (replaced, EVERY, [], [])
+    else:
+        assert (found, offered, cancelled) == ("made again", [known], [1])
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("reproducible", [False, True])
+@pytest.mark.parametrize("compare", [False, True])
+def test_engines_are_kept_where_one_may_be_taken_with_the_network_to_compare(monkeypatch, keeps, reproducible, compare):
+    monkeypatch.setattr(build_job, "VariantBuilder", lambda *given: given)
+    options = SimpleNamespace(check_reproducible=reproducible, compare=compare)
+    job: Any = SimpleNamespace(
+        options=options,
+        work="work",
+        beside="beside",
+        built="m.engine",
+        estimated=None,
+        limits=None,
+        request=lambda built: built,
+    )
+    *_, kept_in, network = build_job.Job.variants(job, keeps)
+    assert kept_in == ("beside" if keeps and not reproducible else None)
+    assert network == (NETWORK_FILE if compare else None)
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "room"), [(9, None, True), (10, None, False), (9, 27, False), (8, 27, True), (9, 40, True)]
+)
+def test_several_processes_have_room_in_a_share_of_the_memory_and_within_its_limit(monkeypatch, tmp_path, size, limit, room):
+    (tmp_path / "m.onnx").write_bytes(bytes(size - 1))
+    (tmp_path / "m.data").write_bytes(bytes(1))
+    monkeypatch.setattr(build_job, "available_memory", lambda: 30 / build_job._MEMORY_SHARE)
+    monkeypatch.setattr(build_job, "COPIES", 3)
+    prepared: Any = SimpleNamespace(loaded=SimpleNamespace(path=tmp_path / "m.onnx", data_files=[tmp_path / "m.data"]))
+    assert build_job.has_room(prepared, limit) == room
+
+
+@pytest.mark.parametrize(("network", "engine", "compared"), [(True, True, True), (True, False, True), (False, True, False)])
+def test_where_there_is_no_engine_either_nothing_is_compared(network, engine, compared):
+    """What fails with an engine is said to the comparison as it is."""
+
+    def fail() -> Any:
+        raise UsageProblem("no network", "", "")
+
+    making = replace(made(Variant(USUAL), "result"), network=Later(lambda: "network") if network else Later(fail))
+    making = replace(making, engine=Later(lambda: "engine") if engine else Later(fail))
+    if compared:
+        assert making.compared_network() == "network"
+    else:
+        with pytest.raises(UsageProblem):
+            making.compared_network()
+    with pytest.raises(NotCompared):
+        replace(making, network=Later(fail), engine=Later(fail)).compared_network()
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+def test_a_comparison_takes_as_long_as_the_build_allows(monkeypatch, lowered):
+    """Its time is asked for when it begins: the build of the engine, which tells it, may still run."""
+    budgets = []
+    monkeypatch.setattr(engine_making, "comparison_budget_s", lambda duration: f"budget of {duration}")
+    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: budgets.append(given[-1]()) or "compared")
+    monkeypatch.setattr(engine_making, "build_settings", lambda memory, seed, budget: budgets.append(budget()))
+    monkeypatch.setattr(engine_making, "compare_lowered", lambda *given: "compared lowered")
+    job: Any = SimpleNamespace(clock=CLOCK, prepared=None, work=None, findings=None)
+    job.options = SimpleNamespace(seed=1, memory_bytes=2)
+    lowering: Any = SimpleNamespace(wide="wide") if lowered else None
+    first = replace(made(Variant(USUAL), "result", lowering), tensorrt="the build", fixed=Later(lambda: "fixed"))
+    assert engine_making.comparison_of(job, first, Later(lambda: first)) == ("compared lowered" if lowered else "compared")
+    assert budgets == ["budget of the build"]

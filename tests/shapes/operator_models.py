@@ -30,6 +30,9 @@ K = {
     "k1": np.array(0.1, np.float32), "k0": np.array(3, np.uint8), "w8": np.ones((4, 3), np.uint8), "n0": np.array(3, np.int8),
     "blocks": np.full((5, 1, 8), 119, np.uint8), "bscales": np.ones(5, np.float32), "nibbles": np.full((6, 8), 119, np.uint8),
     "nscales": np.ones((6, 1), np.float32), "sixteen": np.ones((4, 16), np.float32),
+    "slope": random(4, 1, 1), "place": np.zeros((1, 4, 1, 1), np.int64), "update": random(1, 4, 1, 1),
+    "at2x1": ints(0, 0).reshape(1, 2), "lengths": ints(1, 1, 1, 1), "four": random(4) ** 2, "four111": random(4, 1, 1),
+    "two2": random(2), "ni": random(1, 5, 4), "nr": random(1, 5, 5),
     "qw": np.ones((6, 4, 3, 3), np.int8), "qt": np.ones((4, 3), np.int8),
 }  # fmt: skip
 # What a body calls v1, v2, … are sizes, whose elements must be known.
@@ -136,8 +139,40 @@ BODIES = {
         y, a, b = LSTM<hidden_size=5, direction="bidirectional">(t, wi, wr) z, c = GRU<hidden_size=5,
         direction="reverse">(t, gi, gr)""",
 }
+BODIES |= {
+    "functions of one element": """
+        a = Acos(x) b = Asinh(a) c = Atan(b) d = Celu(c) e = Cosh(d) f = Erf(e) g = HardSwish(f) h = LeakyRelu(g) i = Log(h)
+        j = Reciprocal(i) k = Selu(j) l = Shrink(k) m = Sigmoid(l) n = Sign(m) o = Softplus(n) p = Softsign(o) q = Tanh(p)
+        r = ThresholdedRelu(q) s = Elu(r) t = Exp(s) u = HardSigmoid(t) v = Relu(u) w = Sin(v) a1 = Asin(w) a2 = Acosh(a1)
+        a3 = Atanh(a2) a4 = Cos(a3) a5 = Sinh(a4) a6 = Tan(a5) y = Identity(a6)""",
+    "what is not a number": "a = IsInf(x) b = IsNaN(x) c = Or(a, b) y = CastLike(c, x)",
+    "functions along axes": """
+        a = Softmax<axis=1>(x) b = LogSoftmax(a) c = Hardmax(b) d = LpNormalization(c) e = MeanVarianceNormalization(d)
+        f = LRN<size=3>(e) g = CumSum(f, at2) h = PRelu(g, slope) y = Trilu(h)""",
+    "what is written into data": """
+        u = ScatterElements<axis=1>(x, place, update) r = ReduceMax<axes=[0, 1], keepdims=0>(x) w = Unsqueeze(r, i0)
+        v = ScatterND(u, at2x1, w) y = ReverseSequence<batch_axis=1, time_axis=0>(v, lengths)""",
+    "normalizations": """
+        a = BatchNormalization(x, four, four, four, four) b = InstanceNormalization(a, four, four)
+        c = Transpose<perm=[0, 2, 3, 1]>(b) d = LayerNormalization(c, four, four) y = LayerNormalization(d, four)""",
+    "several that are broadcast": "y = Sum(x, four111, x) z = Mean(four111, x)",
+    "integers bit by bit": 'u = Cast<to=12>(x) y = BitShift<direction="LEFT">(u, u)',
+    "parts side by side": "y = Concat<axis=-3>(x, x, x) s = Shape(x) v1 = Concat<axis=0>(s, i2, s)",
+    "blocks in depth": "u = Concat<axis=2>(x, x) v = Concat<axis=3>(u, u) y = SpaceToDepth<blocksize=2>(v)",
+    "places in data": "g = Transpose<perm=[0, 2, 3, 1]>(x) h = Slice(g, i0, i2, i3) y = GridSample(x, h)",
+    "further reductions": """
+        y = ReduceL1<axes=[1]>(x) z = ReduceL2<axes=[0, 2]>(x) u = ReduceLogSum<keepdims=0>(x) v = ReduceLogSumExp<axes=[-1]>(x)
+        w = ReduceSumSquare<axes=[1], keepdims=0>(x)""",
+    "a plain layer of a text": """
+        r = ReduceMax<axes=[3], keepdims=0>(x) t = Transpose<perm=[0, 2, 1]>(r) y, a = RNN<hidden_size=5>(t, ni, nr)""",
+}
 # From opset 18 on.
 NEWER = {
+    "bits of integers": """
+        u = Cast<to=6>(x) a = BitwiseAnd(u, u) b = BitwiseOr(a, u) c = BitwiseXor(b, u) y = BitwiseNot(c)""",
+    "a smooth function": "y = Mish(x)",
+    "what is dropped now": "y, z = Dropout(x)",
+    "normalization of groups": "y = GroupNormalization<num_groups=2>(x, two2, two2)",
     "outputs of equal parts": "y, u = Split<axis=1, num_outputs=2>(x)",
     "a smaller last output": "y, z, u = Split<axis=2, num_outputs=3>(x)",
     "padding of some axes": 'y = Pad(x, pads, , axes2) z = Pad<mode="edge">(x, padding, , axes2)',
@@ -173,7 +208,7 @@ QUANTIZED = {
         "back from integers": "y = DequantizeLinear(q, k1, k0) z = com.microsoft.DequantizeLinear(q, k1, k0)",
     }.items()
 }
-# Arguments that were attributes once, by opset.
+# Forms of other opsets.
 OLDER = {
     9: {
         "an older cut": """
@@ -183,12 +218,17 @@ OLDER = {
         "the largest of old": "y, i = TopK<axis=2, k=2>(x)",
         "scales of old": "y = Upsample(x, scale4)",
         "what is dropped": "y, z = Dropout<ratio=0.5>(x)",
+        "older writing": "y = Scatter<axis=1>(x, place, update)",
     },
+    8: {"scales of older": "y = Upsample<scales=[1.0, 1.0, 2.0, 1.5]>(x)"},
     12: {
         "older axes": """
             a = ReduceSum<axes=[2, 3]>(x) y = Squeeze<axes=[2, -1]>(a) z = Unsqueeze<axes=[0, -1]>(x)
             b = Squeeze<axes=[3]>(a)""",
         "older parts": "p, y = Split<axis=-3, split=[1, 3]>(x) q, z = Split<axis=1>(x)",
+    },
+    21: {
+        "groups with a value for each channel": "g = GroupNormalization<num_groups=2>(x, four, four) y = Gelu(g)",
     },
 }
 

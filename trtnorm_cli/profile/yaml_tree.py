@@ -211,7 +211,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     if "expected a single document" in (error.context or ""):
         return Problem((), "a second YAML document starts here", "keep one document to a file: remove '---'", line)
     started = f", {error.context}" if error.context else ""
-    if error.context and error.context_mark:
+    if error.context_mark is not None:
         started += f" that starts on line {error.context_mark.line + 1}"
     hint = "look for an unclosed bracket or quote, a missing space after ':', or a wrong indentation"
     return Problem((), f"the file is not valid YAML: {problem}{started}", hint, line)

@@ -95,6 +95,10 @@ CASES = {
         "its scale is not finite in channel 2 (nan)",
     ),
     "training mode": (bn("<training_mode=1>", "y, m, v"), "it is in training mode, which TensorRT does not have"),
+    "an input that is left out": (
+        bn(inputs='x, gamma, "", mu, var'),
+        "it has 4 inputs where data, scale, bias, mean and variance are wanted",
+    ),
     "training mode of opset 9": (bn(outputs="y, m, v, sm, sv", opset=9), "it is in training mode"),
     "training mode of opset 6": (bn(opset=6), "opset 6 without is_test=1 means training mode"),
     "the saved variance": (bn(**SAVED), "its output saved_var, sv, is used"),

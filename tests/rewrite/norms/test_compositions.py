@@ -48,6 +48,34 @@ def test_a_bound_that_changes_the_result_is_no_normalization(bounded):
     assert found(model(body, (2, 3, 8), (2,), (8,))) == []
 
 
+FOREIGN = {
+    **{f"variance: {one}": layer_norm(one, next(iter(ROOTS))) for one in VARIANCES},
+    **{f"root: {one}": layer_norm(next(iter(VARIANCES)), one) for one in ROOTS},
+    **{f"affine: {one}": layer_norm(affine=one) for one in AFFINES},
+}
+
+
+COUNT = "d = Shape(x) f = Gather(d, at) r = ReduceProd<keepdims=0>(f) k = Cast<to=1>(r)"
+COUNTED = f"m = {{}} c = Sub(x, m) p = Mul(c, c) q = {{}} {COUNT} t = Mul(q, k) w = Cast<to=1>(k) v = Div(t, w)"
+COUNTED = (
+    COUNTED.format(*(call("ReduceMean", name, (2,), 17) for name in "xp")) + " " + ROOTS["Sqrt, Div"].replace("z =", "y =")
+)
+FOREIGN["a count of run time"] = model(COUNTED, ("N", 3, "L"), (2,), (8,), at=np.array([2]))
+
+
+@pytest.mark.parametrize("source", FOREIGN.values(), ids=FOREIGN)
+def test_an_operator_of_another_domain_is_part_of_none(source):
+    """It may do what it wants, however it is called."""
+    for index in range(len(source.graph.node)):
+        model = onnx.ModelProto()
+        model.CopyFrom(source)
+        model.graph.node[index].domain = "elsewhere"
+        model.opset_import.add(domain="elsewhere", version=1)
+        (output,) = model.graph.node[index].output
+        taken = {tensor.name for one in found(model) for node in one.nodes for tensor in node.outputs}
+        assert output not in taken
+
+
 @pytest.mark.parametrize("affine", AFFINES)
 def test_scale_and_shift_in_every_spelling(affine):
     composition = the_one(layer_norm(affine=affine))
@@ -232,6 +260,13 @@ def test_groups_of_sizes_gathered_one_by_one():
     assert (composition.kind, composition.groups, composition.output.name) == ("GroupNorm", 2, "y")
 
 
+def test_blocks_that_go_through_the_batch_are_no_groups():
+    changed = grouped("Shape", shape=("N", 4, 5, 6))
+    rows = next(t for t in changed.graph.initializer if t.name == "rows")
+    rows.CopyFrom(onnx.numpy_helper.from_array(np.array([1, 2, -1]), "rows"))
+    assert [c for c in found(changed) if c.view is not None] == []
+
+
 def test_another_shape_behind_is_no_group_norm():
     changed = grouped("InstanceNormalization")
     back = next(t for t in changed.graph.initializer if t.name == "back")
@@ -336,9 +371,6 @@ def test_two_normalizations_of_one_tensor():
         "LayerNorm",
         "RMSNorm",
     ]
-
-
-COUNT = "d = Shape(x) f = Gather(d, at) r = ReduceProd<keepdims=0>(f) k = Cast<to=1>(r)"
 
 
 @pytest.mark.parametrize(("less", "misgiving"), [("w = Sub(k, one)", "divided by n − 1, not by n"), ("w = Cast<to=1>(k)", "")])

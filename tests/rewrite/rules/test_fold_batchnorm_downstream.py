@@ -121,6 +121,17 @@ FOLDS = {
         model(IMAGE + ", float[N, 2, 6, 6] q", "c = Concat<axis=1>(q, y) z = Conv(c, w)", w=random(5, 6, 3, 3)),
         "Concat Conv",
     ),
+    "a batch of matrices, of which each row gets its own factor": (
+        model(
+            "float[2, 4, 7] x",
+            "t = Transpose<perm=[0, 2, 1]>(y) z = MatMul(t, w)",
+            w=random(2, 4, 5) * np.float32([[1e37], [1], [1], [1]]),
+            gamma=np.float32([1, 100, 1, 1]),
+            var=np.float32([1, 1, 1, 1]),
+            **UNSHIFTED,
+        ),
+        "Transpose MatMul",
+    ),
     "a part that nobody reads": (
         model(IMAGE, "a, b = Split<axis=1>(y, s) z = Conv(a, w)", w=random(5, 2, 3, 3), s=i64(2, 2)),
         "Split Conv",

@@ -62,6 +62,14 @@ def test_matrix_products(rewrite, dtype, axis, opset):
     assert 0 < cost_of_rounding(before, result.model, {"x": x}) < 0.02
 
 
+def test_a_batch_of_matrices_with_a_scale_for_each_column(rewrite):
+    stored, scale, zero = quantised(random(16, 8, seed=1) + 0.3, np.uint8)
+    before = matmul(w=np.stack([stored, stored[::-1]]), ws=np.linspace(1, 2, 8, dtype=np.float32) * scale, wz=zero)
+    result = rewrite(before, rules=(rule.RULE,), settings=FLOATS)
+    assert result.rules == [NAME]
+    assert 0 < cost_of_rounding(before, result.model, {"x": random(2, 5, 16)}) < 0.02
+
+
 @pytest.mark.parametrize("axis", [None, 0])
 @pytest.mark.parametrize("attributes", ["pads=[1, 1, 1, 1]", 'auto_pad="SAME_UPPER", strides=[2, 1]', "dilations=[2, 2]"])
 def test_convolutions(rewrite, attributes, axis):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -255,6 +255,16 @@ def test_a_shape_made_from_the_sizes_of_a_tensor():
     op.match.types.pop("y")
     asked = affine(np.arange(4.0).reshape(1, 2, 2, 1, 1) + 1, np.zeros((1, 2, 2, 1, 1)))
     assert CARRIERS["Reshape"].back(op, {0: asked})[0].shape == (1, 4, 1, 1)
+
+
+def test_a_shape_made_from_the_sizes_of_a_tensor_of_any_rank_is_not_guessed():
+    body = COMPUTED.replace("(a) h", "(u) h")
+    op = operation(f"g (double[N, 4, H, W] a, double[P, Q] u) => (double[] y) {{ {body} }}", {"two": i64(2, 2)}, opset=18)
+    op.match.types.pop("y")
+    op.match.types["u"] = replace(op.match.types["u"], shape=None)
+    asked = affine(np.arange(4.0).reshape(1, 2, 2, 1, 1) + 1, np.zeros((1, 2, 2, 1, 1)))
+    with pytest.raises(CannotMove):
+        CARRIERS["Reshape"].back(op, {0: asked})
 
 
 def test_every_operator_is_tested():

@@ -17,15 +17,27 @@ from trtnorm_cli.rewrite.norms.matching import (
 )
 from trtnorm_cli.rewrite.rule import Match, Precondition
 
-Mine = Callable[[Match], "Composition | None"]
+Subject = Callable[[Match], "Composition | None"]
+Mine = Callable[[Match], Composition]
 
 
-def about(mine: Callable[[Composition], bool]) -> Mine:
+def about(is_mine: Callable[[Composition], bool]) -> Subject:
     """The composition at a match, if it is one that a rule is about."""
 
     def found(m: Match) -> Composition | None:
         composition = composition_at(m)
-        return composition if composition is not None and mine(composition) else None
+        return composition if composition is not None and is_mine(composition) else None
+
+    return found
+
+
+def certain(subject: Subject) -> Mine:
+    """The composition that a rule is about, for its conditions: they are asked only where there is one."""
+
+    def found(m: Match) -> Composition:
+        composition = subject(m)
+        assert composition is not None, "no condition is asked without a subject"
+        return composition
 
     return found
 
@@ -35,8 +47,7 @@ def formula_is_exact(mine: Mine) -> Precondition:
 
     def is_the_formula(m: Match) -> str | None:
         """the variance is divided by n, and only epsilon is added to it, under the root."""
-        composition = mine(m)
-        return composition.misgiving or None if composition is not None else None
+        return mine(m).misgiving or None
 
     return is_the_formula
 
@@ -47,7 +58,7 @@ def type_is_taken(mine: Mine) -> Precondition:
     def type_is_known(m: Match) -> str | None:
         """data and result are of a known type: float32, float16 or bfloat16."""
         composition = mine(m)
-        for tensor in () if composition is None else (composition.data, composition.output):
+        for tensor in (composition.data, composition.output):
             kind = dtype_of(m, tensor)
             if kind not in TAKEN_TYPES:
                 return f"{tensor.name} is of type {onnx.TensorProto.DataType.Name(kind).lower()}"
@@ -61,10 +72,7 @@ def parameters_are_constant(mine: Mine) -> Precondition:
 
     def scale_and_shift_are_constants(m: Match) -> str | None:
         """scale and shift, as far as they are part of the normalization, are constants."""
-        composition = mine(m)
-        if composition is None:
-            return None
-        names = runtime_parameters(m, composition)
+        names = runtime_parameters(m, mine(m))
         return f"{names[0]}, with which the result is scaled or shifted, is computed at run time" if names else None
 
     return scale_and_shift_are_constants
@@ -76,7 +84,7 @@ def parameters_are_per_channel(mine: Mine) -> Precondition:
     def scale_and_shift_are_per_channel(m: Match) -> str | None:
         """scale and shift are one value, or one for each channel."""
         composition = mine(m)
-        if composition is None or runtime_parameters(m, composition):
+        if runtime_parameters(m, composition):
             return None
         rank = len(composition.shape or ())
         both = scale_and_shift(m, composition)

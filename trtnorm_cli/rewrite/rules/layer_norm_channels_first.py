@@ -13,6 +13,7 @@ from __future__ import annotations
 from trtnorm_cli.rewrite.norms.composition import Composition
 from trtnorm_cli.rewrite.norms.conditions import (
     about,
+    certain,
     formula_is_exact,
     parameters_are_constant,
     parameters_are_per_channel,
@@ -36,7 +37,8 @@ def _is_channels_first(composition: Composition) -> bool:
     return composition.kind == LAYER and composition.view is None and composition.axes == (1,) and rank > 2
 
 
-mine = about(_is_channels_first)
+subject = about(_is_channels_first)
+mine = certain(subject)
 is_the_formula = formula_is_exact(mine)
 type_is_known = type_is_taken(mine)
 scale_and_shift_are_constants = parameters_are_constant(mine)
@@ -49,7 +51,7 @@ def another_layout_is_wanted(m: Match) -> str | None:
     TensorRT's convolutions leave the channels last as it is, and elementwise operators are fused with it as it is.
     """
     composition = mine(m)
-    if composition is None or is_transposed_behind(composition):
+    if is_transposed_behind(composition):
         return None
     if is_made_by_a_convolution(composition):
         return "a convolution makes the data, and TensorRT's leave the channels last as it is"
@@ -61,7 +63,7 @@ def another_layout_is_wanted(m: Match) -> str | None:
 def extent(m: Match) -> Extent | str | None:
     """a normalization over axis 1 of data of rank 3 or more is written in elementary operators."""
     composition = mine(m)
-    return None if composition is None else extent_of(m, composition, composition)
+    return extent_of(m, composition, composition)
 
 
 def transposed(m: Match) -> Replacement:
@@ -88,7 +90,7 @@ RULE = Rule(
     ),
     replacement=transposed,
     extent=extent,
-    subject=mine,
-    optional=lambda m: mine(m) is not None,
+    subject=subject,
+    optional=lambda m: subject(m) is not None,
     because="a normalization over the last axis takes TensorRT fewer kernels",
 )

@@ -11,7 +11,7 @@ Source: Wu & He 2018, "Group Normalization"; GroupNormalization-21 in the ONNX o
 from __future__ import annotations
 
 from trtnorm_cli.rewrite.norms.blocks import Blocks, blocks_of, in_rows, native
-from trtnorm_cli.rewrite.norms.conditions import about, formula_is_exact, parameters_are_constant, type_is_taken
+from trtnorm_cli.rewrite.norms.conditions import about, certain, formula_is_exact, parameters_are_constant, type_is_taken
 from trtnorm_cli.rewrite.norms.kinds import GROUP
 from trtnorm_cli.rewrite.norms.matching import (
     LAST_NODE,
@@ -24,7 +24,8 @@ from trtnorm_cli.rewrite.norms.matching import (
 from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
 from trtnorm_cli.rewrite.rule import Extent, Match, Replacement, Rule
 
-mine = about(lambda composition: composition.kind == GROUP)
+subject = about(lambda composition: composition.kind == GROUP)
+mine = certain(subject)
 is_the_formula = formula_is_exact(mine)
 type_is_known = type_is_taken(mine)
 scale_and_shift_are_constants = parameters_are_constant(mine)
@@ -33,8 +34,6 @@ scale_and_shift_are_constants = parameters_are_constant(mine)
 def groups_are_whole(m: Match) -> str | None:
     """the groups divide the channels, whose number is known."""
     composition = mine(m)
-    if composition is None:
-        return None
     blocks = blocks_of(composition)
     channels = (composition.shape or (None, None))[1]
     if blocks is not None and isinstance(channels, int) and channels % blocks.groups == 0:
@@ -45,7 +44,7 @@ def groups_are_whole(m: Match) -> str | None:
 def groups_have_no_parameters(m: Match) -> str | None:
     """nothing is scaled or shifted while the data are in groups: what is would not be along the channels."""
     composition = mine(m)
-    if composition is None or composition.view is None:
+    if composition.view is None:
         return None
     if composition.core.native:
         empty = any(values.size == 0 for values in inner_parameters(m, composition))
@@ -61,7 +60,7 @@ def groups_have_no_parameters(m: Match) -> str | None:
 def a_convolution_is_near(m: Match) -> str | None:
     """what is spelled out in reductions is next to a convolution, which leaves the channels last."""
     composition = mine(m)
-    if composition is None or composition.core.native or is_next_to_a_convolution(composition):
+    if composition.core.native or is_next_to_a_convolution(composition):
         return None
     return "no convolution is next to it, and TensorRT fuses it with other operators as it is"
 
@@ -69,9 +68,8 @@ def a_convolution_is_near(m: Match) -> str | None:
 def extent(m: Match) -> Extent | str | None:
     """a GroupNorm is spelled out in operators, but not in the form that TensorRT compiles best."""
     composition = mine(m)
-    blocks = None if composition is None else blocks_of(composition)
-    if composition is None or blocks is None:
-        return None
+    blocks = blocks_of(composition)
+    assert blocks is not None, "its groups are whole"
     if blocks.is_in_rows and blocks.suits_reductions:
         return "it is written along rows, which TensorRT compiles to the fewest kernels"
     if blocks.is_native and not _goes_in_rows(m, blocks):
@@ -105,7 +103,7 @@ RULE = Rule(
     ),
     replacement=recomposed,
     extent=extent,
-    subject=mine,
-    optional=lambda m: mine(m) is not None,
+    subject=subject,
+    optional=lambda m: subject(m) is not None,
     because="in this form it takes TensorRT fewer kernels",
 )

@@ -14,6 +14,7 @@ from trtnorm_cli.onnx_model.shapes import format_shape
 from trtnorm_cli.rewrite.norms.blocks import Blocks, blocks_of, in_rows, native
 from trtnorm_cli.rewrite.norms.conditions import (
     about,
+    certain,
     formula_is_exact,
     parameters_are_constant,
     parameters_are_per_channel,
@@ -25,7 +26,8 @@ from trtnorm_cli.rewrite.norms.surroundings import is_next_to_a_convolution
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Extent, Match, Replacement, Rule
 
-mine = about(lambda composition: composition.kind == INSTANCE)
+subject = about(lambda composition: composition.kind == INSTANCE)
+mine = certain(subject)
 is_the_formula = formula_is_exact(mine)
 type_is_known = type_is_taken(mine)
 scale_and_shift_are_constants = parameters_are_constant(mine)
@@ -35,7 +37,7 @@ scale_and_shift_are_per_channel = parameters_are_per_channel(mine)
 def channels_come_first(m: Match) -> str | None:
     """the channels are on axis 1, and their number is known."""
     composition = mine(m)
-    if composition is None or blocks_of(composition) is not None:
+    if blocks_of(composition) is not None:
         return None
     return f"the channels of {composition.data.name} {format_shape(composition.shape or ())} are not on axis 1, or not known"
 
@@ -43,8 +45,8 @@ def channels_come_first(m: Match) -> str | None:
 def planes_have_several_values(m: Match) -> str | None:
     """a plane has more than one value, as far as that is known."""
     composition = mine(m)
-    blocks = None if composition is None else blocks_of(composition)
-    if composition is None or blocks is None or blocks.row != 1:
+    blocks = blocks_of(composition)
+    if blocks is None or blocks.row != 1:
         return None
     return f"a plane of {composition.data.name} is one value, which TensorRT does not normalize"
 
@@ -52,7 +54,7 @@ def planes_have_several_values(m: Match) -> str | None:
 def inner_parameters_are_along_channels(m: Match) -> str | None:
     """a node that normalizes reshaped planes has parameters along the channels, or none that change anything."""
     composition = mine(m)
-    if composition is None or not composition.core.native or composition.core.nodes[0].op == "InstanceNormalization":
+    if not composition.core.native or composition.core.nodes[0].op == "InstanceNormalization":
         return None
     return parameters_of_node(m, composition)
 
@@ -60,7 +62,7 @@ def inner_parameters_are_along_channels(m: Match) -> str | None:
 def a_convolution_is_near(m: Match) -> str | None:
     """it is next to a convolution, which leaves the channels last, unless a plugin is to take its place."""
     composition = mine(m)
-    if composition is None or composition.core.native or is_next_to_a_convolution(composition):
+    if composition.core.native or is_next_to_a_convolution(composition):
         return None
     if m.settings.instance_norm.of(describe(m.site)) == "plugin":
         return None
@@ -70,9 +72,8 @@ def a_convolution_is_near(m: Match) -> str | None:
 def extent(m: Match) -> Extent | str | None:
     """an InstanceNorm is spelled out in operators, but not in the form that TensorRT compiles best."""
     composition = mine(m)
-    blocks = None if composition is None else blocks_of(composition)
-    if composition is None or blocks is None:
-        return None
+    blocks = blocks_of(composition)
+    assert blocks is not None, "its channels come first"
     if m.settings.instance_norm.of(describe(m.site)) == "plugin":
         return "an InstanceNormalization does it already" if blocks.is_native else extent_of(m, composition, blocks)
     if blocks.is_in_rows and (blocks.row is None or blocks.fits_one_kernel):
@@ -110,7 +111,7 @@ RULE = Rule(
     ),
     replacement=recomposed,
     extent=extent,
-    subject=mine,
-    optional=lambda m: mine(m) is not None,
+    subject=subject,
+    optional=lambda m: subject(m) is not None,
     because="in this form it takes TensorRT fewer kernels",
 )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match, NewNode
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
@@ -94,20 +93,17 @@ class Operation:
         values = self.attr("axes") if stated is None else stated
         return None if values is None else [int(axis) for axis in np.atleast_1d(values)]
 
-    def _type(self, tensor: gs.Tensor | None) -> TensorType:
+    def _shape(self, tensor: gs.Tensor | None) -> tuple[int | str | None, ...]:
         if tensor is None:
             raise CannotMove(f"an input of {self.name} is left out")
         kind = self.match.type_of(tensor)
         if kind is None and self.match.surgery.is_constant(tensor):
-            return TensorType(0, tuple(tensor.shape))
+            return tuple(tensor.shape)
         if kind is None:
             raise CannotMove(f"the type of {tensor.name} is not known")
-        return kind
-
-    def _shape(self, tensor: gs.Tensor | None) -> tuple[int | str | None, ...]:
-        shape = self._type(tensor).shape
+        shape = kind.shape
         if shape is None:
-            raise CannotMove(f"the rank of {tensor.name if tensor is not None else self.name} is not known")
+            raise CannotMove(f"the rank of {tensor.name} is not known")
         return shape
 
 
