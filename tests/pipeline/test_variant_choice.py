@@ -329,14 +329,15 @@ def test_where_there_is_no_engine_either_nothing_is_compared(network, engine, co
 @pytest.mark.parametrize("lowered", [False, True])
 def test_a_comparison_takes_as_long_as_the_build_allows(monkeypatch, lowered):
     """Its time is asked for when it begins: the build of the engine, which tells it, may still run."""
-    budgets = []
     monkeypatch.setattr(engine_making, "comparison_budget_s", lambda duration: f"budget of {duration}")
-    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: budgets.append(given[-1]()) or "compared")
-    monkeypatch.setattr(engine_making, "build_settings", lambda memory, seed, budget: budgets.append(budget()))
-    monkeypatch.setattr(engine_making, "compare_lowered", lambda *given: "compared lowered")
+    monkeypatch.setattr(
+        engine_making, "build_settings", lambda memory, seed, budget, timeout: (memory, seed, budget(), timeout)
+    )
+    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: given[4])
+    monkeypatch.setattr(engine_making, "compare_lowered", lambda *given: given[6])
     job: Any = SimpleNamespace(clock=CLOCK, prepared=None, work=None, findings=None)
-    job.options = SimpleNamespace(seed=1, memory_bytes=2)
-    lowering: Any = SimpleNamespace(wide="wide") if lowered else None
+    job.options = SimpleNamespace(seed=1, memory_bytes=2, timeout_s=3)
+    lowering: Any = SimpleNamespace(wide="wide", record=SimpleNamespace(max_error=None)) if lowered else None
     first = replace(made(Variant(USUAL), "result", lowering), tensorrt="the build", fixed=Later(lambda: "fixed"))
-    assert engine_making.comparison_of(job, first, Later(lambda: first)) == ("compared lowered" if lowered else "compared")
-    assert budgets == ["budget of the build"]
+    settings = engine_making._compared(job, first, Later(lambda: first))
+    assert settings == (2, 1, "budget of the build", 3)
