@@ -99,6 +99,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
     from trtnorm_cli.onnx_model.attribute_defaults import write_out_defaults
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
     from trtnorm_cli.onnx_model.ir_model import close_ir, open_ir
+    from trtnorm_cli.onnx_model.loops import give_loops_a_condition
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
     from trtnorm_cli.onnx_model.operand_types import give_constants_the_type_of_the_data
     from trtnorm_cli.onnx_model.rotary_caches import expand_rotary_caches
@@ -132,6 +133,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
         if replaced and folding:
             shapes |= _fold(opened.model, run, counts, notes)
             lift_constants(opened.model, counts)
+        give_loops_a_condition(opened.model, counts)
         make_biases_vectors(opened.model, counts)
         write_out_defaults(opened.model, counts)
         give_constants_the_type_of_the_data(opened.model, counts)

@@ -231,8 +231,10 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         r"Node input was not registered",
-        "a node reads a tensor that nothing produces, or whose producer failed before it",
-        "check the file with onnx.checker and export it again; where another message stands above, mend that one first",
+        "a node reads a tensor that nothing produces, or whose producer failed before it; in the body of a Loop, the number of "
+        "iterations or the condition that the Loop is not given",
+        "give a Loop both, as a trip count and true; else check the file with onnx.checker and export it again; where another "
+        "message stands above, mend that one first",
     ),
     Entry(
         r"node\.input\(\)\.size\(\) == function\.input\(\)\.size\(\)|Node has more output tensors than TRT expected",
