@@ -6,7 +6,7 @@ import pytest
 
 from trtnorm_cli.report.columns import column_widths, gap_between, row_lines
 from trtnorm_cli.report.short_names import shortened, shortened_apart
-from trtnorm_cli.report.wrapping import wrapped
+from trtnorm_cli.report.wrapping import longest_word, wrapped
 
 SUMMARY = (
     "200 ELEMENTWISE, 154 CONSTANT, 28 MATRIX_MULTIPLY, 13 × LayerNormalization; rewrite 0.43 s, build 1.06 s (2.5e-07 of it, "
@@ -40,6 +40,17 @@ def test_columns_share_what_there_is_and_break_no_word():
         "                 / 4x3x64x64",
     ]  # fmt: skip
     assert column_widths([("a" * 30, "b" * 30)], 40) is None
+
+
+@pytest.mark.parametrize("quantity", ["302.5 KiB", "1.2 s", "-5 µs", "1e-07 s", "12 B"])
+def test_a_column_is_as_wide_as_a_number_with_its_unit(quantity):
+    """The last column of a batch had the number on one line, and its unit on the next."""
+    rows = [("job", "state", "engine"), ("a-model/fp16", "built the second time", quantity)]
+    widths = column_widths(rows, 24 + len(quantity))
+    assert widths is not None
+    assert widths[-1] == len(quantity)
+    assert longest_word(f"at most {quantity}") == max(len(quantity), len("most"))
+    assert longest_word("12 SLICE") == len("SLICE")
 
 
 def test_a_table_that_is_a_little_too_wide_has_narrow_gaps():

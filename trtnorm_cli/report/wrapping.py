@@ -12,6 +12,7 @@ from trtnorm_cli.light_dataclass import dataclass
 _WORD = re.compile(r"(\s*)(\S+)")
 # A number that stands before what it counts or measures, as in `12 SLICE`, `1.06 s` or `13 × LayerNormalization`.
 _NUMBER = re.compile(r"[(\[]?[-+]?\d[\d.,]*(e[-+]?\d+)?%?|×")
+_WORD_OR_QUANTITY = re.compile(r"(?<!\S)[-+]?\d[\d.,]*(?:e[-+]?\d+)? (?:[KMGT]i?B|B|[mµn]?s|min|h)(?!\S)|\S+")
 _COUNTED = re.compile(r"[^\W\d_]|×")
 
 
@@ -43,8 +44,8 @@ def wrapped(line: str, width: int, indent: int | None = None) -> list[str]:
 
 
 def longest_word(text: str) -> int:
-    """The columns of the longest word in ``text``."""
-    return max((cell_len(word) for word in text.split()), default=0)
+    """The columns of the longest word in ``text``; a number with its unit is one word."""
+    return max(map(cell_len, _WORD_OR_QUANTITY.findall(text)), default=0)
 
 
 def _pieces(line: str, width: int) -> Iterable[Piece]:
