@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import ml_dtypes
 import numpy as np
@@ -182,3 +183,14 @@ def test_the_largest_difference_of_several_arrays_is_that_of_one(reference, cand
     arrays = [np.array(values) for values in (reference, candidate)]
     assert relative_max(*([array] for array in arrays)) == distance(*arrays).relative_max == expected
     assert relative_max([np.ones(2), arrays[0]], [np.ones(3), arrays[1]]) == np.inf
+
+
+def test_a_distance_takes_no_memory_in_proportion_to_the_arrays():
+    reference, candidate = np.zeros(1 << 21), np.ones(1 << 21, np.float32)
+    tracemalloc.start()
+    try:
+        distance(reference, candidate)
+        relative_max([reference], [candidate])
+        assert tracemalloc.get_traced_memory()[1] < reference.nbytes / 8
+    finally:
+        tracemalloc.stop()

@@ -34,20 +34,32 @@ def gemm_factors(transposed: bool, scale: np.ndarray) -> np.ndarray:
     return scale[:, None] if transposed else scale[None, :]
 
 
-def folded(m: Match, factors: np.ndarray, beta: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """The weight times ``factors``, and the bias that takes the scale and shift of the BatchNormalization; float64."""
+def scaled(weight: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """``weight`` times ``factors``, computed in float64, in the type of ``weight``.
+
+    NumPy raises, multiplies and rounds piece by piece: a copy in float64 would cost more than the product.
+    """
+    result = np.empty(np.broadcast_shapes(weight.shape, factors.shape), weight.dtype)
+    return np.multiply(weight, factors, out=result, dtype=np.float64, casting="unsafe")
+
+
+def with_bias(m: Match, factors: np.ndarray, beta: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """The ``factors`` of the weight, and the bias that takes the scale and shift of the BatchNormalization; float64."""
     scale, shift = batchnorm.scale_and_shift(m)
     bias = beta * m.value("bias").astype(np.float64) if m.has("bias") else np.float64(0.0)
-    # The weight is raised piece by piece: a copy in float64 would cost more than the product.
-    return np.multiply(m.value("weight"), factors, dtype=np.float64), bias * scale + shift
+    return factors, bias * scale + shift
 
 
 def not_representable(m: Match, fold: Callable[[Match], tuple[np.ndarray, np.ndarray]], beta: float = 1.0) -> str | None:
-    """None when the weight and bias that ``fold`` gives stay finite in the type of the weight; else the one that does not."""
+    """None when the weight and the bias stay finite in the type of the weight; else the one that does not.
+
+    ``fold`` gives the factors of the weight, and the bias.
+    """
     dtype = m.value("weight").dtype
     if _largest_folded(m, beta) <= float(ml_dtypes.finfo(dtype).max):
         return None
-    weight, bias = fold(m)
+    factors, bias = fold(m)
+    weight = np.multiply(m.value("weight"), factors, dtype=np.float64)
     return batchnorm.not_representable(weight, dtype, "the folded weight") or batchnorm.not_representable(
         bias, dtype, "the folded bias"
     )
@@ -79,8 +91,11 @@ def lacks_kernel_axes(m: Match, name: str) -> str | None:
     return None if weight.ndim >= 3 else f"the weight of {describe(m.node(name))} has shape {list(weight.shape)}"
 
 
-def with_weights(m: Match, name: str, weight: np.ndarray, bias: np.ndarray, **changed: float) -> NewNode:
-    """The node ``name`` again with another weight and bias, stored in the type of the weight, and ``changed`` attributes."""
-    node, dtype = m.node(name), m.value("weight").dtype
-    constants = NewConstant("weight", weight.astype(dtype)), NewConstant("bias", bias.astype(dtype))
+def with_weights(m: Match, name: str, factors: np.ndarray, bias: np.ndarray, **changed: float) -> NewNode:
+    """The node ``name`` again with its weight times ``factors`` and another bias, both in the type of the weight.
+
+    ``changed`` are attributes.
+    """
+    node, weight = m.node(name), m.value("weight")
+    constants = NewConstant("weight", scaled(weight, factors)), NewConstant("bias", bias.astype(weight.dtype))
     return NewNode(node.op, (m.tensor("x"), *constants), {**node.attrs, **changed}, name=node.name, role=name)

@@ -41,9 +41,9 @@ def folded_values_are_representable(m: Match) -> str | None:
 
 
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
-    """Folded weight (shape of W) and bias (C), float64."""
+    """The factors of W and the folded bias (C), float64."""
     scale, _ = batchnorm.scale_and_shift(m)
-    return output_weights.folded(m, output_weights.convolution_factors(m.value("weight").ndim, scale))
+    return output_weights.with_bias(m, output_weights.convolution_factors(m.value("weight").ndim, scale))
 
 
 def folded_convolution(m: Match) -> NewNode:

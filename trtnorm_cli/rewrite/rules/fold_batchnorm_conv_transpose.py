@@ -54,9 +54,11 @@ def _groups(m: Match) -> int:
 
 
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
-    """Folded weight (shape of W) and bias (C_out), float64."""
+    """The factors of W and the folded bias (C_out), float64."""
     scale, _ = batchnorm.scale_and_shift(m)
-    return output_weights.folded(m, output_weights.transposed_convolution_factors(m.value("weight").shape, _groups(m), scale))
+    return output_weights.with_bias(
+        m, output_weights.transposed_convolution_factors(m.value("weight").shape, _groups(m), scale)
+    )
 
 
 def folded_convolution(m: Match) -> NewNode:

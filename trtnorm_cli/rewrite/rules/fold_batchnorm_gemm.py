@@ -48,9 +48,9 @@ def _beta(m: Match) -> float:
 
 
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
-    """Folded B (its shape) and C ([N], or [M, N] when C had rows), float64."""
+    """The factors of B and the folded C ([N], or [M, N] when C had rows), float64."""
     scale, _ = batchnorm.scale_and_shift(m)
-    return output_weights.folded(m, output_weights.gemm_factors(_is_transposed(m), scale), _beta(m))
+    return output_weights.with_bias(m, output_weights.gemm_factors(_is_transposed(m), scale), _beta(m))
 
 
 def folded_gemm(m: Match) -> NewNode:

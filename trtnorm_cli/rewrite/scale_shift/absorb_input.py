@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.rewrite.parts.output_weights import scaled
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.absorb_output import product
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
@@ -21,7 +22,6 @@ from trtnorm_cli.rewrite.scale_shift.weights import (
     magnitude,
     require_representable,
     require_scalable,
-    scaled,
 )
 
 Absorb = Callable[[Operation, Mapping[int, Affine]], Step]

@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from trtnorm_cli.rewrite.parts.output_weights import convolution_factors, gemm_factors, transposed_convolution_factors
+from trtnorm_cli.rewrite.parts.output_weights import (
+    convolution_factors,
+    gemm_factors,
+    scaled,
+    transposed_convolution_factors,
+)
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry_parts import broadcast_back
@@ -25,7 +30,6 @@ from trtnorm_cli.rewrite.scale_shift.weights import (
     has_weight,
     require_representable,
     require_scalable,
-    scaled,
     weight_of,
 )
 

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.rewrite.parts.output_weights import scaled
 from trtnorm_cli.rewrite.rule import NewConstant
 from trtnorm_cli.rewrite.scale_shift.affine import CannotMove
 from trtnorm_cli.rewrite.scale_shift.dequantized import DequantizedWeight, dequantized_weight, is_dequantized
@@ -117,11 +118,6 @@ def require_cheap_copies(operations: Iterable[Operation]) -> None:
             size = op.weight(index).nbytes if op.is_constant(index) and len(tensor.outputs) > 1 else 0
             if size > _LARGE_COPY:
                 raise CannotMove(f"{tensor.name} ({size >> 20} MiB) is used elsewhere too and would have to be stored twice")
-
-
-def scaled(weight: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """``weight`` times ``factors``, computed in float64, in the type of ``weight``."""
-    return np.asarray(weight.astype(np.float64) * factors).astype(weight.dtype)
 
 
 def magnitude(op: Operation, index: int, kept: tuple[int, ...] = ()) -> np.ndarray:
