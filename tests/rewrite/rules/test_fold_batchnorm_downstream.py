@@ -308,3 +308,12 @@ def test_the_data_keeps_its_other_readers(rewrite):
     result = rewrite(source, rules=(rule.RULE,))
     assert result.operators == ["Conv", "Add"]
     assert worst_relative_error(source, result.model) < 1e-6
+
+
+def test_a_batchnorm_passes_more_operators_than_python_nests_calls(rewrite):
+    links = 400
+    turned = " ".join(f"t{i + 1} = Transpose<perm=[0, 1, 3, 2]>(t{i})" for i in range(1, links))
+    source = model(IMAGE, f"t1 = Transpose<perm=[0, 1, 3, 2]>(y) {turned} z = Conv(t{links}, w)", w=W)
+    result = rewrite(source, rules=(rule.RULE,))
+    assert result.rules == [NAME]
+    assert result.operators == [*["Transpose"] * links, "Conv"]

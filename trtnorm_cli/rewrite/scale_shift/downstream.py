@@ -6,7 +6,6 @@ weights take it (``absorb_input.py``). Nodes are visited in order of execution, 
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from trtnorm_cli.rewrite.rule import Extent, Match, NewNode, NewOutput, NewTenso
 from trtnorm_cli.rewrite.scale_shift.absorb_input import absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
+from trtnorm_cli.rewrite.scale_shift.node_queue import NodeQueue
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, followed
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Search:
     def __init__(self, match: Match, source: gs.Tensor) -> None:
         self.match, self.borders = match, match.borders
         self.result = Downstream(match, source)
-        self.waiting: list[tuple[int, int, gs.Node]] = []
+        self.waiting = NodeQueue()
 
     def give(self, tensor: gs.Tensor, given: Affine) -> None:
         if self.borders.leaves(tensor):
@@ -81,13 +81,11 @@ class _Search:
         for reader in readers:
             if not self.borders.are_together(reader, self.match.root):
                 raise CannotMove(f"{tensor.name} is also used by {describe(reader)} in another graph")
-            entry = (self.borders.positions[id(reader)], id(reader), reader)
-            if entry not in self.waiting:
-                heapq.heappush(self.waiting, entry)
+            self.waiting.put(reader, self.borders.positions[id(reader)])
 
     def run(self) -> None:
         while self.waiting:
-            self.visit(heapq.heappop(self.waiting)[2])
+            self.visit(self.waiting.next())
 
     def visit(self, node: gs.Node) -> None:
         given = {i: self.result.given[id(t)] for i, t in enumerate(node.inputs) if id(t) in self.result.given}
@@ -126,15 +124,28 @@ class _Remaker:
 
     def tensor(self, tensor: gs.Tensor) -> Any:
         """The new producer of ``tensor``: unchanged, or without the scale and shift that moved downstream."""
-        if tensor is self.result.match.output:
-            return self.result.source
-        step = self.steps.get(id(tensor.inputs[0])) if tensor.inputs else None
+        step = self.step_of(tensor)
         if step is None:
-            return tensor
+            return self.result.source if tensor is self.result.match.output else tensor
         index = next(i for i, output in enumerate(step.last.outputs) if output is tensor)
         return NewOutput(self.node(step), index) if index else self.node(step)
 
+    def step_of(self, tensor: gs.Tensor) -> Step | None:
+        """The step that makes ``tensor``."""
+        is_given = tensor is self.result.match.output or not tensor.inputs
+        return None if is_given else self.steps.get(id(tensor.inputs[0]))
+
     def node(self, step: Step) -> NewNode:
-        if id(step.node) not in self.made:
-            self.made[id(step.node)] = step.build([self.tensor(t) if t.name else None for t in step.node.inputs])
+        """The new node of ``step``, after those that feed it: there may be as many as the graph is deep."""
+        waiting = [step]
+        while waiting:
+            last = waiting[-1]
+            feeders = [self.step_of(tensor) for tensor in last.node.inputs if tensor.name]
+            unmade = [feeder for feeder in feeders if feeder is not None and id(feeder.node) not in self.made]
+            if id(last.node) in self.made:
+                waiting.pop()
+            elif unmade:
+                waiting += unmade
+            else:
+                self.made[id(last.node)] = last.build([self.tensor(t) if t.name else None for t in last.node.inputs])
         return self.made[id(step.node)]

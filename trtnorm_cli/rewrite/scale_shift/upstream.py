@@ -7,7 +7,6 @@ what they need before its producer is asked.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, NewOut
 from trtnorm_cli.rewrite.scale_shift.absorb_output import WEIGHTED, absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
+from trtnorm_cli.rewrite.scale_shift.node_queue import NodeQueue
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, followed
 from trtnorm_cli.rewrite.scale_shift.weights import FLOATS
 
@@ -85,7 +85,7 @@ class UpstreamSearch:
         self.match, self.borders = match, match.borders
         self.result = Upstream(match)
         self.met_weights = False
-        self.waiting: list[tuple[int, int, gs.Node]] = []
+        self.waiting = NodeQueue()
 
     def find(self, data: gs.Tensor, wanted: Affine) -> Upstream:
         """Where the demand ``wanted`` on ``data``, which the site of the match reads, can be taken.
@@ -94,7 +94,7 @@ class UpstreamSearch:
         """
         self.ask(data, wanted, False, force=True)
         while self.waiting:
-            self.visit(heapq.heappop(self.waiting)[2])
+            self.visit(self.waiting.next())
         if len(self.result.rests) > 1 or not self.result.absorbs:
             raise CannotMove("; ".join(dict.fromkeys(self.result.reasons)) or "nothing before it has weights")
         return self.result
@@ -113,9 +113,7 @@ class UpstreamSearch:
             self.leave(demand, f"{tensor.name} is an input of its graph")
             return
         producer = tensor.inputs[0]
-        entry = (-self.borders.positions[id(producer)], id(producer), producer)
-        if entry not in self.waiting:
-            heapq.heappush(self.waiting, entry)
+        self.waiting.put(producer, -self.borders.positions[id(producer)])
 
     def scale_constant(self, demand: Demand) -> None:
         """A constant branch is scaled right away."""
@@ -238,13 +236,14 @@ class _Remaker:
         """The new node of ``step``, after those that feed it: there may be as many as the graph is deep."""
         waiting = [step]
         while waiting:
-            feeders = [self.step_of(tensor) for tensor in waiting[-1].node.inputs if tensor.name]
+            last = waiting[-1]
+            feeders = [self.step_of(tensor) for tensor in last.node.inputs if tensor.name]
             unmade = [feeder for feeder in feeders if feeder is not None and id(feeder.node) not in self.made]
-            if unmade and id(waiting[-1].node) not in self.made:
+            if id(last.node) in self.made:
+                waiting.pop()
+            elif unmade:
                 waiting += unmade
-                continue
-            last = waiting.pop()
-            if id(last.node) not in self.made:
+            else:
                 self.made[id(last.node)] = last.build([self.tensor(t) if t.name else None for t in last.node.inputs])
         return self.made[id(step.node)]
 
