@@ -13,6 +13,7 @@ from trtnorm_cli.engine_making import Making, comparison_of, lowered_variant, ma
 from trtnorm_cli.errors import NotCompared, OutOfTolerance
 from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free, sha256_of
+from trtnorm_cli.lowering.calibration import require_fitting_data
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.placing import put_in_place
@@ -136,8 +137,9 @@ def started(
     beside: Path,
     side: SideWork,
 ) -> Job:
-    """The job, with the model cleaned."""
+    """The job, with the model cleaned. Calibration inputs that do not fit are refused before anything is built."""
     clock = Stopwatch()
+    require_fitting_data(prepared)
     with clock.time("rewrite", "clean"):
         session = typed_session(prepared)
     return Job(prepared, engine, options, work, beside, session, clock, side)

@@ -124,7 +124,11 @@ def test_calibration_inputs_belong_to_what_an_engine_was_made_from(half: Path, c
         ({"x": np.full((2, 16), np.nan, np.float32)}, "input x is NaN at [0, 0]"),
     ],
 )
-def test_calibration_inputs_that_do_not_fit(half: Path, capsys: pytest.CaptureFixture[str], data: dict, message: str) -> None:
+def test_calibration_inputs_that_do_not_fit(
+    half: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, data: dict, message: str
+) -> None:
+    """They are refused before anything is rewritten or built."""
+    monkeypatch.setattr("trtnorm_cli.pipeline.first_variant", lambda job: pytest.fail("it is rewritten"))
     (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, data: inputs.npz}\n")
     np.savez(half / "inputs.npz", **data)
     assert build("m.onnx", "-o", "m.engine") == 2

@@ -62,6 +62,13 @@ def drawn_trials(prepared: Prepared, seed: int) -> Trials:
     return trials_of(loaded_participant(prepared.original), prepared.profile, chosen, prepared.proof)
 
 
+def require_fitting_data(prepared: Prepared) -> None:
+    """Raise ``UsageProblem`` where the user's calibration inputs do not fit the model."""
+    profile = prepared.profile
+    if profile is not None and profile.calibration_data is not None and profile.precision.type != "as-written":
+        drawn_trials(prepared, seed=0)
+
+
 def known_feeds(model: LoadedModel, trial: Trial) -> Mapping[str, np.ndarray]:
     """The inputs of ``trial`` that ``model`` has."""
     known = model_inputs(model.proto)

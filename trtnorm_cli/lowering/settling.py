@@ -29,8 +29,11 @@ _ROUNDS, _AT_ONCE = 3, 2
 _NEXT_SEED = 1_000_003
 # Inputs on which the model runs longer in float32 are calibrated on, and not tried with other values.
 _LONGEST_RUN_S = 5.0
+# What images are held to, of the budget.
+_MARGIN = 0.7
 # Images of 0 to 255 are possible inputs and not likely ones: they raise no larger share of the nodes.
 _MOST_FOR_IMAGES = 0.25
+_IF_NOT = "give your own inputs with precision: {data: …} if the network is fed smaller numbers"
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Settling:
         self._settled = list(range(len(self.trials)))
         self._drawn: dict[tuple[int, int], list[int]] = {}
         self._images: set[int] = set()
+        self._raised = 0
 
     def found(self, limit: float) -> Found:
         """The conversion. ``Found.unseen`` has its errors where nothing was settled.
@@ -81,11 +85,10 @@ class Settling:
             likely = over - self._images or over
             stricter = self._stricter(found, limit, likely) if over and number < _ROUNDS else None
             if stricter is None:
-                notes = (*found.notes, self._over_budget(unseen, limit)) if over else found.notes
-                return replace(found, unseen=unseen, notes=notes)
-            found, self._settled = stricter, sorted({*self._settled, *likely})
+                break
+            found, self._settled = stricter, self._with(likely)
             unseen = self._errors(found, {at for _, at in unseen})
-        return replace(found, unseen=unseen)
+        return replace(found, unseen=unseen, notes=self._notes(found, unseen, limit))
 
     def _errors(self, found: Found, numbers: Iterable[int]) -> dict[tuple[str, int], float]:
         """The errors at those of the inputs that the model takes."""
@@ -141,9 +144,29 @@ class Settling:
         """
         is_for_images = self._images.issuperset(over)
         try:
-            stricter = self._search.found(limit, sorted({*self._settled, *over}), found if is_for_images else None)
+            stricter = self._for_images(found, limit, over) if is_for_images else self._search.found(limit, self._with(over))
         except ProfileError:
             return None
         more = len(found.low - stricter.low)
-        is_too_much = more > _MOST_FOR_IMAGES * self._search.nodes or not stricter.low
-        return None if is_for_images and is_too_much else stricter
+        if is_for_images and (more > _MOST_FOR_IMAGES * self._search.nodes or not stricter.low):
+            return None
+        self._raised = self._raised + more if is_for_images else 0
+        return stricter
+
+    def _for_images(self, found: Found, limit: float, over: Collection[int]) -> Found:
+        """``found`` with what the images ``over`` raise, and a margin for the next ones: they are few, and differ much."""
+        stricter = self._search.found(_MARGIN * limit, sorted(over), found)
+        errors = self._search.errors(stricter, self._with(over))
+        if max(errors.values(), default=0.0) > limit:
+            return self._search.found(limit, self._with(over), found)
+        return replace(stricter, errors=errors)
+
+    def _with(self, over: Collection[int]) -> list[int]:
+        return sorted({*self._settled, *over})
+
+    def _notes(self, found: Found, unseen: Mapping[tuple[str, int], float], limit: float) -> tuple[str, ...]:
+        notes = found.notes
+        if self._raised:
+            nodes = "1 node is" if self._raised == 1 else f"{self._raised} nodes are"
+            notes = (*notes, f"{nodes} float32 for {IMAGES} alone: {_IF_NOT}")
+        return (*notes, self._over_budget(unseen, limit)) if max(unseen.values(), default=0.0) > limit else notes

@@ -83,13 +83,13 @@ def _asked(nodes: Sequence[TypedNode], asked: Asked | None) -> Iterator[Kept]:
     for pattern in asked.nodes:
         fitting = [node for node in nodes if _fits(node, pattern)]
         if not fitting:
-            raise _no_such("node", "nodes", pattern, names)
+            raise _no_such("a node", "nodes", pattern, names)
         for node in fitting:
             yield kept(node.node, "asked", f"the build profile keeps {pattern} in float32")
     for operator in asked.operators:
         fitting = [node for node in nodes if node.node.op_type == operator]
         if not fitting:
-            raise _no_such("operator", "operators", operator, operators)
+            raise _no_such("an operator", "operators", operator, operators)
         for node in fitting:
             yield kept(node.node, "asked", f"the build profile keeps every {operator} in float32")
 
@@ -101,7 +101,7 @@ def _fits(node: TypedNode, pattern: str) -> bool:
 
 def _no_such(what: str, key: str, pattern: str, names: Sequence[str]) -> ProfileError:
     return ProfileError(
-        f"keep_fp32 names a {what} that computes nothing in this model: {pattern}{did_you_mean(pattern, names)}",
+        f"keep_fp32 names {what} that computes nothing in this model: {pattern}{did_you_mean(pattern, names)}",
         f"the build profile, precision.keep_fp32.{key}",
         "trtnorm rewrite MODEL -o FIXED.onnx shows the nodes as they are after the rewriting; patterns know * and ?",
     )
