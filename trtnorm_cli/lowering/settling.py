@@ -29,7 +29,7 @@ _ROUNDS, _AT_ONCE = 3, 2
 _NEXT_SEED = 1_000_003
 # Inputs on which the model runs longer in float32 are calibrated on, and not tried with other values.
 _LONGEST_RUN_S = 5.0
-# What images are held to, of the budget.
+# What images are held to, of the budget: few are tried, and they differ much.
 _MARGIN = 0.7
 # Images of 0 to 255 are possible inputs and not likely ones: they raise no larger share of the nodes.
 _MOST_FOR_IMAGES = 0.25
@@ -81,7 +81,7 @@ class Settling:
         found, unseen = self._search.found(limit, self._settled), dict[tuple[str, int], float]()
         for number in range(_ROUNDS + 1):
             unseen |= self._errors(found, self._others(found, number))
-            over = {at for (_, at), error in unseen.items() if error > limit}
+            over = {at for (_, at), error in unseen.items() if error > (_MARGIN if at in self._images else 1.0) * limit}
             likely = over - self._images or over
             stricter = self._stricter(found, limit, likely) if over and number < _ROUNDS else None
             if stricter is None:
@@ -122,12 +122,12 @@ class Settling:
     def _draws(self, worst: int, number: int, at: Iterable[int]) -> Iterable[tuple[Trial | None, bool]]:
         assert self._unseen is not None, "it is asked for draws"
         trials, first = self._calibration.trials, number * _AT_ONCE + 1
-        drawn = [self._unseen.random(trials[worst].label, first + index) for index in range(_AT_ONCE)]
-        for trial in drawn:
-            yield trial, False
+        for index in range(_AT_ONCE):
+            yield self._unseen.random(trials[worst].label, first + index), False
         if self._search.takes_images:
             # The calibration inputs as images come once, and each round has images that are new as well.
-            for trial in [*(trials[one] for one in at if number == 0), *drawn]:
+            known = [trials[one] for one in at if number == 0]
+            for trial in [*known, *(self._unseen.random(trials[one].label, first) for one in at)]:
                 yield images(trial), True
 
     def _added(self, drawn: Iterable[tuple[Trial | None, bool]]) -> list[int]:
@@ -154,7 +154,7 @@ class Settling:
         return stricter
 
     def _for_images(self, found: Found, limit: float, over: Collection[int]) -> Found:
-        """``found`` with what the images ``over`` raise, and a margin for the next ones: they are few, and differ much."""
+        """``found`` with what the images ``over`` raise."""
         stricter = self._search.found(_MARGIN * limit, sorted(over), found)
         errors = self._search.errors(stricter, self._with(over))
         if max(errors.values(), default=0.0) > limit:
