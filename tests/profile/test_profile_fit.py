@@ -108,6 +108,14 @@ def test_the_json_form_is_plain() -> None:
     ]
 
 
+def test_a_profile_without_a_file_has_no_lines() -> None:
+    text = "dims: {W: 224}\n" + with_inputs(IMAGE_ENTRY)
+    with pytest.raises(ProfileError) as caught:
+        fit(BuildProfile.model_validate(parse_profile(text).model_dump(mode="json")), [IMAGE])
+    assert "W is 448 here but 224 in dims.W" in str(caught.value)
+    assert "(line" not in str(caught.value)
+
+
 EQUAL = "TensorRT demands that dimensions of one name are equal: "
 
 

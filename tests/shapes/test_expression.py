@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trtnorm_cli.shapes.evaluate import Undefined, value_at, values_together
+from trtnorm_cli.shapes import floating
+from trtnorm_cli.shapes.evaluate import Undefined, bound_of, holds_over, value_at, values_together
 from trtnorm_cli.shapes.expression import (
     Expr,
     broadcast_size,
@@ -142,3 +143,26 @@ def test_guards_as_torch_writes_them(text, expected):
 @pytest.mark.parametrize("text", ["H // (H == 3)", "H % (H == 3)", "H // (H - 4)", "W // (W - W)"])
 def test_a_quotient_by_zero_has_no_value(text):
     assert value_at(parse_expression(text), {"H": 4, "W": 4}) is None
+
+
+@pytest.mark.parametrize("text", ["H*W - 3*H", "H // 3 - W", "-H*H", "max(H, W) % 7", "H - W", "H == W"])
+def test_no_value_is_beyond_its_bound(text):
+    value = parse_expression(text)
+    bound = bound_of(value, {"H": 9, "W": 5})
+    assert bound is not None
+    assert all(abs(value_at(value, {"H": h, "W": w})) <= bound for h in range(1, 10) for w in range(1, 6))
+    assert bound_of(value, {"H": 9}) is None or "W" not in text
+
+
+def test_the_bound_of_a_number_and_of_what_has_none():
+    assert bound_of(-4, {}) == 4
+    assert bound_of(floating.to_size(floating.from_size(H, "float32")), {"H": 3}) in (3, None)
+    more = floating.multiply(floating.from_size(H, "float32"), 1.7, "float32")
+    assert bound_of(floating.to_size(floating.floor(more)), {"H": 3}) is None
+
+
+def test_a_condition_without_a_symbol_holds_everywhere_or_nowhere():
+    sizes = np.array([1, 2, 3])
+    assert holds_over(1, "H", sizes).tolist() == [True] * 3
+    assert holds_over(0, "H", sizes).tolist() == [False] * 3
+    assert holds_over(W, "H", sizes).tolist() == [True] * 3, "what cannot be told is not broken"

@@ -66,14 +66,16 @@ FOREIGN["a count of run time"] = model(COUNTED, ("N", 3, "L"), (2,), (8,), at=np
 @pytest.mark.parametrize("source", FOREIGN.values(), ids=FOREIGN)
 def test_an_operator_of_another_domain_is_part_of_none(source):
     """It may do what it wants, however it is called."""
+    typed = onnx.shape_inference.infer_shapes(source)
     for index in range(len(source.graph.node)):
         model = onnx.ModelProto()
-        model.CopyFrom(source)
+        model.CopyFrom(typed)
         model.graph.node[index].domain = "elsewhere"
         model.opset_import.add(domain="elsewhere", version=1)
         (output,) = model.graph.node[index].output
-        taken = {tensor.name for one in found(model) for node in one.nodes for tensor in node.outputs}
-        assert output not in taken
+        normalizations = found(model)
+        assert output not in {tensor.name for one in normalizations for node in one.nodes for tensor in node.outputs}
+        assert ("x", "y") not in {(one.data.name, one.output.name) for one in normalizations}
 
 
 @pytest.mark.parametrize("affine", AFFINES)
@@ -265,6 +267,29 @@ def test_blocks_that_go_through_the_batch_are_no_groups():
     rows = next(t for t in changed.graph.initializer if t.name == "rows")
     rows.CopyFrom(onnx.numpy_helper.from_array(np.array([1, 2, -1]), "rows"))
     assert [c for c in found(changed) if c.view is not None] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Transpose<perm=[0, 2, 3, 1]>(x) u = LayerNormalization(t, g, b) y = Reshape(u, back)",
+        "r = Reshape(x, rows) z = InstanceNormalization(r, ones, ones) y = Transpose<perm=[0, 2, 1]>(z)",
+        "t = Transpose<perm=[0, 2, 3, 1]>(x) u = LayerNormalization(t, g, b) y = Transpose<perm=[0, 3, 2, 1]>(u)",
+        "t = Transpose(x) u = LayerNormalization(t, two, two) y = Transpose(u)",
+        "r = Reshape(x, rows) z = InstanceNormalization(r, ones, ones) y = Reshape(z, three)",
+        "r = Reshape(x, rows) z = InstanceNormalization(r, ones, ones) y = Reshape(z, swapped)",
+        "r = Reshape(x, rows) z = InstanceNormalization(r, ones, ones) y = Relu(z)",
+        "t = Relu(x) z = InstanceNormalization(t, g, g) y = Reshape(z, rows)",
+        "t = Flatten<axis=2>(x) z = LayerNormalization(t, long) y = Reshape(z, swapped)",
+    ],
+)
+def test_data_that_does_not_come_back_into_its_shape_is_normalized_where_it_is(body):
+    weights = {
+        "back": np.array([2, 8, 5, 6]), "rows": np.array([0, 2, -1]), "three": np.array([2, 8, -1]), "ones": random(2),
+        "swapped": np.array([2, 8, 6, 5]), "g": random(8), "b": random(8, seed=1), "two": random(2), "long": random(30),
+    }  # fmt: skip
+    used = {key: value for key, value in weights.items() if f", {key}" in body}
+    assert [c for c in found(parse(f"g (float[2, 8, 5, 6] x) => (float[] y) {{ {body} }}", used)) if c.view is not None] == []
 
 
 def test_another_shape_behind_is_no_group_norm():

@@ -67,6 +67,7 @@ def test_a_batch_of_matrices_with_a_scale_for_each_column(rewrite):
     before = matmul(w=np.stack([stored, stored[::-1]]), ws=np.linspace(1, 2, 8, dtype=np.float32) * scale, wz=zero)
     result = rewrite(before, rules=(rule.RULE,), settings=FLOATS)
     assert result.rules == [NAME]
+    assert operators(result.model) == ["MatMul"]
     assert 0 < cost_of_rounding(before, result.model, {"x": random(2, 5, 16)}) < 0.02
 
 
