@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 EQUIVALENTS = Path(__file__).with_name("equivalent_mutants.yaml")
 LEFT = Path(__file__).with_name("surviving_mutants.yaml")
 _MOST_TESTS, _MOST_TESTS_S = 30, 15.0
-# A survivor is tried again with so many times as many, among which a test for it is.
-_TIMES_AGAIN = 8
+# A survivor is tried again with so many, among which a test for it is.
+_MOST_AGAIN, _MOST_AGAIN_S = 240, 30.0
 # Processor time beyond what the tests took when their lines were recorded, and of that.
 _MORE_CPU_S, _TIMES_CPU, _WALL_S = 10, 2, 2400
 KILLED, SURVIVED, UNTESTED, GONE = "killed", "survived", "no test runs it", "gone"
@@ -133,19 +133,18 @@ class _Failures:
                 print(report.nodeid, file=file)
 
 
-def try_one(part: str, path: Path, one: Mutation, lines: TestedLines, times: int = 1) -> Outcome:
-    """Run the tests of one mutant until one fails, ``times`` as many as usual."""
-    most, most_s = times * _MOST_TESTS, times * _MOST_TESTS_S
+def try_one(part: str, path: Path, one: Mutation, lines: TestedLines, again: bool = False) -> Outcome:
+    """Run the tests of one mutant until one fails, more of them when it is tried ``again``."""
     file = str(path.relative_to(PACKAGE))
     # What runs when a module is imported belongs to no test, and no more do lines that are newer than the record.
     running = lines.tests(file, one.line, one.last_line) or lines.tests(file, 1, sys.maxsize)
     begun = time.monotonic()
-    tests = lines.within(running, most, most_s)
+    tests = lines.within(running, *((_MOST_AGAIN, _MOST_AGAIN_S) if again else (_MOST_TESTS, _MOST_TESTS_S)))
     failed = failing(tests, lines, (path, one)) if tests else []
     left = [test for test in running if test not in tests]
-    if left and not failed:
+    if left and not failed and not again:
         # Those that run a line by the way tell less, but of many one may tell.
-        further = lines.within(left[:: len(left) // most + 1], most, most_s)
+        further = lines.within(left[:: len(left) // _MOST_TESTS + 1], _MOST_TESTS, _MOST_TESTS_S)
         failed = failing(further, lines, (path, one))
         tests += further
     end = KILLED if failed else SURVIVED if tests else UNTESTED
@@ -210,7 +209,7 @@ def run(
     for _, number in order:
         if time.monotonic() - begun > seconds:
             break
-        outcome = try_one(*mutants[number], lines, _TIMES_AGAIN if again else 1)
+        outcome = try_one(*mutants[number], lines, again)
         fresh.append(outcome)
         print(
             f"{outcome.end} ({outcome.seconds} s): {outcome.file}:{outcome.line}: {outcome.before} → {outcome.after}",

@@ -27,8 +27,8 @@ _DRAWS = """
 
 Each draw has a seed of its own. What survived it was killed by new tests, or the needless code went, before the next one. The
 score when it was drawn says how good the tests were then for code that nobody had looked at. Survivors are tried again with the
-tests of today on the code of today, and eight times as many of them, which gives the score now. Mutants of code that is gone
-count no more.
+tests of today on the code of today, at most 240 tests of 30 seconds together. That gives the score now. Mutants of code that is
+gone count no more.
 
 | draw | mutants | equivalent | killed | survived | run by no test | score when drawn | killed since | gone | left | score now |
 |---|---|---|---|---|---|---|---|---|---|---|
