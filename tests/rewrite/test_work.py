@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models import parse, random, saved
+from tests.models import batchnorm, parse, random, saved
 from tests.work import convolutions, counted, within
 from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
@@ -100,7 +100,26 @@ def test_where_nothing_changes_nothing_is_run(tmp_path, work, model):
     assert within(work, {"whole-graph inferences": 5})
 
 
-@pytest.mark.parametrize("make", [norms, convolutions])
+def rows(links: int) -> onnx.ModelProto:
+    """``links`` times Relu and BatchNormalization, which nothing takes in."""
+    nodes = " ".join(
+        f"a{i} = Relu(x{i}) [bn{i}] x{i + 1} = BatchNormalization(a{i}, gamma{i}, beta{i}, mu{i}, var{i})" for i in range(links)
+    )
+    weights: dict[str, np.ndarray] = {}
+    for i in range(links):
+        weights |= {f"{name}{i}": np.abs(random(8, seed=i)) + 1 for name in ("gamma", "beta", "mu", "var")}
+    return parse(f"g (float[N, 8, 4, 4] x0) => (float[N, 8, 4, 4] x{links}) {{ {nodes} }}", weights)
+
+
+def readers(links: int) -> onnx.ModelProto:
+    """A BatchNormalization that ``links`` operators read."""
+    nodes = " ".join(f"r{i} = Neg(y)" for i in range(links))
+    total = ", ".join(f"r{i}" for i in range(links))
+    norm = "y = BatchNormalization(x, gamma, beta, mu, var)"
+    return parse(f"g (float[N, 8, 4, 4] x) => (float[N, 8, 4, 4] z) {{ {norm} {nodes} z = Sum({total}) }}", batchnorm(8))
+
+
+@pytest.mark.parametrize("make", [norms, convolutions, rows, readers])
 def test_the_work_grows_as_the_graph_does(tmp_path, make):
     """Four times the nodes take at most four and a half times the calls."""
     rewritten(make(1), tmp_path)
