@@ -259,6 +259,15 @@ def test_a_loop_with_a_condition_may_end_before_its_count(condition, shape):
         ("c = Constant<value_string=\"a\">() y = mine.Unknown(x, c)", "None"),
         ("y = Reshape<allowzero=1>(x, none)", "(0, 4)"),
         ("y = Reshape(x, same)", "(N, 4, H)"),
+        ("y = Reshape<allowzero=1>(x, rest)", "(0, None)"),
+        ("s = Shape(x) y = Reshape(s, pair)", "(2,)"),
+        ("y = Transpose<perm=[1, 0]>(x)", "(None, None)"),
+        ("s = Shape(x) y = Expand(s, many)", "(2000, 3)"),
+        ("s = Shape<start=2>(x) h = Squeeze(s) y = Range(at0, two, h)", "(None,)"),
+        ("y = Range(f0, f1, f2)", "(None,)"),
+        ("y = Range(f1, f0, fm)", "(None,)"),
+        ("y = Range(at0, long, one)", "(3000,)"),
+        ("a, \"\" = Split<axis=1>(x) y = Relu(a)", "(N, 2, H)"),
         ("y = Scan<num_scan_inputs=1, body = b (float[4, h] a) => (float[4, h] r) { r = Neg(a) }>(x)", "None"),
         ("y = If (yes) <then_branch = t () => (float[?] a) { a = Concat<axis=1>(x, x) },"
          " else_branch = e () => (float[?] r) { r = Identity(x) }>", "(N, 8, H)"),
@@ -272,6 +281,9 @@ def test_a_loop_with_a_condition_may_end_before_its_count(condition, shape):
 )  # fmt: skip
 def test_values_in_the_graph_and_what_it_runs(body, shape):
     weights = {"none": ints(0, 4), "same": ints(0, 0, 0), "yes": np.array(True), "no": np.array(False), "two": np.array(2)}
+    weights |= {"rest": ints(0, -1), "pair": ints(2), "many": ints(2000, 1), "at0": np.array(0), "one": np.array(1)}
+    weights |= {"f0": np.array(0, np.float32), "f1": np.array(1, np.float32), "f2": np.array(0.25, np.float32)}
+    weights |= {"fm": np.array(-1, np.float32), "long": np.array(3000)}
     used = {key: value for key, value in weights.items() if re.search(rf"[( ]{key}[,)]", body)}
     model = parse(f"g (float[N, 4, H] x) => (float[?] y) {{ {body} }}", used)
     model.opset_import.add(domain="mine", version=1)
@@ -285,3 +297,25 @@ def test_demands_of_a_body_that_may_not_run_are_no_demands(count, demands):
     weights = {"t": random(1, 12), "two": np.array(2)}
     model = parse(f"g (float[N, H] x, int64 m) => (float[?, ?] y) {{ {loop} }}", weights)
     assert len(propagate(model).constraints) == demands
+
+
+def test_what_takes_a_loop_many_turns_to_change_is_not_followed():
+    names = [f"v{i}" for i in range(7)]
+    given, made = (", ".join(f"float[?, 4] {name}{more}" for name in names) for more in ("", "2"))
+    passed = " ".join(f"v{i}2 = Identity(v{i + 1})" for i in range(6))
+    body = f"(int64 i, bool k, {given}) => (bool k2, {made}) {{ k2 = Identity(k) {passed} v62 = Concat<axis=0>(v6, v6) }}"
+    loop = f'Loop (n, "", {", ".join("x" for _ in names)}) <body = b {body}>'
+    found = propagate(parse(f"g (float[N, 4] x, int64 n) => (float[?, 4] y0) {{ y0, y1, y2, y3, y4, y5, y6 = {loop} }}"))
+    assert [found.tensors[f"y{i}"].shape for i in (0, 6)] == [None, None]
+    assert found.tensors["y0"].dtype == 1
+
+
+def test_sequences_and_sparse_weights_among_the_inputs():
+    model = parse("g (seq(float[N]) q, float[N, 3] x) => (float[?, ?] y) { y = Add(x, w) }")
+    values = onnx.helper.make_tensor("w", 1, [2], [1.0, 2.0])
+    indices = onnx.helper.make_tensor("w.indices", 7, [2], [0, 2])
+    model.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [1, 3]))
+    found = propagate(model)
+    assert found.tensors["q"].shape is None
+    assert found.tensors["w"].shape == (1, 3)
+    assert str(found.tensors["y"].shape) == "(N, 3)"

@@ -48,6 +48,7 @@ BODIES = {
     "c = Concat<axis=0>(i1, i1, e, i3) y = Resize(x, , , c)": "1, 1, None, 3",
     "f = Cast<to=1>(e) c = Concat<axis=0>(values, f, f) y = Resize(x, , c)": "0, 4, None, None",
     "i = NonZero(x) t = Transpose(i) y = Cast<to=1>(t)": "None, 4",
+    "i = NonZero(x) t = Transpose(i) y = Concat<axis=1>(t, t)": "None, 8",
 }
 UNKNOWN_RANK = {
     "y = MatMul(u, m43)": 1, "y = MatMul(m43, u)": 1, "y = Relu(u)": 1, "y = Cast<to=7>(u)": 7, "y = ArgMax(u)": 7,

@@ -181,6 +181,11 @@ ASKS = {
     ),
     "reduced channels": (Case("y = ReduceMean<axes=[1]>(a)", X4), "reduces axis 1, along which scale and shift differ"),
     "pooled channels of a plane": (Case("y = GlobalAveragePool(a)", X4, axes=(2,)), "differ along axis 2"),
+    "rows of blocks": (Case("y = DepthToSpace<blocksize=2>(a)", ((2, 8, 3, 3),), axes=(2,)), "differ along axis 2"),
+    "columns of what becomes blocks": (
+        Case("y = SpaceToDepth<blocksize=2>(a)", ((2, 8, 4, 4),), axes=(3,)),
+        "differ along axis 3",
+    ),
     "different blocks": (
         Case('y = DepthToSpace<blocksize=2, mode="CRD">(a)', ((2, 8, 3, 3),)),
         "puts channels with different scales and shifts into one",
