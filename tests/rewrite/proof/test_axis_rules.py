@@ -67,6 +67,7 @@ NONE = {
     "training": "y, u, v = BatchNormalization<training_mode=1>(x, gamma, beta, mu, var)",
     "training, of which the statistics are not taken": "y = BatchNormalization<training_mode=1>(x, gamma, beta, mu, var)",
     "a window beyond the data": "y = MaxPool<kernel_shape=[50, 2]>(x)",
+    "a window beyond the data, rounded up": "y = MaxPool<kernel_shape=[41, 2], strides=[3, 1], ceil_mode=1>(x)",
     "padding that cuts": "y = MaxPool<kernel_shape=[2, 2], pads=[-1, 0, 0, 0]>(x)",
     "padding that cuts at the end": "y = MaxPool<kernel_shape=[2, 2], pads=[0, 0, 0, -1]>(x)",
     "axes of a run": "s = Shape(x) y = ReduceSum(x, s)",
