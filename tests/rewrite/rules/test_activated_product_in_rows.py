@@ -57,6 +57,8 @@ def test_every_curve(rewrite, curve):
 FORMS = {
     "bias first": product("p = MatMul(x, w) s = Add(b, p) y = Gelu(s)"),
     "bias with axes": product(b=random(1, 1, 6)),
+    "bias with as many axes as the data": product(b=random(1, 1, 1, 6)),
+    "a number with axes": product("d = Mul(s, half) y = Tanh(d)", half=random(1, 1, 1)),
     "one axis open": product(shape="N, 3, H, 8"),
     "five axes": product(shape="N, 3, 5, 1, 8"),
     "two readers of the result": product("y = Gelu(s) z = Neg(y)", outputs="float[] y, float[] z"),
@@ -87,6 +89,7 @@ def test_refusals(rewrite, case):
 NOTHING_TO_GAIN = {
     "three axes": product(shape="N, 3, 8"),
     "no curve": product("y = Mul(s, half)"),
+    "a number with as many axes as the data": product("d = Mul(s, half) y = Tanh(d)", half=random(1, 1, 1, 1)),
     "a part is read": product("d = Div(s, root) y = Erf(d) z = Neg(d)", outputs="float[] y, float[] z"),
     "the sum is an output": product("y = Gelu(s)", outputs="float[] y, float[] s"),
     "another tensor comes in": product("q = Mul(s, x) y = Gelu(q)", w=random(8, 8), b=random(8)),

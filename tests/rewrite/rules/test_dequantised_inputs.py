@@ -69,11 +69,14 @@ def test_what_tensorrt_takes_stays_without_a_word(rewrite):
     assert result.outcome.rejections == ()
 
 
-def test_stored_integers_are_no_inputs(rewrite):
+@pytest.mark.parametrize("declared", [False, True])
+def test_stored_integers_are_no_inputs(rewrite, declared):
     source = parse(
         "g (float[2, 3] x) => (float[] y) { d = DequantizeLinear(q, s, z) y = Add(x, d) }",
         {"q": np.arange(3, dtype=np.uint8), "s": F32(0.1), "z": np.uint8(1)},
     )
+    if declared:
+        source.graph.value_info.append(onnx.helper.make_tensor_value_info("q", onnx.TensorProto.UINT8, [3]))
     result = rewrite(source, rules=(rule.RULE,))
     assert (result.outcome.changes, result.outcome.rejections) == ([], ())
 
