@@ -29,6 +29,8 @@ _ROUNDS, _AT_ONCE = 3, 2
 _NEXT_SEED = 1_000_003
 # Inputs on which the model runs longer in float32 are calibrated on, and not tried with other values.
 _LONGEST_RUN_S = 5.0
+# Images are tried at every shape at which it runs no longer.
+_SHORT_RUN_S = 0.5
 # What images are held to, of the budget: few are tried, and they differ much.
 _MARGIN = 0.7
 # Images of 0 to 255 are possible inputs and not likely ones: they raise no larger share of the nodes.
@@ -116,18 +118,19 @@ class Settling:
             return []
         worst = max(affordable, key=lambda at: max((e for (_, one), e in found.errors.items() if one == at), default=0.0))
         if (worst, number) not in self._drawn:
-            self._drawn[worst, number] = self._added(self._draws(worst, number, affordable))
+            cheap = [at for at in affordable if seconds[at] <= _SHORT_RUN_S]
+            self._drawn[worst, number] = self._added(self._draws(worst, number, cheap or [affordable[0]]))
         return self._drawn[worst, number]
 
-    def _draws(self, worst: int, number: int, at: Iterable[int]) -> Iterable[tuple[Trial | None, bool]]:
+    def _draws(self, worst: int, number: int, cheap: Collection[int]) -> Iterable[tuple[Trial | None, bool]]:
         assert self._unseen is not None, "it is asked for draws"
         trials, first = self._calibration.trials, number * _AT_ONCE + 1
         for index in range(_AT_ONCE):
             yield self._unseen.random(trials[worst].label, first + index), False
         if self._search.takes_images:
             # The calibration inputs as images come once, and each round has images that are new as well.
-            known = [trials[one] for one in at if number == 0]
-            for trial in [*known, *(self._unseen.random(trials[one].label, first) for one in at)]:
+            known = [trials[one] for one in sorted({*cheap, worst}) if number == 0]
+            for trial in [*known, *(self._unseen.random(trials[one].label, first) for one in cheap)]:
                 yield images(trial), True
 
     def _added(self, drawn: Iterable[tuple[Trial | None, bool]]) -> list[int]:
