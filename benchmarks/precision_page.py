@@ -21,7 +21,7 @@ not run in ONNX Runtime, "-" that it was not measured. Nothing ran on a GPU.
 
 Seconds are of two processor cores that did other work as well, so that only their order of size says something. An engine holds
 the code of kernels beside weights, which is most of a small one. trtnorm makes the changes that a build makes: those that cost
-no time by the estimate. Where its kernels have a star, it made every change, and a build may take fewer.
+no time by the estimate.
 [precision.md](precision.md#where-a-conversion-falls-short) says why some rows miss.
 
 "planted" models have ranges 300 times as wide in front of some norms, which changes nothing in float32. "blind" casts
@@ -127,8 +127,7 @@ def _number(value: float | str | None) -> str:
 
 
 def _kernels(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
-    star = "" if row.get("chosen", True) else "*"
-    return "-" if "kernels" not in row else f"{row['kernels']}{star} ({row['casts']}, {row.get('islands', '?')})"
+    return "-" if "kernels" not in row else f"{row['kernels']} ({row['casts']}, {row.get('islands', '?')})"
 
 
 def _bytes(row: Mapping[str, Any], float32: Mapping[str, Any]) -> str:
