@@ -25,7 +25,8 @@ from benchmarks.torture_run import Arena, Case, Outcome, earlier_pair, tried
 HEAD = """# Faults
 
 What becomes of a build that is killed, interrupted or robbed of its disk. `make torture` makes this page: each try builds
-{model} over an earlier engine and its manifest, and something happens to it at the stage that is named.
+{model} over an earlier engine and its manifest, and something happens to it at the stage that is named. `compare`, `diff` and a
+`batch` of two jobs work on a chain of 12 convolutions with BatchNormalizations.
 {versions}.
 
 `tests/test_placing.py` stops the last step, in which files get their names, at each operation on a file: by SIGKILL, by an

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks import torture_commands
+from benchmarks.torture_disks import mounted, no_mounts, read_only, small_disk
 from benchmarks.torture_run import ENGINE, MANIFEST, Act, Arena, Case, Running
 
 OK, USAGE, UNREADABLE, BROKEN, INTERRUPTED = 0, 2, 3, 6, 130
@@ -51,6 +53,7 @@ def cases() -> Iterator[Case]:
     yield from folders_removed()
     yield from at_once()
     yield from found_there()
+    yield from torture_commands.cases()
 
 
 def at(stage: str, do: Act, after_s: float = 0.0) -> Act:
@@ -132,45 +135,16 @@ def killed_children() -> Iterator[Case]:
     )
 
 
-@functools.cache
-def no_mounts() -> str | None:
-    """The reason why nothing can be mounted here; None where it can."""
-    if os.geteuid() != 0:
-        return "mounting a disk takes root"
-    tried = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
-    return None if tried.returncode == 0 else f"no disk can be mounted: {tried.stderr.strip()}"
-
-
-def _mounted(arena: Arena, *command: str) -> None:
-    subprocess.run(["mount", *command], check=True)
-    arena.stack.callback(lambda: subprocess.run(["umount", "-l", command[-1]], check=True))
-
-
 def full_disks() -> Iterator[Case]:
-    def small(name: str, free: int) -> Callable[[Arena], None]:
-        def prepare(arena: Arena) -> None:
-            folder = arena.folder / name
-            size = free + sum(path.stat().st_size + 4096 for path in folder.iterdir())
-            held = {path.name: path.read_bytes() for path in folder.iterdir()}
-            _mounted(arena, "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
-            for file, content in held.items():
-                (folder / file).write_bytes(content)
-
-        return prepare
-
     for free in (64 << 10, 20 * _MIB):
         label = f"{free / _MIB:g} MiB beside the output"
-        yield Case("full disk", label, frozenset({BROKEN}), prepare=small("out", free), skip=no_mounts)
+        yield Case("full disk", label, frozenset({BROKEN}), prepare=small_disk("out", free), skip=no_mounts)
     for free in (256 << 10, 20 * _MIB, 60 * _MIB, 110 * _MIB):
         label = f"{free / _MIB:g} MiB for temporary files"
-        yield Case("full disk", label, frozenset({OK, BROKEN}), prepare=small("tmp", free), skip=no_mounts)
+        yield Case("full disk", label, frozenset({OK, BROKEN}), prepare=small_disk("tmp", free), skip=no_mounts)
 
 
 def unwritable() -> Iterator[Case]:
-    def read_only(arena: Arena) -> None:
-        _mounted(arena, "--bind", str(arena.out), str(arena.out))
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(arena.out)], check=True)
-
     def immutable(name: str) -> Callable[[Arena], None]:
         def prepare(arena: Arena) -> None:
             path = str(arena.out / name)
@@ -180,7 +154,7 @@ def unwritable() -> Iterator[Case]:
         return prepare
 
     def bound(name: str) -> Callable[[Arena], None]:
-        return lambda arena: _mounted(arena, "--bind", str(arena.out / name), str(arena.out / name))
+        return lambda arena: mounted(arena, "--bind", str(arena.out / name), str(arena.out / name))
 
     yield Case("read-only output", "a disk mounted read-only", frozenset({USAGE}), prepare=read_only, skip=no_mounts)
     for name in (ENGINE, MANIFEST):

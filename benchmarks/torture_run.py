@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ENGINE, MANIFEST = "model.engine", "model.engine.json"
+VERDICTS = "verdicts.xml"
 _TOKEN = "TRTNORM_TORTURE"
 # PyTorch keeps a folder of its own among temporary files.
 _OTHERS = ("torchinductor",)
@@ -38,7 +39,10 @@ main(sys.argv[1:])
 
 @dataclass
 class Arena:
-    """The folder of one try. ``out`` holds the earlier pair, ``tmp`` is where temporary files go. ``stack`` undoes things."""
+    """The folder of one try. ``out`` holds the earlier pair, ``tmp`` is where temporary files go. ``stack`` undoes things.
+
+    ``words`` are the command, where it is not the build of ``model``.
+    """
 
     folder: Path
     model: str
@@ -46,6 +50,7 @@ class Arena:
     env: dict[str, str]
     arguments: list[str] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
+    words: tuple[str, ...] = ()
 
     @staticmethod
     def made(folder: Path, model: Path, profile: Path, earlier: Mapping[str, Path]) -> Arena:
@@ -69,6 +74,8 @@ class Arena:
 
     def command(self, *more: str, is_held: bool = False) -> list[str]:
         how = ["-c", _HELD] if is_held else ["-m", "trtnorm_cli"]
+        if self.words:
+            return [sys.executable, *how, *self.words, *more]
         profile = ["-p", self.profile] if self.profile else []
         told = ["--progress", "json"]
         return [sys.executable, *how, "build", self.model, *profile, "-o", f"out/{ENGINE}", "--force", *told, *more]
@@ -79,8 +86,11 @@ class Arena:
         return [pid for pid, entry in _running() if wanted in _read(entry / "environ").split(b"\0")]
 
     def files(self) -> set[str]:
-        """What is beside the output and among temporary files, without the pair."""
+        """What is beside the output and among temporary files, without the pair, and what a batch keeps there."""
         beside = {f"out/{path.name}" for path in _listed(self.out)} - {f"out/{ENGINE}", f"out/{MANIFEST}"}
+        if self.words[:1] == ("batch",):
+            beside = {name for name in beside if name.startswith("out/.") and name != "out/.store"}
+        beside -= {f"out/{VERDICTS}"}
         return beside | {f"tmp/{path.name}" for path in _listed(self.tmp) if not path.name.startswith(_OTHERS)}
 
     def pair(self) -> dict[str, tuple[str, int]]:
@@ -224,7 +234,8 @@ def tried(case: Case, arena: Arena) -> Outcome:
     kept = {name for name in arena.files() - was_there if Path(name).name in running.text}
     if code != 0 or case.kind.startswith(("two", "leftovers")):
         problems += _next_run(arena, kept)
-    return Outcome(case.kind, case.label, _end(code, before, after), tuple(problems), said=running.text[-2000:])
+    end = _how(code) if arena.words else _end(code, before, after)
+    return Outcome(case.kind, case.label, end, tuple(problems), said=running.text[-2000:])
 
 
 def _problems(case: Case, arena: Arena, before: Mapping[str, Any], was_there: set[str], code: int, said: str) -> list[str]:
@@ -248,22 +259,25 @@ def _problems(case: Case, arena: Arena, before: Mapping[str, Any], was_there: se
 
 
 def _of_pair(arena: Arena) -> list[str]:
-    """The faults of the engine and the manifest that are there."""
-    pair = arena.pair()
-    if MANIFEST not in pair:
-        return []
-    try:
-        wanted = json.loads((arena.out / MANIFEST).read_text(encoding="utf-8"))["engine"]["sha256"]
-    except (ValueError, KeyError):
-        return ["half a manifest"]
-    return [] if ENGINE in pair and pair[ENGINE][0] == wanted else ["engine and manifest are of two builds"]
+    """The faults of engines and manifests that are there."""
+    found = []
+    for manifest in arena.out.glob("*.engine.json"):
+        engine = manifest.with_suffix("")
+        try:
+            wanted = json.loads(manifest.read_text(encoding="utf-8"))["engine"]["sha256"]
+        except (ValueError, KeyError):
+            found.append("half a manifest")
+            continue
+        if not engine.is_file() or _digest(engine) != wanted:
+            found.append("engine and manifest are of two builds")
+    return found
 
 
 def _next_run(arena: Arena, kept: set[str]) -> list[str]:
     """The faults of the next build of the same output. ``kept`` was kept for a report."""
     arena.out.mkdir(exist_ok=True)
     arena.tmp.mkdir(exist_ok=True)
-    running = Running(arena, arena.command("--no-compare"))
+    running = Running(arena, arena.command(*(() if arena.words else ("--no-compare",))))
     code = running.end()
     found = [] if code == 0 else [f"the next build: exit {code}: {running.text[-300:]}"]
     found += [f"after the next build: {problem}" for problem in _of_pair(arena)]
@@ -272,8 +286,12 @@ def _next_run(arena: Arena, kept: set[str]) -> list[str]:
     return found + [f"{name} is left after the next build" for name in sorted(arena.files() - kept)]
 
 
+def _how(code: int) -> str:
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+
+
 def _end(code: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+    how = _how(code)
     if code == 0:
         return f"{how}, a new pair"
     if after == before:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import subprocess
 import sys
 
@@ -92,3 +94,27 @@ def test_a_full_disk_is_said_and_other_errors_pass(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", "file")
     with pytest.raises(FileNotFoundError), explained(tmp_path, "do something"):
         (tmp_path / "nothing").read_text()
+
+
+DEAD = """
+import os, signal
+from trtnorm_cli.scratch import Scratch
+held = Scratch("trtnorm-ort-")
+(held.path / "large").write_text("x")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+LATER = "from trtnorm_cli.scratch import Scratch; print(Scratch('trtnorm-compare-').path)"
+
+
+def test_any_command_removes_what_a_killed_one_left_among_temporary_files(tmp_path):
+    """A killed comparison left its folders until somebody built."""
+
+    def ran(code: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+    assert ran(DEAD).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    (tmp_path / "trtnorm-kept").mkdir()
+    assert ran(LATER).stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["trtnorm-kept"], left

@@ -15,6 +15,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from trtnorm_cli.errors import TrtnormError, UsageProblem
@@ -29,10 +30,13 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 class Scratch:
     """A new private folder of this process, in ``within`` or the folder for temporary files. Raises ``OSError``.
 
-    It goes with this object, or with the process, if nobody removes it before.
+    It goes with this object, or with the process, if nobody removes it before. The first one among temporary files takes those
+    of killed processes with it, whichever command that was.
     """
 
     def __init__(self, prefix: str, within: Path | None = None) -> None:
+        if within is None:
+            _remove_dead_once(tempfile.gettempdir())
         self.path, mark = _made(prefix, within)
         self._end = weakref.finalize(self, _remove, self.path, mark, os.getpid())
 
@@ -106,6 +110,11 @@ def remove_dead(within: Path, prefix: str) -> None:
         for entry in os.scandir(within):
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
                 _remove_if_dead(Path(entry.path))
+
+
+@cache
+def _remove_dead_once(within: str) -> None:
+    remove_dead(Path(within), IN_TEMPORARY)
 
 
 def _remove_if_dead(folder: Path) -> None:
