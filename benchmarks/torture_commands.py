@@ -30,7 +30,6 @@ _MET: dict[str, Callable[[Running], object]] = {
     "compare, rewriting": lambda running: '"stage": "rewrite"' in running.text,
     "compare, comparing": lambda running: '"stage": "trials"' in running.text,
     "diff, parsing": lambda running: '"stage": "network"' in running.text,
-    "diff, matching": lambda running: '"stage": "match"' in running.text,
     "batch, begun": lambda running: list(running.arena.out.glob(".store/claims/*.json")),
     "batch, one built": lambda running: len(list(running.arena.out.glob("*.engine"))) > 1,
 }

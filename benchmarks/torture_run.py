@@ -21,8 +21,8 @@ from typing import Any
 ENGINE, MANIFEST = "model.engine", "model.engine.json"
 VERDICTS = "verdicts.xml"
 _TOKEN = "TRTNORM_TORTURE"
-# PyTorch keeps a folder of its own among temporary files.
-_OTHERS = ("torchinductor",)
+# PyTorch and Dask keep folders of their own among temporary files.
+_OTHERS = ("torchinductor", "dask-scratch-space")
 _LONGEST_S, _ENDING_S = 600.0, 10.0
 # The command, told on stderr just before an engine gets its name, and held there for a moment.
 _HELD = """

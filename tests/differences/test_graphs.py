@@ -248,3 +248,19 @@ def test_the_time_grows_as_the_graphs_do(tmp_path: Path) -> None:
         seconds.append(min(tries))
         assert len(diff.regions) == 3
     assert seconds[1] < 10 * seconds[0], seconds
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["the reader fails", "nobody notices"])
+def test_a_file_that_changes_while_it_is_compared_is_named(tmp_path, monkeypatch, capsys, fails):
+    """That was called a defect of trtnorm, or went unnoticed."""
+    first, second = saved(blocks(1), tmp_path / "a.onnx"), saved(blocks(2), tmp_path / "b.onnx")
+
+    def meanwhile(one: object, other: object) -> GraphDiff:
+        second.unlink()
+        if fails:
+            raise FileNotFoundError(2, "No such file or directory", str(second))
+        return GraphDiff()
+
+    monkeypatch.setattr("trtnorm_cli.differences.comparing.graph_diff", meanwhile)
+    assert run(["diff", str(first), str(second)]) == 3
+    assert "b.onnx changed while it was worked on" in capsys.readouterr().err

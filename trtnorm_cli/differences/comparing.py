@@ -21,6 +21,7 @@ from trtnorm_cli.export.opening import opened_model
 from trtnorm_cli.export.options import ExportOptions
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
+from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.progress import stage
 from trtnorm_cli.records.export import NormModule
 from trtnorm_cli.scratch import Scratch
@@ -53,19 +54,25 @@ def compare_targets(first: str, second: str, options: Options | None = None) -> 
     options = options or Options()
     targets = _target(first), _target(second)
     sides = tuple(Side(target.text, _KINDS.get(target.kind, "PyTorch model")) for target in targets)
+    files = SourceFiles([target.path for target in targets if target.path.is_file()])
+    with files.explaining_errors():
+        found = _found(targets, options)
+    files.require_unchanged()
+    return replace(found, first=sides[0], second=sides[1])
+
+
+def _found(targets: tuple[Target, Target], options: Options) -> Diff:
     kinds = {_KINDS.get(target.kind, "PyTorch model") for target in targets}
     if kinds == {"engine"}:
-        found = _engines(_manifest(targets[0]), _manifest(targets[1]))
-    elif kinds == {"PyTorch model"} and not options.exported:
-        found = _modules(_norm_modules(targets[0], options), _norm_modules(targets[1], options))
-    elif kinds == {"PyTorch model", "engine"}:
-        found = _module_and_engine(targets, options)
-    elif "engine" in kinds:
-        found = _graph_and_engine(targets, options)
-    else:
-        with _opened(targets[0], options) as one, _opened(targets[1], options) as other:
-            found = _graphs(one, other)
-    return replace(found, first=sides[0], second=sides[1])
+        return _engines(_manifest(targets[0]), _manifest(targets[1]))
+    if kinds == {"PyTorch model"} and not options.exported:
+        return _modules(_norm_modules(targets[0], options), _norm_modules(targets[1], options))
+    if kinds == {"PyTorch model", "engine"}:
+        return _module_and_engine(targets, options)
+    if "engine" in kinds:
+        return _graph_and_engine(targets, options)
+    with _opened(targets[0], options) as one, _opened(targets[1], options) as other:
+        return _graphs(one, other)
 
 
 def _target(text: str) -> Target:
