@@ -39,7 +39,7 @@ _FILE = click.Path(path_type=Path)
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="Stop each builder after this many seconds.",
+    help="Stop each builder, or run of a model, after this many seconds.",
 )  # fmt: skip
 @memory_option
 @click.option("--no-report", is_flag=True, help="Skip the pages on the engines.")
