@@ -23,11 +23,11 @@ from trtnorm_cli.record import json_of
 from trtnorm_cli.rewrite.prepare import rewrite_settings
 from trtnorm_cli.rewrite.rewriting import Rewriting, require_valid
 from trtnorm_cli.rewrite.rules import QUANTISED, rewritten_operators, rule_named
+from trtnorm_cli.scratch import forget_evidence
 from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.target import NETWORK_PREFIX
 from trtnorm_cli.tensorrt.attempt import Attempt, isolated_folder
 from trtnorm_cli.tensorrt.build_request import FIXED_NAME, with_model
-from trtnorm_cli.tensorrt.evidence import forget_evidence
 from trtnorm_cli.tensorrt.kernel_search import (
     Variant,
 )

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from trtnorm_cli.errors import TrtnormError, UsageProblem
+from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
 from trtnorm_cli.files import cannot_write
 
 MARK = ".in-use"
@@ -130,6 +130,12 @@ def _remove_if_dead(folder: Path) -> None:
         return
     finally:
         os.close(mark)
+
+
+def forget_evidence(error: BaseException) -> None:
+    """Remove what was kept for a report on ``error``, which nobody is told of."""
+    if isinstance(error, BuilderFailure) and error.evidence is not None:
+        shutil.rmtree(error.evidence, ignore_errors=True)
 
 
 @contextmanager

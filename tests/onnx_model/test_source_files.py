@@ -10,7 +10,7 @@ import pytest
 
 from tests.models import parse, saved
 from trtnorm_cli import files
-from trtnorm_cli.errors import ModelError, OutOfTolerance
+from trtnorm_cli.errors import ModelError, OutOfTolerance, TensorRTRefusal
 from trtnorm_cli.onnx_model import source_files
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
@@ -106,3 +106,17 @@ def test_the_same_content_is_no_change_once_the_digest_is_known(path, change):
     path.write_bytes(path.read_bytes()[::-1])
     with pytest.raises(ModelError, match="changed while it was worked on"):
         loaded.require_unchanged()
+
+
+@pytest.mark.parametrize("has_changed", [True, False], ids=["changed", "as it was"])
+def test_evidence_goes_with_the_error_that_nobody_is_told_of(path, tmp_path, has_changed):
+    """A refusal of a file that had been cut off left the folder for a report, which no message named."""
+    evidence = tmp_path / "trtnorm-network-1"
+    evidence.mkdir()
+    refusal = TensorRTRefusal("TensorRT does not accept the model")
+    refusal.evidence = evidence
+    with pytest.raises(ModelError if has_changed else TensorRTRefusal), SourceFiles([path]).explaining_errors():
+        if has_changed:
+            grown(path)
+        raise refusal
+    assert evidence.exists() is not has_changed

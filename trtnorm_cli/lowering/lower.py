@@ -36,8 +36,7 @@ from trtnorm_cli.progress import each, stage
 from trtnorm_cli.records.precision import OutputError, PrecisionRecord
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting
-from trtnorm_cli.scratch import Scratch
-from trtnorm_cli.tensorrt.evidence import forget_evidence
+from trtnorm_cli.scratch import Scratch, forget_evidence
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
 # Relative L2 by output and number of the inputs.

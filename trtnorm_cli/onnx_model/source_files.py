@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.scratch import forget_evidence
 
 State = tuple[int, ...]
 # Linux before 6.13 gives files the time of the last tick of its clock, up to 10 ms ago.
@@ -99,6 +100,7 @@ class SourceFiles:
             try:
                 self._require_untouched()
             except ModelError as change:
+                forget_evidence(error)
                 raise change from error
             raise
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from trtnorm_cli.errors import BuilderFailure, TrtnormError
+from trtnorm_cli.errors import TrtnormError
 from trtnorm_cli.onnx_model.walk import all_tensors
 from trtnorm_cli.tensorrt.launch import repeat_command
 from trtnorm_cli.tensorrt.origin import Subject
@@ -56,12 +56,6 @@ def keep_evidence(folder: Path, error: TrtnormError, subject: Subject) -> None:
     error.hint = (error.hint or "").replace(repeat_command(folder), repeat) or None
     left = f"{folder} holds the log, the request and the graph without its large weights; to repeat the build: {repeat}"
     error.where = "\n".join([*(line for line in (error.where or "").splitlines() if line != said), left])
-
-
-def forget_evidence(error: BaseException) -> None:
-    """Remove what was kept for a report on ``error``, which nobody is told of."""
-    if isinstance(error, BuilderFailure) and error.evidence is not None:
-        shutil.rmtree(error.evidence, ignore_errors=True)
 
 
 def _size_of_files(folder: Path) -> int:
