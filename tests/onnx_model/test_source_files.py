@@ -115,8 +115,9 @@ def test_evidence_goes_with_the_error_that_nobody_is_told_of(path, tmp_path, has
     evidence.mkdir()
     refusal = TensorRTRefusal("TensorRT does not accept the model")
     refusal.evidence = evidence
-    with pytest.raises(ModelError if has_changed else TensorRTRefusal), SourceFiles([path]).explaining_errors():
-        if has_changed:
-            grown(path)
+    read = SourceFiles([path])
+    if has_changed:
+        grown(path)
+    with pytest.raises(ModelError if has_changed else TensorRTRefusal), read.explaining_errors():
         raise refusal
     assert evidence.exists() is not has_changed
