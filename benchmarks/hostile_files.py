@@ -40,8 +40,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 # The limit that every command is given; the whole family may have twice as much before it is stopped from outside.
 _LIMIT = ("--memory", "3GiB")
-# The limit on time of what a command starts: TensorRT's builder, and runs in ONNX Runtime.
-_TIMED = {"build": ("--timeout", str(MOST_CHILD_S)), "compare": ("--timeout", str(MOST_CHILD_S))}
+# The limit on time of what a command starts: TensorRT's builder, and runs in ONNX Runtime; and of runs in float64.
+_TIMED = {"build": ("--timeout", str(MOST_CHILD_S)), "compare": ("--timeout", str(MOST_CHILD_S), "--budget", "20")}
 _TAKES = {"--profile": ("rewrite", "build", "compare"), "--weights": ("inspect", "rewrite", "build")}
 _SAID_BYTES = 4000
 # What the commands import, once for all of them.

@@ -51,6 +51,8 @@ def test_a_profile_is_read_with_pydantic(model, tmp_path):
 
 @pytest.mark.parametrize("first", ["", "import sympy\n"], ids=["late", "there already"])
 def test_symbolic_dimensions_are_computed_as_ever(first):
+    if not hasattr(pytest.importorskip("onnx_ir").SymbolicDim, "evaluate"):
+        pytest.skip("this onnx-ir does not compute with symbolic dimensions")
     code = (
         f"{first}import sys\nfrom trtnorm_cli.onnx_model.late_imports import import_onnx_ir\nimport_onnx_ir()\n"
         f"assert ('sympy.core' in sys.modules) is {bool(first)}\n"

@@ -73,6 +73,13 @@ def test_a_file_that_changed_after_the_plan_was_read_is_noticed(folder, tmp_path
         laid_out(inputs, Store(str(tmp_path / "store")), tmp_path, here=True)
 
 
+def test_a_file_that_was_removed_after_the_plan_was_read_is_no_defect(folder, tmp_path):
+    inputs = InputReader().inputs(job_of(folder))
+    (folder / "models" / "net.data").unlink()
+    with pytest.raises(ModelError, match="was removed after the plan was read"):
+        laid_out(inputs, Store(str(tmp_path / "store")), tmp_path, here=True)
+
+
 def test_a_path_that_only_this_machine_has_is_not_sent(folder, tmp_path):
     (folder / "cfg" / "cfg.yaml").write_text(f"precision: {{type: fp16, data: {folder / 'in.npz'}}}\n")
     store = Store(str(tmp_path / "store"))

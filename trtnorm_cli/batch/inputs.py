@@ -247,7 +247,7 @@ def laid_out(inputs: Inputs, store: Store, folder: Path, here: bool) -> LaidOut:
     """
     if here:
         for file in inputs.files:
-            if sha256_of([Path(file.path)]) != file.sha256:
+            if not Path(file.path).is_file() or sha256_of([Path(file.path)]) != file.sha256:
                 raise _changed(file)
         weights = Path(inputs.weights[0].path) if inputs.weights else None
         return LaidOut(inputs.spec, weights, inputs.settings.profile())
@@ -265,4 +265,5 @@ def laid_out(inputs: Inputs, store: Store, folder: Path, here: bool) -> LaidOut:
 
 
 def _changed(file: InputFile) -> ModelError:
-    return ModelError("the file changed after the plan was read", file.path, "run the batch again when nothing writes to it")
+    what = "changed" if Path(file.path).is_file() else "was removed"
+    return ModelError(f"the file {what} after the plan was read", file.path, "run the batch again when nothing writes to it")

@@ -41,7 +41,7 @@ def runs(model, **shapes):
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for seed in range(5):
         feeds, _, _ = fitting_feeds(ranges, [ShapePoint("p", shapes)], {}, seed)
-        outputs = session.run(None, feeds[0])
+        outputs = session.run(None, dict(feeds[0]))
     return outputs
 
 
