@@ -18,10 +18,10 @@ in what it writes; and when a model that is sound, only unusual, is taken. [limi
 
 Each command runs in a process that was forked from one with everything imported, which is 120 MB to 240 MB of what is shown.
 Memory is what the command and all that it started hold of their own, at its worst. Seconds are the processor's, of the command
-and of what it started. Each command is given `--memory 3GiB`, and `build` and `compare` also `--timeout {child_s}`, which bounds each run of
-TensorRT's builder and of ONNX Runtime; `compare` has 20 seconds for each run in float64. A command that itself takes
-more than {cpu_s} seconds of the processor, {seconds} seconds by the clock, or {gigabytes} GiB with all that it started, is stopped from outside,
-and has not ended well.
+and of what it started. Each command is given `--memory 3GiB`, and `build` and `compare` also `--timeout {child_s}`, which
+bounds each run of TensorRT's builder and of ONNX Runtime; `compare` has 20 seconds for each run in float64. A command
+that itself takes more than {cpu_s} seconds of the processor, {seconds} seconds by the clock, or {gigabytes} GiB with all
+that it started, is stopped from outside, and has not ended well.
 """
 
 
