@@ -59,6 +59,7 @@ BODIES = {
     "y = MaxPool<kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0]>(x)": "0123",
     "y = AveragePool<kernel_shape=[3, 3], strides=[3, 2]>(x)": "0123",
     "y = MaxPool<kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1>(x)": "0123",
+    'y = AveragePool<kernel_shape=[1, 1], auto_pad="SAME_UPPER">(x)': "0123",
     "y = ConvTranspose(x, wt)": "023",
     "y = ConvTranspose<strides=[2, 3], pads=[1, 0, 2, 1], output_padding=[1, 0], group=2>(x, wt)": "023",
     "y = ConvTranspose<strides=[1, 2], dilations=[2, 1]>(x, wt)": "023",
