@@ -143,6 +143,14 @@ def test_channels_first(rewrite, case):
     case.check(rewrite)
 
 
+def test_draws_that_rounding_moves_far_are_drawn_anew(rewrite):
+    """Of two channels that are next to equal, the variance as E[x²] − E[x]² is rounding in float32."""
+    made = layer_norm(
+        "Clip", "1 ÷ Sqrt", "Mul, Add", shape=(2, 2, 3, 3), axes=(1,), parameter_shape=(1, 2, 1, 1), read_by_conv=True
+    )
+    Case(made, "layer-norm-channels-first", (2, 2, 3, 3)).check(rewrite)
+
+
 @examples
 @given(case=instances())
 def test_instances(rewrite, case):
