@@ -312,11 +312,13 @@ class Terminal(io.StringIO):
 
 
 def test_no_color(monkeypatch):
-    for no_color, colours in (("", True), ("1", False)):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for colours in (True, False):
         terminal = Terminal()
         monkeypatch.setattr(sys, "stdout", terminal)
         monkeypatch.setenv("TERM", "xterm-256color")
-        monkeypatch.setenv("NO_COLOR", no_color)
+        if not colours:
+            monkeypatch.setenv("NO_COLOR", "1")
         console().print("WARNING", style="bold yellow")
         assert ("33" in terminal.getvalue()) == colours
 

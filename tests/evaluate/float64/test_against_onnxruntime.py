@@ -11,6 +11,7 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from tests.evaluate.float64.nodes import assert_close, node_model
+from tests.shapes.runs import IS_RECENT_RUNTIME
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 
@@ -264,6 +265,8 @@ REDUCTIONS = ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 def test_reductions(agree, data, name, keepdims, noop):
     x = np.abs(normal(2, 3, 4, dtype=np.float64))
     axes = data.draw(st.sampled_from([None, [0], [-1], [0, 2], [1, -1], []]))
+    # ONNX Runtime before 1.24 takes no logarithm and no square where it reduces over no axis, as ONNX meant it then.
+    assume(IS_RECENT_RUNTIME or not (noop and not axes))
     attributes = {"keepdims": keepdims, "noop_with_empty_axes": noop}
     agree(f"Reduce{name}", [x, None if axes is None else np.array(axes, np.int64)], opset=18, tolerance=DOUBLE, **attributes)
 
@@ -333,6 +336,7 @@ def test_non_max_suppression(agree, seed, centred, overlap, limit):
     agree("NonMaxSuppression", inputs, opset=11, center_point_box=centred)
 
 
+@pytest.mark.skipif(not IS_RECENT_RUNTIME, reason="ONNX Runtime before 1.24 has no DeformConv")
 @drawn
 @given(st.data(), st.integers(1, 2), st.integers(1, 2))
 def test_deform_conv(agree, data, group, offset_group):

@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from tests.models import batchnorm, parse, random
+from tests.shapes.runs import IS_RECENT_RUNTIME
 from trtnorm_cli.rewrite.proof import short_shapes
 from trtnorm_cli.rewrite.proof.axes import Axes, NotShortened
 
@@ -103,7 +104,12 @@ def shape_of_run(model: onnx.ModelProto, shape: list[int]) -> tuple[int, ...]:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     feeds = {"x": random(*shape), "b": np.ones(shape, bool)}
     session = ort.InferenceSession(model.SerializeToString())
-    return session.run(["y"], {value.name: feeds[value.name] for value in model.graph.input})[0].shape
+    try:
+        return session.run(["y"], {value.name: feeds[value.name] for value in model.graph.input})[0].shape
+    except Exception as error:
+        if IS_RECENT_RUNTIME:
+            raise
+        pytest.skip(f"ONNX Runtime before 1.24 does not run it: {str(error)[:80]}")
 
 
 @pytest.mark.parametrize(("body", "shorter"), BODIES.items(), ids=[re.sub(r"[^\w=, ]", " ", body) for body in BODIES])

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.rewrite.norms.spellings import AFFINES, ROOTS, VARIANCES, layer_norm, model
 from tests.rewrite.rules.norms import difference
+from tests.shapes.runs import IS_RECENT_RUNTIME
 from trtnorm_cli.rewrite.rules import (
     layer_norm_channels_first,
     normalization_in_rows,
@@ -43,7 +44,9 @@ class Case:
 
     def check(self, rewrite) -> None:
         pins = {"x": self.shape}
-        result = rewrite(self.model, RULES, pins)
+        result = rewrite(self.model, RULES, pins, may_be_undone=not IS_RECENT_RUNTIME)
+        # The LayerNormalization of ONNX Runtime before 1.24 loses digits where two channels are next to equal.
+        assume(IS_RECENT_RUNTIME or not result.outcome.undone)
         assert result.outcome.failed == result.outcome.undone == []
         assert result.rules == [self.rule]
         assert difference(self.model, result.model, pins) < self.bound

@@ -24,9 +24,10 @@ _CARRIER = {
     TensorProto.BFLOAT16: TensorProto.FLOAT,
     TensorProto.FLOAT8E4M3FN: TensorProto.FLOAT,
     TensorProto.BOOL: TensorProto.UINT8,
+    TensorProto.INT8: TensorProto.INT32,
 }
 _NATIVE_BFLOAT16 = frozenset({"Concat", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Slice"})
-_NOT_NATIVE_BOOL = frozenset({"Where"})
+_NOT_NATIVE = {TensorProto.BOOL: frozenset({"Where"}), TensorProto.INT8: frozenset({"Where"})}
 
 # Attributes of an ONNX node by name.
 Attributes = dict[str, Any]
@@ -225,7 +226,7 @@ _SCALAR = {
 
 
 def _carrier(op: str, onnx_type: int) -> int:
-    if onnx_type == TensorProto.BOOL and op not in _NOT_NATIVE_BOOL:
+    if onnx_type in _NOT_NATIVE and op not in _NOT_NATIVE[onnx_type]:
         return onnx_type
     if onnx_type == TensorProto.BFLOAT16 and op in _NATIVE_BFLOAT16:
         return onnx_type
