@@ -21,7 +21,7 @@ PROFILE := configs/resnet18.yaml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow test-bounds test-pythons test-gpu axe bench hostile torture fuzz mutants sbom lint clean
+.PHONY: help demo test test-slow test-often test-bounds test-pythons test-gpu axe bench hostile torture fuzz mutants sbom lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,11 @@ test: $(VENV)/.installed-dev ## run the tests on every core; what is skipped is 
 
 test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
 	SLOW=1 $(PYTEST) $(PARALLEL) --extras-required
+
+test-often: $(VENV)/.installed-dev ## run the tests twenty times, busy, without a network and so on; takes hours; goes on where it was stopped
+	mkdir -p build
+	-$(BIN)/python -m benchmarks.suite_runs run build/suite_runs.json
+	$(BIN)/python -m benchmarks.suite_runs page build/suite_runs.json docs/suite_runs.md
 
 test-bounds: $(OLDEST)/.installed ## run the tests with the oldest versions that pyproject.toml allows, without PyTorch
 	$(OLDEST)/bin/python -m pytest $(PARALLEL)

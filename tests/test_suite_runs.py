@@ -1,0 +1,25 @@
+"""Runs of the tests under other conditions are told as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.suite_runs import outcomes, page
+
+RESULTS = """<testsuites><testsuite>
+<testcase classname="tests.test_a" name="test_good"/>
+<testcase classname="tests.test_a" name="test_slow"><skipped message="slow"/></testcase>
+<testcase classname="tests.test_b" name="test_bad"><failure message="assert 1 == 2&#10;more"/></testcase>
+<testcase classname="tests.test_b" name="test_torn"><error message="no fixture"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_what_failed_is_named_with_its_run(tmp_path: Path) -> None:
+    (tmp_path / "results.xml").write_text(RESULTS)
+    found = outcomes(tmp_path / "results.xml")
+    assert (found["passed"], found["skipped"]) == (1, 1)
+    assert found["failures"] == {"tests.test_b::test_bad": "assert 1 == 2", "tests.test_b::test_torn": "no fixture"}
+    run = {"condition": "no network", "commit": "abc", "exit": 1, "seconds": 600, "processor_seconds": 1200, **found}
+    told = page([{**run, "failures": {}}, run])
+    assert "| 1 | no network | abc | 1 | 1 | 0 | 10 | 20 |" in told
+    assert "- `tests.test_b::test_bad`, run 2: assert 1 == 2" in told
