@@ -12,6 +12,7 @@ import pytest
 from tests.models import operators, parse, random
 from tests.rewrite.rules.contract import assert_refuses
 from tests.rewrite.rules.refusals import Refusal
+from tests.shapes.runs import IS_RECENT_RUNTIME
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.rewrite.rules import symmetric_activations as rule
 
@@ -96,7 +97,9 @@ def test_the_numbers_are_those_of_the_quantised_model(rewrite, runner, case):
     assert result.rules == [NAME]
     assert operators(result.model) == wanted
     assert_same(source, result.model)
-    assert_same(source, result.model, runner)
+    # ONNX Runtime before 1.24 divides half numbers in float32 in front of the rounding.
+    if IS_RECENT_RUNTIME or case != "float16":
+        assert_same(source, result.model, runner)
     onnx.checker.check_model(result.model, full_check=True)
     assert ("without the speed of int8" in result.outcome.changes[0].warning) == ("QuantizeLinear" not in wanted)
 
