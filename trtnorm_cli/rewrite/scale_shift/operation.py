@@ -155,3 +155,25 @@ def followed(step: Callable[..., Step], node: gs.Node, *arguments: Any) -> Step:
         return step(node, *arguments)
     except (ValueError, IndexError) as error:
         raise CannotMove(f"the stated shapes around {describe(node)} do not fit it: {error}") from error
+
+
+def built(
+    step: Step, made: dict[int, NewNode], step_of: Callable[[gs.Tensor], Step | None], new: Callable[[gs.Tensor], Any]
+) -> NewNode:
+    """The new node of ``step``, after those that feed it: there may be as many as the graph is deep.
+
+    ``made`` has the new nodes by the identity of the old one, and gets further ones. ``step_of`` gives the step that makes a
+    tensor, ``new`` what takes the place of one.
+    """
+    waiting = [step]
+    while waiting:
+        last = waiting[-1]
+        feeders = [step_of(tensor) for tensor in last.node.inputs if tensor.name]
+        unmade = [feeder for feeder in feeders if feeder is not None and id(feeder.node) not in made]
+        if id(last.node) in made:
+            waiting.pop()
+        elif unmade:
+            waiting += unmade
+        else:
+            made[id(last.node)] = last.build([new(tensor) if tensor.name else None for tensor in last.node.inputs])
+    return made[id(step.node)]

@@ -24,7 +24,7 @@ from trtnorm_cli.rewrite.scale_shift.absorb_output import WEIGHTED, absorber
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.node_queue import NodeQueue
-from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, followed
+from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, built, followed
 from trtnorm_cli.rewrite.scale_shift.weights import FLOATS
 
 if TYPE_CHECKING:
@@ -233,19 +233,8 @@ class _Remaker:
         return self.result.steps.get(id(tensor.inputs[0]))
 
     def node(self, step: Step) -> NewNode:
-        """The new node of ``step``, after those that feed it: there may be as many as the graph is deep."""
-        waiting = [step]
-        while waiting:
-            last = waiting[-1]
-            feeders = [self.step_of(tensor) for tensor in last.node.inputs if tensor.name]
-            unmade = [feeder for feeder in feeders if feeder is not None and id(feeder.node) not in self.made]
-            if id(last.node) in self.made:
-                waiting.pop()
-            elif unmade:
-                waiting += unmade
-            else:
-                self.made[id(last.node)] = last.build([self.tensor(t) if t.name else None for t in last.node.inputs])
-        return self.made[id(step.node)]
+        """The new node of ``step``, after those that feed it."""
+        return built(step, self.made, self.step_of, self.tensor)
 
     def constant(self, demand: Demand) -> NewConstant:
         value = self.result.match.surgery.constant(demand.tensor)
