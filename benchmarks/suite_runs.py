@@ -12,36 +12,35 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parent.parent
+_BUSY = "busy: three runs at once"
 # What stands before the command, and what the environment has besides.
 CONDITIONS: dict[str, tuple[list[str], dict[str, str]]] = {
     "as in continuous integration": ([], {"CI": "true"}),
-    "busy: two more processes for each core": ([], {}),
+    _BUSY: ([], {}),
     "no network": (["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"], {}),
     "Turkish locale": ([], {"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"}),
     "read-only home": (
         ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro tmpfs "$HOME" && exec "$@"', "sh"],
-        {"HOME": "{scratch}/home"},
+        {"HOME": "{folder}/home"},
     ),
     "locale C, on one core": (["taskset", "--cpu-list", "0"], {"LC_ALL": "C"}),
 }
 _HEAD = """# Runs of the tests
 
 No test may fail by chance. `make test-often` runs the whole fast suite again and again, each time on a clean clone and under
-another condition (`benchmarks/suite_runs.py`). Other work was done on the machine of two cores meanwhile, so that all runs were
-busy ones; "busy" adds two processes for each core that do nothing but count. hypothesis draws new examples in all but those
-"as in continuous integration".
+another condition (`benchmarks/suite_runs.py`). The machine had two cores, and at times other work besides. hypothesis draws new
+examples in all runs but those "as in continuous integration".
 
 """
 
@@ -60,43 +59,69 @@ def main() -> int:
         asked.page.write_text(page(json.loads(asked.runs_file.read_text())))
         return 0
     runs = json.loads(asked.runs_file.read_text()) if asked.runs_file.exists() else []
-    names = list(CONDITIONS)
     while len(runs) < asked.runs:
-        runs.append(one_run(names[len(runs) % len(names)]))
+        condition = next_condition(runs)
+        runs += runs_at_once(condition, 3 if condition == _BUSY else 1)
         asked.runs_file.parent.mkdir(parents=True, exist_ok=True)
         asked.runs_file.write_text(json.dumps(runs, indent=1) + "\n")
         print(runs[-1], flush=True)
     return 1 if any(run["failures"] for run in runs) else 0
 
 
-def one_run(condition: str) -> dict[str, Any]:
-    """What a run of all fast tests in a clean clone came to."""
-    before, besides = CONDITIONS[condition]
-    with tempfile.TemporaryDirectory(prefix="trtnorm-suite-") as folder:
-        scratch, clone = Path(folder), Path(folder, "clone")
-        (scratch / "home").mkdir()
+def next_condition(runs: Sequence[dict[str, Any]]) -> str:
+    """The condition behind that of the last run."""
+    names = list(CONDITIONS)
+    return names[(names.index(runs[-1]["condition"]) + 1) % len(names)] if runs else names[0]
+
+
+def runs_at_once(condition: str, number: int) -> list[dict[str, Any]]:
+    """What runs of all fast tests came to, each in a clean clone of its own."""
+    with tempfile.TemporaryDirectory(prefix="trtnorm-suite-") as folder, ExitStack() as begun:
+        runs = [begun.enter_context(Run(condition, Path(folder, str(index)))) for index in range(number)]
+        return [run.record() for run in runs]
+
+
+class Run:
+    """One run of the tests, begun when it is made, in ``folder``."""
+
+    def __init__(self, condition: str, folder: Path) -> None:
+        before, besides = CONDITIONS[condition]
+        self._condition, self._results, self._output = condition, folder / "results.xml", folder / "output"
+        clone = folder / "clone"
+        (folder / "home").mkdir(parents=True)
         subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(clone)], check=True)
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=clone, check=True, capture_output=True, text=True
-        ).stdout.strip()
+        named = ["git", "rev-parse", "--short", "HEAD"]
+        self._commit = subprocess.run(named, cwd=clone, check=True, capture_output=True, text=True).stdout.strip()
         environment = {key: value for key, value in os.environ.items() if key not in ("CI", "COLUMNS", "PYTHONPATH")}
-        environment |= {key: value.format(scratch=scratch) for key, value in besides.items()} | {"PYTHONPATH": str(clone)}
-        results = scratch / "results.xml"
-        tests = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", f"--junit-xml={results}"]
-        start, used = time.monotonic(), _processor_seconds()
-        with _busy(2 * len(os.sched_getaffinity(0)) if condition.startswith("busy") else 0):
-            done = subprocess.run([*before, *tests], cwd=clone, env=environment, capture_output=True, text=True)
-        seconds = time.monotonic() - start
-        if not results.exists():
-            raise SystemExit(f"{condition}: no test ran\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        environment |= {key: value.format(folder=folder) for key, value in besides.items()} | {"PYTHONPATH": str(clone)}
+        tests = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", f"--junit-xml={self._results}"]
+        self._start = time.monotonic()
+        with self._output.open("w") as output:
+            self._process = subprocess.Popen([*before, *tests], cwd=clone, env=environment, stdout=output, stderr=output)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            self._process.terminate()
+            self._process.wait()
+
+    def record(self) -> dict[str, Any]:
+        """Wait for the end, and tell what passed, was skipped and failed, and how long it took."""
+        _, status, used = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - self._start
+        if not self._results.exists():
+            raise SystemExit(f"{self._condition}: no test ran\n{self._output.read_text()[-4000:]}")
         return {
-            "condition": condition,
-            "commit": commit,
+            "condition": self._condition,
+            "commit": self._commit,
             "python": ".".join(map(str, sys.version_info[:3])),
-            **outcomes(results),
-            "exit": done.returncode,
+            **outcomes(self._results),
+            "exit": self._process.returncode,
             "seconds": round(seconds),
-            "processor_seconds": round(_processor_seconds() - used),
+            "processor_seconds": round(used.ru_utime + used.ru_stime),
         }
 
 
@@ -117,7 +142,7 @@ def outcomes(results: Path) -> dict[str, Any]:
 
 def page(runs: list[dict[str, Any]]) -> str:
     rows = [
-        f"| {number} | {run['condition']} | {run['commit']} | {run['passed']:,} | {run['skipped']:,} |"
+        f"| {number} | {run['condition']} | {run['python']} | {run['commit']} | {run['passed']:,} | {run['skipped']:,} |"
         f" {len(run['failures'])} | {run['seconds'] / 60:.0f} | {run['processor_seconds'] / 60:.0f} |"
         for number, run in enumerate(runs, 1)
     ]
@@ -128,8 +153,8 @@ def page(runs: list[dict[str, Any]]) -> str:
     told = [f"- `{test}`, {'; '.join(said)}" for test, said in failed.items()] or ["None."]
     return "\n".join(
         [
-            _HEAD + "| run | condition | commit | passed | skipped | failed | minutes | of processor time |",
-            "|---|---|---|---|---|---|---|---|",
+            _HEAD + "| run | condition | Python | commit | passed | skipped | failed | minutes | of processor time |",
+            "|---|---|---|---|---|---|---|---|---|",
             *rows,
             "",
             "## Tests that failed",
@@ -138,22 +163,6 @@ def page(runs: list[dict[str, Any]]) -> str:
             "",
         ]
     )
-
-
-@contextmanager
-def _busy(processes: int) -> Iterator[None]:
-    counting = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for process in counting:
-            process.kill()
-            process.wait()
-
-
-def _processor_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.suite_runs import outcomes, page
+from benchmarks.suite_runs import CONDITIONS, next_condition, outcomes, page
 
 RESULTS = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="test_good"/>
@@ -19,7 +19,22 @@ def test_what_failed_is_named_with_its_run(tmp_path: Path) -> None:
     found = outcomes(tmp_path / "results.xml")
     assert (found["passed"], found["skipped"]) == (1, 1)
     assert found["failures"] == {"tests.test_b::test_bad": "assert 1 == 2", "tests.test_b::test_torn": "no fixture"}
-    run = {"condition": "no network", "commit": "abc", "exit": 1, "seconds": 600, "processor_seconds": 1200, **found}
+    run = {
+        "condition": "no network",
+        "commit": "abc",
+        "python": "3.13.0",
+        "exit": 1,
+        "seconds": 600,
+        "processor_seconds": 1200,
+        **found,
+    }
     told = page([{**run, "failures": {}}, run])
-    assert "| 1 | no network | abc | 1 | 1 | 0 | 10 | 20 |" in told
+    assert "| 1 | no network | 3.13.0 | abc | 1 | 1 | 0 | 10 | 20 |" in told
     assert "- `tests.test_b::test_bad`, run 2: assert 1 == 2" in told
+
+
+def test_the_conditions_take_turns_whatever_each_has_run() -> None:
+    names = list(CONDITIONS)
+    assert next_condition([]) == names[0]
+    assert next_condition([{"condition": names[0]}, {"condition": names[1]}, {"condition": names[1]}]) == names[2]
+    assert next_condition([{"condition": names[-1]}]) == names[0]
