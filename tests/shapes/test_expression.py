@@ -8,18 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trtnorm_cli.shapes import floating
+from trtnorm_cli.shapes.condition import broadcast_size, equal, maximum, minimum
 from trtnorm_cli.shapes.evaluate import Undefined, bound_of, holds_over, value_at, values_together
-from trtnorm_cli.shapes.expression import (
-    Expr,
-    broadcast_size,
-    divide_exactly,
-    equal,
-    maximum,
-    minimum,
-    product_of,
-    symbol,
-    truncated_divide,
-)
+from trtnorm_cli.shapes.expression import Expr, divide_exactly, product_of, symbol, truncated_divide
 from trtnorm_cli.shapes.parse import NotAnExpression, parse_expression
 
 H, W = symbol("H"), symbol("W")

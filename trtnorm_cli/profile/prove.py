@@ -23,9 +23,10 @@ from trtnorm_cli.profile.model_input import ModelInput
 from trtnorm_cli.profile.problems import Problem, refusal
 from trtnorm_cli.profile.shape_inputs import missing_values
 from trtnorm_cli.record import Record
+from trtnorm_cli.shapes.condition import equal
 from trtnorm_cli.shapes.constraint import Constraint
 from trtnorm_cli.shapes.evaluate import values_at
-from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
+from trtnorm_cli.shapes.expression import Size, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import repaired, solve_each
 from trtnorm_cli.shapes.solve import LegalSizes, SizeRule, solve

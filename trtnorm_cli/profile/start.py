@@ -13,8 +13,9 @@ from trtnorm_cli.profile.model import DimRange
 from trtnorm_cli.profile.model_input import ModelInput
 from trtnorm_cli.profile.paste import Start, default_ranges
 from trtnorm_cli.profile.shape_inputs import shape_inputs, value_range
+from trtnorm_cli.shapes.condition import equal
 from trtnorm_cli.shapes.evaluate import values_at
-from trtnorm_cli.shapes.expression import Size, equal, modulo, symbol
+from trtnorm_cli.shapes.expression import Size, modulo, symbol
 from trtnorm_cli.shapes.propagate import Propagation, propagate
 from trtnorm_cli.shapes.repair import repaired, solve_each
 from trtnorm_cli.shapes.solve import LegalSizes

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from trtnorm_cli.shapes.condition import at_most, broadcast_size, either, equal
 from trtnorm_cli.shapes.constraint import Constraint
-from trtnorm_cli.shapes.expression import Expr, Size, at_most, broadcast_size, either, equal
+from trtnorm_cli.shapes.expression import Expr, Size
 from trtnorm_cli.shapes.tensor import UNKNOWN, Shape, SymbolicTensor
 
 Report = Callable[[Constraint], None]

@@ -5,23 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from trtnorm_cli.shapes.expression import (
-    Size,
+from trtnorm_cli.shapes.condition import (
     at_most,
     below,
     both,
-    ceil_divide,
     different,
     either,
     equal,
-    floor_divide,
     maximum,
     minimum,
-    modulo,
     negation,
-    product_of,
-    symbol,
 )
+from trtnorm_cli.shapes.expression import Size, ceil_divide, floor_divide, modulo, product_of, symbol
 
 
 class NotAnExpression(ValueError):

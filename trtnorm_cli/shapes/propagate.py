@@ -16,8 +16,9 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import with_functions_inlined
 from trtnorm_cli.onnx_model.placeholders import names_nothing
+from trtnorm_cli.shapes.condition import choice, either, negation
 from trtnorm_cli.shapes.constraint import Constraint
-from trtnorm_cli.shapes.expression import Expr, Size, apply, choice, either, negation, symbol
+from trtnorm_cli.shapes.expression import Expr, Size, apply, symbol
 from trtnorm_cli.shapes.inference import infer_with_onnx
 from trtnorm_cli.shapes.node import Node
 from trtnorm_cli.shapes.operators import OPERATORS, contributed

@@ -8,12 +8,8 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.shapes import floating
-from trtnorm_cli.shapes.expression import (
-    Expr,
-    Size,
-    ceil_divide,
-    maximum,
-)
+from trtnorm_cli.shapes.condition import maximum
+from trtnorm_cli.shapes.expression import Expr, Size, ceil_divide
 from trtnorm_cli.shapes.node import Node, like
 from trtnorm_cli.shapes.tensor import MOST_ELEMENTS, SymbolicTensor, tensor_of, vector_of
 

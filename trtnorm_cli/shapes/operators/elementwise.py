@@ -8,8 +8,7 @@ from typing import Any
 import onnx
 
 from trtnorm_cli.shapes import floating
-from trtnorm_cli.shapes.expression import (
-    apply,
+from trtnorm_cli.shapes.condition import (
     at_most,
     below,
     both,
@@ -19,10 +18,9 @@ from trtnorm_cli.shapes.expression import (
     equal,
     maximum,
     minimum,
-    modulo,
     negation,
-    truncated_divide,
 )
+from trtnorm_cli.shapes.expression import apply, modulo, truncated_divide
 from trtnorm_cli.shapes.node import Node, elementwise, like
 from trtnorm_cli.shapes.tensor import SymbolicTensor
 

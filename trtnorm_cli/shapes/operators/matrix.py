@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trtnorm_cli.shapes.expression import Size, broadcast_size, either, equal
+from trtnorm_cli.shapes.condition import broadcast_size, either, equal
+from trtnorm_cli.shapes.expression import Size
 from trtnorm_cli.shapes.node import Node, like
 from trtnorm_cli.shapes.tensor import Shape, SymbolicTensor
 

@@ -7,15 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trtnorm_cli.shapes.expression import (
-    Size,
-    different,
-    equal,
-    floor_divide,
-    is_choice,
-    modulo,
-    product_of,
-)
+from trtnorm_cli.shapes.condition import different, equal, is_choice
+from trtnorm_cli.shapes.expression import Size, floor_divide, modulo, product_of
 from trtnorm_cli.shapes.node import Node, like, unknown_rank
 from trtnorm_cli.shapes.tensor import MOST_ELEMENTS, Shape, SymbolicTensor, tensor_of
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from trtnorm_cli.shapes.expression import maximum, minimum, product_of
+from trtnorm_cli.shapes.condition import maximum, minimum
+from trtnorm_cli.shapes.expression import product_of
 from trtnorm_cli.shapes.node import Node, like, unknown_rank
 from trtnorm_cli.shapes.tensor import Shape, SymbolicTensor, objects, tensor_of
 

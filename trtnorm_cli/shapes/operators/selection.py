@@ -9,20 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from trtnorm_cli.shapes.expression import (
-    Size,
-    at_most,
-    below,
-    both,
-    ceil_divide,
-    choice,
-    equal,
-    floor_divide,
-    lower_bound,
-    maximum,
-    minimum,
-    modulo,
-)
+from trtnorm_cli.shapes.condition import at_most, below, both, choice, equal, maximum, minimum
+from trtnorm_cli.shapes.expression import Size, ceil_divide, floor_divide, lower_bound, modulo
 from trtnorm_cli.shapes.node import Node, like, unknown_rank
 from trtnorm_cli.shapes.tensor import SymbolicTensor, objects, tensor_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trtnorm_cli.shapes.expression import Size, below, ceil_divide, choice, floor_divide
+from trtnorm_cli.shapes.condition import below, choice
+from trtnorm_cli.shapes.expression import Size, ceil_divide, floor_divide
 from trtnorm_cli.shapes.node import Node, like, unknown_rank
 from trtnorm_cli.shapes.tensor import Shape, SymbolicTensor
 
