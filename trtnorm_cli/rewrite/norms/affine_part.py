@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.rewrite.norms.evaluation import Known, SymbolicEvaluation
+from trtnorm_cli.rewrite.norms.evaluation import SymbolicEvaluation
+from trtnorm_cli.rewrite.norms.known import Known
 from trtnorm_cli.rewrite.norms.polynomial import DATA, Monomial, Parameter, Polynomial
 
 if TYPE_CHECKING:

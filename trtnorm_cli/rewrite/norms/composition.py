@@ -11,9 +11,9 @@ from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.rewrite.borders import Borders
 from trtnorm_cli.rewrite.norms.affine_part import AffinePart, affine_behind
 from trtnorm_cli.rewrite.norms.core import Core, cores
-from trtnorm_cli.rewrite.norms.evaluation import Known, Shape
 from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.kinds import kind_of, misgiving
+from trtnorm_cli.rewrite.norms.known import Known, Shape
 from trtnorm_cli.rewrite.norms.views import View, view_of
 
 if TYPE_CHECKING:

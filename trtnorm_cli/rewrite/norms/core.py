@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
-from trtnorm_cli.rewrite.norms.evaluation import REDUCTIONS, Known, SymbolicEvaluation, axes_of, counted, pooled_axes
+from trtnorm_cli.rewrite.norms.evaluation import SymbolicEvaluation
 from trtnorm_cli.rewrite.norms.formula import Formula, formula_of
+from trtnorm_cli.rewrite.norms.known import Known, axes_of, counted, pooled_axes
+from trtnorm_cli.rewrite.norms.operators import REDUCTIONS
 from trtnorm_cli.rewrite.norms.polynomial import Polynomial
 
 if TYPE_CHECKING:

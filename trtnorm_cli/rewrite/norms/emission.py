@@ -7,7 +7,7 @@ import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.rewrite.norms.composition import Composition
-from trtnorm_cli.rewrite.norms.evaluation import Shape
+from trtnorm_cli.rewrite.norms.known import Shape
 from trtnorm_cli.rewrite.norms.matching import along_axis, dtype_of, scale_and_shift
 from trtnorm_cli.rewrite.parts.arithmetic import HALF_TYPES, Arithmetic, Operand
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trtnorm_cli.rewrite.norms.affine_part import AffinePart
 from trtnorm_cli.rewrite.norms.core import Core
-from trtnorm_cli.rewrite.norms.evaluation import Known, Shape
+from trtnorm_cli.rewrite.norms.known import Known, Shape
 from trtnorm_cli.rewrite.norms.polynomial import Parameter
 from trtnorm_cli.rewrite.norms.views import View
 

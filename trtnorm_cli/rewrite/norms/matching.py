@@ -12,8 +12,8 @@ from trtnorm_cli.onnx_model.normalization_nodes import DEFAULT_EPSILON
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.norms.composition import Composition, compositions
 from trtnorm_cli.rewrite.norms.core import Core
-from trtnorm_cli.rewrite.norms.evaluation import Shape
 from trtnorm_cli.rewrite.norms.formula import Formula
+from trtnorm_cli.rewrite.norms.known import Shape
 from trtnorm_cli.rewrite.norms.polynomial import Parameter, Polynomial
 from trtnorm_cli.rewrite.pattern import Var, describe, op, optional
 from trtnorm_cli.rewrite.rule import Cache, Extent, Match, NewNode, NewTensors, Replacement

@@ -10,7 +10,7 @@ import numpy as np
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.norms.core import Core
-from trtnorm_cli.rewrite.norms.evaluation import Known, Shape
+from trtnorm_cli.rewrite.norms.known import Known, Shape
 from trtnorm_cli.rewrite.parts.shape_elements import AxisSize, Element, shape_elements
 
 if TYPE_CHECKING:
