@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.work import when_busy
 from trtnorm_cli import child_process
 from trtnorm_cli.child_process import Child, Ended, Limits, ask_child, run_child
 
@@ -112,7 +113,7 @@ def test_of_a_long_log_the_end_is_told(tmp_path):
 def test_a_child_that_hangs_is_stopped_with_its_children(tmp_path):
     start = time.monotonic()
     ended = run(tmp_path, FAMILY + "time.sleep(60)", limits=Limits(timeout_s=1.0))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < when_busy(5)
     assert (ended.excess.limit, ended.how) == ("time", "took longer than 1 s and was stopped")
     assert is_gone(tmp_path, "pid", "grandchild")
 
@@ -144,7 +145,7 @@ def test_events_end_although_a_grandchild_holds_the_pipe(tmp_path):
     seen = []
     start = time.monotonic()
     run(tmp_path, FAMILY + "if grandchild: events().write('{}\\n'); os._exit(0)\ntime.sleep(60)", listen=seen.append)
-    assert (seen, time.monotonic() - start < 4) == ([{}], True)
+    assert (seen, time.monotonic() - start < when_busy(4)) == ([{}], True)
 
 
 def test_a_request_is_answered():
@@ -189,7 +190,7 @@ def test_an_interrupt_ends_all_at_once(tmp_path, parent, sent):
     start = time.monotonic()
     os.killpg(parent.pid, sent)
     assert parent.wait(timeout=10) == 130
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < when_busy(1)
     assert is_gone(tmp_path, "pid", "grandchild")
 
 

@@ -15,6 +15,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.work import when_busy
+
 REPOSITORY = Path(__file__).parents[1]
 SAMPLES = sorted(path.parent for path in (REPOSITORY / "samples").glob("*/README.md"))
 RESNET18 = REPOSITORY / "samples" / "resnet18_batchnorm"
@@ -45,7 +47,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=when_busy(240),
         check=False,
     )
 
@@ -70,6 +72,7 @@ def resnet18(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
 
 @pytest.mark.torch
 @pytest.mark.rtx
+@pytest.mark.timeout(1800)
 class TestResnet18:
     def test_the_export_keeps_20_batchnorms_and_the_dynamic_dimensions(self, resnet18):
         model = onnx.load(resnet18[0] / "resnet18.onnx")

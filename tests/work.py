@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import numpy as np
@@ -15,6 +16,11 @@ from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
 CHANNELS = 8
+
+
+def when_busy(seconds: float) -> float:
+    """``seconds`` where each process that works has a core of its own, by the clock of this machine as it is now."""
+    return seconds * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def convolutions(links: int) -> onnx.ModelProto:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.models import parse, saved
 from tests.pipeline.runs import environment, left_in_temp
+from tests.work import when_busy
 
 rtx = pytest.mark.rtx
 
@@ -100,7 +101,7 @@ def test_an_interrupt_ends_it_within_a_second(work, stage):
     os.killpg(process.pid, signal.SIGINT)
     shown = said.read()
     assert process.wait(timeout=30) == 130, shown
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < when_busy(1)
     assert shown.endswith("interrupted\n")
     assert sorted(p.name for p in work.iterdir()) == before
     assert left_in_temp(work) == []
@@ -121,7 +122,7 @@ def test_ending_it_at_any_time_leaves_nothing_behind(work, delay, end):
     # A terminal sends Ctrl-C to the whole group; a service manager asks the process alone.
     (os.killpg if end == signal.SIGINT else os.kill)(process.pid, end)
     _, shown = process.communicate(timeout=30)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < when_busy(3)
     assert process.returncode == 130, shown
     assert "Traceback" not in shown
     assert sorted(p.name for p in work.iterdir()) == before
