@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.parts.output_weights import scaled
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
 from trtnorm_cli.rewrite.scale_shift.absorb_output import product
@@ -115,27 +116,24 @@ def matmul(op: Operation, given: Mapping[int, Affine]) -> Step:
     if side.shifts:
         _require_sum_fits(op, 1 - data, scale.size, shift, 0.0)
     more = int(side.shifts and behind is None)
-    return Step(op.node, {}, build, absorbs=True, more=more, also=() if behind is None else (behind.node,))
+    return Step(op.node, {}, build, more=more, also=() if behind is None else (behind.node,))
 
 
 def _added_constant(op: Operation) -> Operation | None:
-    """The addition of a constant of a floating type, if nothing else reads what ``op`` makes."""
+    """The addition of a constant, if nothing else reads what ``op`` makes."""
     readers = op.node.outputs[0].outputs
-    if len(readers) != 1 or readers[0].op != "Add" or op.match.borders.leaves(op.node.outputs[0]):
+    if len(readers) != 1 or op.match.borders.leaves(op.node.outputs[0]):
         return None
     found = Operation(readers[0], op.match)
-    if found.is_constant(0) == found.is_constant(1):
-        return None
-    constant = float_weight(found, 0 if found.is_constant(0) else 1)
-    return found if constant.ndim <= len(op.output_shape()) else None
+    adds = found.op == "Add" and found.node.domain in DEFAULT_DOMAINS
+    return found if adds and found.is_constant(0) != found.is_constant(1) else None
 
 
 def _with_more(addition: Operation, before: NewNode, term: np.ndarray) -> NewNode:
     at = 0 if addition.is_constant(0) else 1
     constant = addition.weight(at)
     value = NewConstant("bias", np.asarray(constant.astype(np.float64) + term).astype(constant.dtype))
-    operands = (value, before) if at == 0 else (before, value)
-    return NewNode("Add", operands, {}, name=addition.node.name, role="add", instead_of=addition.node)
+    return NewNode("Add", (before, value), {}, name=addition.node.name, role="add", instead_of=addition.node)
 
 
 def recurrent(op: Operation, given: Mapping[int, Affine]) -> Step:
@@ -161,7 +159,7 @@ def recurrent(op: Operation, given: Mapping[int, Affine]) -> Step:
         attrs, role = dict(op.node.attrs), op.op.lower()
         return NewNode(op.op, tuple(operands), attrs, role, op.node.name, instead_of=op.node, outputs=outputs)
 
-    return Step(op.node, {}, build, absorbs=True)
+    return Step(op.node, {}, build)
 
 
 def _linear(op: Operation, factors: np.ndarray, term: Term | None, outputs: int, shift: np.ndarray) -> Step:
@@ -185,7 +183,7 @@ def _linear(op: Operation, factors: np.ndarray, term: Term | None, outputs: int,
             attrs.update({"beta": 1.0} if is_gemm else {})
         return NewNode(op.op, tuple(operands), attrs, name=op.node.name, role=op.op.lower(), instead_of=op.node)
 
-    return Step(op.node, {}, build, absorbs=True)
+    return Step(op.node, {}, build)
 
 
 def _require_sum_fits(op: Operation, index: int, summed: float, shift: np.ndarray, rest: float) -> None:

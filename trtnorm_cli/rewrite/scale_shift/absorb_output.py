@@ -21,7 +21,7 @@ from trtnorm_cli.rewrite.parts.output_weights import (
     transposed_convolution_factors,
 )
 from trtnorm_cli.rewrite.rule import NewConstant, NewNode
-from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
+from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.carry_parts import broadcast_back
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step
 from trtnorm_cli.rewrite.scale_shift.weights import (
@@ -50,7 +50,7 @@ def transposed_convolution(op: Operation, asked: Affine) -> Step:
         raise CannotMove(f"{op.name} has {weight.shape[0]} input channels in {groups} groups")
     scale, shift = asked.vector(1, weight.shape[1] * groups, op.name)
     rows = transposed_convolution_factors(weight.shape, groups, scale)
-    return _linear(op, weight, rows if np.any(rows != rows[:1]) else rows[:1], scale, shift)
+    return _linear(op, weight, rows, scale, shift)
 
 
 def gemm(op: Operation, asked: Affine) -> Step:
@@ -76,10 +76,9 @@ def _linear(
     weight.require(factors)
     bias = (beta * given.astype(np.float64) if given is not None else 0.0) * scale + shift
     require_representable(op, bias, dtype, "the folded bias")
-    needs_bias = given is not None or bool(np.any(bias != 0.0))
 
     def build(inputs: Sequence[Any]) -> NewNode:
-        tail = (NewConstant("bias", bias.astype(dtype)),) if needs_bias else ()
+        tail = (NewConstant("bias", bias.astype(dtype)),) if np.any(bias != 0.0) else ()
         attrs = {**op.node.attrs, **(changed or {})}
         operands = (inputs[0], weight.times(factors), *tail)
         return NewNode(op.op, operands, attrs, name=op.node.name, role=op.op.lower(), instead_of=op.node)
@@ -92,7 +91,7 @@ def matmul(op: Operation, asked: Affine) -> Step:
     side = 1 if has_weight(op, 1) else 0
     weight, across = weight_of(op, side), asked.rank - (2 if side == 1 else 1)
     lacking = asked.rank - weight.ndim
-    if weight.ndim < 2 or lacking < 0 or len(op.input_shape(1 - side)) < 2:
+    if weight.ndim < 2 or lacking < 0:
         raise CannotMove(f"{op.name} multiplies with a vector")
     if asked.shape[across] != 1:
         raise CannotMove(
@@ -134,7 +133,7 @@ def constant_term(op: Operation, asked: Affine) -> Step:
     term = asked.scale * given.astype(np.float64) + sign * asked.shift
     _require_no_growth(op, term)
     require_representable(op, term, given.dtype, "the folded constant")
-    wanted = broadcast_back(op, data, asked.scale_only(), op.output_shape()) if asked.scales else identity(asked.rank)
+    wanted = broadcast_back(op, data, asked.scale_only(), op.output_shape())
     constant = _without_leading_ones(term, given.ndim).astype(given.dtype)
     return Step(op.node, {data: wanted}, _with_constant(op, at, constant, op.op), absorbs=True)
 
@@ -157,9 +156,9 @@ def constant_factor(op: Operation, asked: Affine) -> Step:
 
 def batch_normalization(op: Operation, asked: Affine) -> Step:
     """BatchNormalization by running statistics: its scale and bias take the scale and shift."""
-    if op.attr("training_mode", 0) or (op.opset < 14 and sum(bool(t.name) for t in op.node.outputs) > 1):
+    if op.attr("training_mode", 0) or sum(bool(t.name) for t in op.node.outputs) > 1:
         raise CannotMove(f"{op.name} is in training mode")
-    if op.opset < 9 and op.attr("spatial", 1) == 0:
+    if op.attr("spatial", 1) == 0:
         raise CannotMove(f"{op.name} has spatial=0: it normalizes each element on its own")
     gamma, beta = float_weight(op, 1, 1), float_weight(op, 2, 1)
     scale, shift = asked.vector(1, gamma.size, op.name)
@@ -191,8 +190,7 @@ def _with_constant(op: Operation, at: int, constant: np.ndarray, made: str) -> C
 def _require_no_growth(op: Operation, values: np.ndarray) -> None:
     """Raise ``CannotMove`` when ``values`` would give the output a larger shape."""
     shape = op.output_shape()
-    lacking = len(shape) - values.ndim
-    if lacking < 0 or any(size not in (1, shape[axis + lacking]) for axis, size in enumerate(values.shape)):
+    if any(size not in (1, own) for size, own in zip(values.shape, shape, strict=True)):
         raise CannotMove(f"scale and shift of shape {list(values.shape)} do not fit what {op.name} makes")
 
 
@@ -219,10 +217,6 @@ _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
 def absorber(op: Operation) -> Absorb | None:
     """The function for ``op``; None when the operator has no constant that could take anything."""
-    if op.op == "MatMul" and has_weight(op, 0) == has_weight(op, 1):
-        return None
-    if op.op in _ARITHMETIC and op.is_constant(0) == op.is_constant(1):
-        return None
-    if op.op in WEIGHTED and op.op != "MatMul" and not has_weight(op, 1):
-        return None
-    return ABSORBERS.get(op.op)
+    first, second = (op.is_constant(i) if op.op in _ARITHMETIC else has_weight(op, i) for i in (0, 1))
+    takes = first != second if op.op in ("MatMul", *_ARITHMETIC) else second
+    return ABSORBERS.get(op.op) if takes else None

@@ -91,7 +91,7 @@ class _Search:
         given = {i: self.result.given[id(t)] for i, t in enumerate(node.inputs) if id(t) in self.result.given}
         step = followed(self.push, node, given)
         self.result.steps[id(node)] = step
-        used = [(i, t) for i, t in enumerate(step.last.outputs) if t.name and (t.outputs or self.borders.leaves(t))]
+        used = [(i, t) for i, t in enumerate(step.last.outputs) if t.outputs or self.borders.leaves(t)]
         for index, tensor in used:
             passed = step.passes.get(index)
             if passed is None or passed.is_identity:
@@ -109,7 +109,7 @@ class _Search:
         carrier = CARRIERS.get(node.op)
         if carrier is None or (carrier.data is not None and not set(given) <= set(carrier.data)):
             raise CannotMove(f"{operation.name} is {node.op}, which takes no scale and shift")
-        if node.op != "Split" and any(t.name and (t.outputs or self.borders.leaves(t)) for t in node.outputs[1:]):
+        if node.op != "Split" and any(t.outputs or self.borders.leaves(t) for t in node.outputs[1:]):
             raise CannotMove(f"a further output of {operation.name} is used")
         return Step(node, carrier.forth(operation, given), again(operation))
 
@@ -132,9 +132,8 @@ class _Remaker:
 
     def step_of(self, tensor: gs.Tensor) -> Step | None:
         """The step that makes ``tensor``."""
-        is_given = tensor is self.result.match.output or not tensor.inputs
-        return None if is_given else self.steps.get(id(tensor.inputs[0]))
+        return self.steps.get(id(tensor.inputs[0])) if tensor.inputs else None
 
     def node(self, step: Step) -> NewNode:
         """The new node of ``step``, after those that feed it."""
-        return built(step, self.made, self.step_of, self.tensor)
+        return built(step, self.made, self.step_of, lambda reader, index: self.tensor(reader.node.inputs[index]))

@@ -116,7 +116,7 @@ class Step:
 
     ``passes`` says what its inputs (going back) or outputs (going forth) have to provide, by number. ``build`` makes the new
     operator from its new inputs; ``more`` is the number of nodes that it adds, and ``also`` names further nodes that it
-    replaces. ``absorbs`` is set where weights or constants take a part of the scale and shift.
+    replaces. Going back, ``absorbs`` is set where weights or constants take a part of the scale and shift.
     """
 
     node: gs.Node
@@ -158,12 +158,12 @@ def followed(step: Callable[..., Step], node: gs.Node, *arguments: Any) -> Step:
 
 
 def built(
-    step: Step, made: dict[int, NewNode], step_of: Callable[[gs.Tensor], Step | None], new: Callable[[gs.Tensor], Any]
+    step: Step, made: dict[int, NewNode], step_of: Callable[[gs.Tensor], Step | None], new: Callable[[Step, int], Any]
 ) -> NewNode:
     """The new node of ``step``, after those that feed it: there may be as many as the graph is deep.
 
     ``made`` has the new nodes by the identity of the old one, and gets further ones. ``step_of`` gives the step that makes a
-    tensor, ``new`` what takes the place of one.
+    tensor, ``new`` what takes the place of the input of a step with that number.
     """
     waiting = [step]
     while waiting:
@@ -175,5 +175,7 @@ def built(
         elif unmade:
             waiting += unmade
         else:
-            made[id(last.node)] = last.build([new(tensor) if tensor.name else None for tensor in last.node.inputs])
+            made[id(last.node)] = last.build(
+                [new(last, i) if tensor.name else None for i, tensor in enumerate(last.node.inputs)]
+            )
     return made[id(step.node)]

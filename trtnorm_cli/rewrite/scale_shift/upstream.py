@@ -7,7 +7,6 @@ what they need before its producer is asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove, identity
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.node_queue import NodeQueue
 from trtnorm_cli.rewrite.scale_shift.operation import Operation, Step, again, built, followed
-from trtnorm_cli.rewrite.scale_shift.weights import FLOATS
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -97,14 +95,24 @@ class UpstreamSearch:
             self.visit(self.waiting.next())
         if len(self.result.rests) > 1 or not self.result.absorbs:
             raise CannotMove("; ".join(dict.fromkeys(self.result.reasons)) or "nothing before it has weights")
+        self.require_one_demand()
         return self.result
+
+    def require_one_demand(self) -> None:
+        """Raise ``CannotMove`` where several demands are made on a constant or on what is left to a new node."""
+        for step in self.result.steps.values():
+            for index, asked in step.passes.items():
+                tensor = step.node.inputs[index]
+                demand = self.result.demands.get(id(tensor))
+                if demand is not None and not asked.is_identity and not _equal(asked, demand.wanted):
+                    raise CannotMove(f"{tensor.name} would have to be scaled and shifted in several ways")
 
     def ask(self, tensor: gs.Tensor, wanted: Affine, partial: bool, force: bool = False) -> None:
         if wanted.is_identity and not force:
             return
         demand = Demand(tensor, wanted, partial)
         if id(tensor) in self.result.demands:
-            return  # that all demands on a tensor agree is looked at when its producer is visited
+            return  # that all demands on a tensor agree is looked at afterwards
         self.result.demands[id(tensor)] = demand
         if self.match.surgery.is_constant(tensor):
             self.scale_constant(demand)
@@ -118,7 +126,7 @@ class UpstreamSearch:
     def scale_constant(self, demand: Demand) -> None:
         """A constant branch is scaled right away."""
         value = self.match.surgery.constant(demand.tensor)
-        if value is None or value.dtype not in FLOATS or not np.all(np.isfinite(_folded(value, demand).astype(np.float64))):
+        if value is None or not np.all(np.isfinite(_folded(value, demand).astype(np.float64))):
             self.leave(demand, f"{demand.tensor.name} is a constant that cannot be scaled")
 
     def visit(self, node: gs.Node) -> None:
@@ -152,7 +160,7 @@ class UpstreamSearch:
         self.result.reasons.append(reason)
 
     def is_used(self, tensor: gs.Tensor) -> bool:
-        return bool(tensor.name) and (bool(tensor.outputs) or self.borders.leaves(tensor))
+        return bool(tensor.outputs) or self.borders.leaves(tensor)
 
     def readers(self, producer: gs.Node, demand: Demand) -> list[Step]:
         """Further operators that have to be made again because they read the tensor; raises ``CannotMove`` if one minds."""
@@ -170,22 +178,22 @@ class UpstreamSearch:
         step = self.result.steps.get(id(reader))
         if step is not None and all(_equal(step.passes.get(index), demand.wanted) for index in places):
             return []
-        sibling = self.selects_other_elements(reader, places, demand) if step is None else None
+        sibling = self.selects_other_elements(reader, demand) if step is None else None
         if sibling is None:
             raise CannotMove(f"{demand.tensor.name} is also used by {describe(reader)}")
         return [sibling]
 
-    def selects_other_elements(self, reader: gs.Node, places: Sequence[int], demand: Demand) -> Step | None:
+    def selects_other_elements(self, reader: gs.Node, demand: Demand) -> Step | None:
         """``reader`` again, when it passes on only elements that the demand leaves as they are."""
-        carrier = CARRIERS.get(reader.op) if reader.op in ("Slice", "Gather", "Split") else None
-        if carrier is None or places != [0] or not self.borders.are_together(reader, self.match.root):
+        selects = reader.op in ("Slice", "Gather", "Split") and reader.domain in DEFAULT_DOMAINS
+        if not selects or not self.borders.are_together(reader, self.match.root):
             return None
         try:
-            results = carrier.forth(Operation(reader, self.match), {0: demand.wanted})
+            results = CARRIERS[reader.op].forth(Operation(reader, self.match), {0: demand.wanted})
         except CannotMove:
             return None
         untouched = all(result.is_identity for result in results.values())
-        return Step(reader, {0: demand.wanted}, again(Operation(reader, self.match))) if untouched else None
+        return Step(reader, {}, again(Operation(reader, self.match))) if untouched else None
 
     def pull(self, node: gs.Node, wanted: dict[int, Affine], others: list[gs.Tensor]) -> Step:
         operation = Operation(node, self.match)
@@ -212,13 +220,20 @@ class _Remaker:
 
     def __init__(self, result: Upstream) -> None:
         self.result = result
-        self.rests = {id(demand.tensor): demand for demand in result.rests}
+        self.rests = {id(demand.tensor): self.rest(demand) for demand in result.rests}
         self.made: dict[int, NewNode] = {}
+
+    def input(self, step: Step, index: int) -> Any:
+        """The input of the new node; without a demand on it, what is constant or left to a new node stays."""
+        tensor, asked = step.node.inputs[index], step.passes.get(index)
+        if self.step_of(tensor) is None and (asked is None or asked.is_identity):
+            return tensor
+        return self.tensor(tensor)
 
     def tensor(self, tensor: gs.Tensor) -> Any:
         """The new producer of ``tensor``, with its demand fulfilled."""
         if id(tensor) in self.rests:
-            return self.rest(self.rests[id(tensor)])
+            return self.rests[id(tensor)]
         step = self.step_of(tensor)
         if step is not None:
             index = next(i for i, output in enumerate(step.node.outputs) if output is tensor)
@@ -234,7 +249,7 @@ class _Remaker:
 
     def node(self, step: Step) -> NewNode:
         """The new node of ``step``, after those that feed it."""
-        return built(step, self.made, self.step_of, self.tensor)
+        return built(step, self.made, self.step_of, self.input)
 
     def constant(self, demand: Demand) -> NewConstant:
         value = self.result.match.surgery.constant(demand.tensor)
@@ -260,9 +275,8 @@ def is_one_node(match: Match, demand: Demand) -> bool:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.dtype)
     with np.errstate(over="ignore"):
         values = np.stack([demand.wanted.scale, demand.wanted.shift]).astype(dtype).astype(np.float64)
-    if dtype not in FLOATS or not np.all(np.isfinite(values)):
-        return False
-    return len(kind.shape) >= 2 and set(demand.wanted.axes) <= {1} and isinstance(kind.shape[1], int)
+    has_channels = len(kind.shape) >= 2 and set(demand.wanted.axes) <= {1} and isinstance(kind.shape[1], int)
+    return has_channels and bool(np.all(np.isfinite(values)))
 
 
 def _channels(kind: TensorType) -> int:
