@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 
 from trtnorm_cli.records.cost import CostTotal, EngineCostRecord, KernelCost
 from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel
 from trtnorm_cli.report.console import bytes_text, table
-from trtnorm_cli.report.short_names import shortened
+from trtnorm_cli.report.short_names import shortened, shortened_apart
 
 _MOST_NODES = 2
 _COSTLIEST = 3
@@ -30,7 +31,8 @@ def cost_rows(cost: EngineCostRecord, kernels: Sequence[CompiledLayer]) -> list[
         rows.append(("  unasked", f"{total.unasked_us / total.us:.0%} of it in {what} that no node asks for"))
     costliest = sorted(cost.kernels, key=lambda kernel: -kernel.us)[:_COSTLIEST]
     nodes = nodes_by_kernel(kernels)
-    rows.append(("  costliest", "; ".join(_kernel_text(kernel, cost, nodes) for kernel in costliest)))
+    short = _short_names(costliest, nodes, _LONGEST_NAME)
+    rows.append(("  costliest", "; ".join(_kernel_text(kernel, cost, nodes, short) for kernel in costliest)))
     return rows
 
 
@@ -56,17 +58,26 @@ def nodes_by_kernel(kernels: Sequence[CompiledLayer]) -> dict[str, tuple[str, ..
     return {kernel.name: kernel.onnx_nodes for kernel in kernels if isinstance(kernel, Kernel)}
 
 
-def nodes_text(nodes: Sequence[str], longest: int = _LONGEST_NAME) -> str:
-    """The first nodes of a kernel, and how many more there are. Names longer than ``longest`` are shortened."""
+def nodes_text(nodes: Sequence[str], short: Mapping[str, str] | None = None) -> str:
+    """The first nodes of a kernel, and how many more there are. Names are as in ``short``, or shortened each for itself."""
     if not nodes:
         return "no node"
+    named = short or {}
     more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
-    return ", ".join(shortened(name, longest) for name in nodes[:_MOST_NODES]) + more
+    return ", ".join(named.get(name) or shortened(name, _LONGEST_NAME) for name in nodes[:_MOST_NODES]) + more
 
 
-def _kernel_text(kernel: KernelCost, cost: EngineCostRecord, nodes: dict[str, tuple[str, ...]]) -> str:
+def _short_names(kernels: Sequence[KernelCost], nodes: Mapping[str, tuple[str, ...]], longest: int) -> dict[str, str]:
+    """The names that are shown of the nodes of ``kernels``, shortened so that different ones stay different."""
+    names = list(dict.fromkeys(name for kernel in kernels for name in nodes.get(kernel.name, ())[:_MOST_NODES]))
+    return dict(zip(names, shortened_apart(names, longest), strict=True))
+
+
+def _kernel_text(
+    kernel: KernelCost, cost: EngineCostRecord, nodes: Mapping[str, tuple[str, ...]], short: Mapping[str, str]
+) -> str:
     share = kernel.us / cost.total.us if cost.total.us else 0.0
-    return f"{share:.0%} {nodes_text(nodes.get(kernel.name, ()))} ({kernel.bound})"
+    return f"{share:.0%} {nodes_text(nodes.get(kernel.name, ()), short)} ({kernel.bound})"
 
 
 def print_kernels(out: Console, cost: EngineCostRecord, kernels: Sequence[CompiledLayer], every: bool = False) -> None:
@@ -81,10 +92,13 @@ def print_kernels(out: Console, cost: EngineCostRecord, kernels: Sequence[Compil
     total = next(iter(cost.profiles.values()), cost.total).us or 1.0
     # Two names share what the numbers and "and 99 more" leave of a line.
     longest = max(_LONGEST_NAME, (out.width - _NUMBERS_WIDTH) // _MOST_NODES)
+    apart = _short_names(shown, nodes, longest)
+    # What would be too wide for the table is cut, though other names are then cut alike.
+    short = {name: text if cell_len(text) <= longest else shortened(name, longest) for name, text in apart.items()}
 
     def named(kernel: KernelCost) -> str:
         own = nodes.get(kernel.name, ())
-        return ", ".join(own) if every and own else nodes_text(own, longest)
+        return ", ".join(own) if every and own else nodes_text(own, short)
 
     rows = [
         (
