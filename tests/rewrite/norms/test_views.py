@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.models import parse, random
@@ -159,6 +160,74 @@ NONE = {
 WEIGHTS |= {"any_back2": np.array([-1, 4, 3]), "swapped": np.array([2, 8, 6]), "swapped2": np.array([2, 6, 8])}
 
 
+NONE |= {
+    "turned without saying how": (
+        "2, 3, 4, 8",
+        "r = Transpose(x) z = LayerNormalization<axis=-1>(r, two) y = Transpose<perm=[3, 2, 1, 0]>(z)",
+    ),
+    "turned back without saying how": (
+        "2, 3, 4, 8",
+        "r = Transpose<perm=[3, 2, 1, 0]>(x) z = LayerNormalization<axis=-1>(r, two) y = Transpose(z)",
+    ),
+}
+
+
 @pytest.mark.parametrize("case", NONE.values(), ids=NONE)
 def test_it_is_no_view(case):
     assert views(*case) == []
+
+
+def test_data_of_unknown_rank_have_no_blocks():
+    body = f"u = Reshape(x, k) r = Reshape(u, stated) z = {INSTANCES} y = Reshape(z, back)"
+    weights = {"stated": np.array([2, 2, 60]), "two": WEIGHTS["two"], "back": WEIGHTS["back"]}
+    assert [one for one in found(parse(f"g (float[240] x, int64[K] k) => (float[] y) {{ {body} }}", weights)) if one.view] == []
+
+
+def test_what_is_between_belongs_to_the_normalization():
+    _, body, _ = BLOCKS["an Identity and a Cast between"]
+    (one,) = found(parse(f"g (float[{FULL}] x) => (float[] y) {{ {body} }}", {n: WEIGHTS[n] for n in ("rows", "two", "back")}))
+    assert one.spelled == "Reshape Identity InstanceNormalization Cast Reshape"
+
+
+@pytest.mark.parametrize("operator", ["Reshape", "Identity", "Cast"])
+def test_an_operator_of_another_domain_makes_no_view(operator):
+    body = f"i = Reshape(x, rows) r = Identity(i) o = {INSTANCES} z = Cast<to=1>(o) y = Reshape(z, back)"
+    source = parse(f"g (float[2, 4, 5, 6] x) => (float[] y) {{ {body} }}", {n: WEIGHTS[n] for n in ("rows", "two", "back")})
+    source = onnx.shape_inference.infer_shapes(source)
+    source.opset_import.add(domain="elsewhere", version=1)
+    for number in [number for number, node in enumerate(source.graph.node) if node.op_type == operator]:
+        changed = onnx.ModelProto()
+        changed.CopyFrom(source)
+        changed.graph.node[number].domain = "elsewhere"
+        assert [one for one in found(changed) if one.view is not None] == []
+
+
+TURN, BACK = "r = Transpose<perm=[0, 2, 3, 1]>(x)", "y = Transpose<perm=[0, 3, 1, 2]>(z)"
+NATIVE = {
+    "LayerNormalization": ("z = LayerNormalization<axis=-1>(r, g, b)", "LayerNorm", (1,), 1e-5, ("g",)),
+    "LayerNormalization of its own epsilon": (
+        "z = LayerNormalization<axis=3, epsilon=0.25>(r, g)",
+        "LayerNorm",
+        (1,),
+        0.25,
+        ("g",),
+    ),
+    "LayerNormalization of two axes": ("z = LayerNormalization<axis=2>(r, long)", "LayerNorm", (1, 3), 1e-5, ("long",)),
+    "RMSNormalization": ("z = RMSNormalization(r, g)", "RMSNorm", (1,), 1e-5, ("g",)),
+    "InstanceNormalization": ("z = InstanceNormalization(r, w, w)", None, (1, 3), 1e-5, ("w",)),
+    "MeanVarianceNormalization": ("z = MeanVarianceNormalization(r)", None, (0, 1, 3), 0.0, ()),
+    "MeanVarianceNormalization of its own axes": ("z = MeanVarianceNormalization<axes=[-1]>(r)", None, (1,), 0.0, ()),
+}
+
+
+@pytest.mark.parametrize(("middle", "kind", "axes", "epsilon", "scale"), NATIVE.values(), ids=NATIVE)
+def test_a_node_that_normalizes_says_how(middle, kind, axes, epsilon, scale):
+    weights = {"g": random(8), "b": random(8), "long": random(6, 8), "w": random(5)}
+    used = {name: value for name, value in weights.items() if re.search(rf"\b{name}\b", middle.partition("(")[2])}
+    (one,) = found(parse(f"g (float[2, 8, 5, 6] x) => (float[] y) {{ {TURN} {middle} {BACK} }}", used, opset=23, ir=11))
+    assert (one.axes, one.output.name, kind in (None, one.kind)) == (axes, "y", True)
+    assert one.epsilon == pytest.approx(epsilon)
+    assert one.formula.scale == tuple((name, 1.0) for name in scale)
+    assert (one.formula.centred, one.formula.spread) == ((False, "square") if kind == "RMSNorm" else (True, "variance"))
+    assert (one.formula.factor, one.formula.weight) == (1.0, 1.0)
+    assert (one.formula.outside > 0) == middle.startswith("z = Mean")

@@ -46,7 +46,7 @@ def cores(known: Known) -> list[Core]:
     tried: set[tuple[int, tuple[int, ...]]] = set()
     for node in known.borders.nodes:
         for data, axes in _candidates(node, known):
-            if (id(data), axes) in tried or not data.outputs:
+            if (id(data), axes) in tried:
                 continue
             tried.add((id(data), axes))
             for core in _composed(SymbolicEvaluation(known, data, axes).run()):
@@ -154,8 +154,7 @@ def _scales(formula: Formula) -> set[str]:
 
 def _is_full(evaluation: SymbolicEvaluation, name: str) -> bool:
     """True where a tensor has the shape of the data, as what is added in a residual connection."""
-    kind = evaluation.known.types.get(name)
-    return kind is not None and kind.shape is not None and kind.shape == evaluation.shape
+    return evaluation.known.types[name].shape == evaluation.shape
 
 
 def _runtime(formula: Formula, evaluation: SymbolicEvaluation) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def _forth(tensor: gs.Tensor, known: Known) -> list[gs.Node] | None:
     nodes: list[gs.Node] = []
     while len(tensor.outputs) == 1 and not known.borders.leaves(tensor) and tensor.outputs[0].domain in DEFAULT_DOMAINS:
         node = tensor.outputs[0]
-        if node.op in (*_RESHAPES, "Transpose") and node.inputs[0] is tensor:
+        if node.op in (*_RESHAPES, "Transpose"):
             return [*nodes, node]
         if node.op not in _TRANSPARENT:
             return None
