@@ -185,3 +185,15 @@ def test_the_cost_of_a_node_is_known_from_its_shapes():
         Call("MatMul", 21, (np.zeros((2, 4)), np.zeros((4, 16))), {}),
     ]
     assert sum(map(predicted_seconds, calls)) == pytest.approx(expected / 5e9)
+
+
+def test_what_an_expand_repeats_is_counted_before_it_is_read():
+    """2^34 numbers in eight bytes: a sum of them took minutes, whatever the budget was."""
+    model = parsed(
+        "g (float[1] x) => (float y, int64[2] z) <int64[2] s = {131072, 131072}> "
+        "{ e = Expand(x, s)  t = Transpose(e)  z = Shape(t)  y = ReduceMax<keepdims = 0>(t) }"
+    )
+    with pytest.raises(BudgetExceeded, match="needs about 6"):
+        evaluate_float64(model, {"x": np.ones(1)}, budget_s=20.0)
+    model.graph.output.pop(0)
+    assert evaluate_float64(model, {"x": np.ones(1)}, budget_s=20.0).outputs["z"].tolist() == [131072, 131072]
