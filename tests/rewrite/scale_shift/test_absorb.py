@@ -57,6 +57,9 @@ BEHIND = {
         f"{IMAGE} {{ y, m, v = BatchNormalization<training_mode=1>(x, gamma, beta, mu, var) }}", 17, "is in training mode",
     ),
     "training of old": (f"{IMAGE} {{ y, m, v = BatchNormalization(x, gamma, beta, mu, var) }}", 9, "is in training mode"),
+    "training of old with means alone": (
+        f"{IMAGE} {{ y, m = BatchNormalization(x, gamma, beta, mu, var) }}", 9, "is in training mode",
+    ),
     "each element on its own": (
         f"{IMAGE} {{ y = BatchNormalization<spatial=0>(x, gamma, beta, mu, var) }}", 7, "has spatial=0",
     ),

@@ -90,6 +90,14 @@ FOLDS = {
         ),
         "Transpose MatMul Add",
     ),
+    "no shift at two products": (
+        model(ROWS, "z = MatMul(y, w) u = MatMul(y, w)", "z u", w=LINEAR, **SCALED),
+        "MatMul MatMul",
+    ),
+    "groups that are scaled and shifted alike": (
+        model(IMAGE, "z = Conv<group=2>(y, w)", w=random(6, 2, 3, 3), **only(gamma=(2, 3, 2, 3), beta=(1, 2, 1, 2))),
+        "Conv",
+    ),
     "a recurrence with a bias of run time": (
         model(
             f"{SEQUENCE}, float[1, 24] b",
@@ -114,9 +122,19 @@ def test_folds(rewrite, source, after):
     assert worst_relative_error(source, result.model) < 2e-6
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDS if name.startswith("no shift at a") and "bias" not in name])
+@pytest.mark.parametrize("name", [name for name in FOLDS if name.startswith("no shift") and "bias" not in name])
 def test_a_scale_alone_adds_no_bias(rewrite, name):
     assert len(rewrite(FOLDS[name][0], rules=(RULE,)).model.graph.node[-1].input) == 2
+
+
+def test_an_added_bias_has_no_more_axes_than_it_needs(rewrite):
+    made = rewrite(model(ROWS, "z = MatMul(y, w)", w=LINEAR), rules=(RULE,)).model.graph
+    assert [list(tensor.dims) for tensor in made.initializer if tensor.name == made.node[1].input[1]] == [[5]]
+
+
+def test_a_recurrence_gets_a_bias_and_no_further_input(rewrite):
+    source = model(SEQUENCE, f"{STEPS} z = LSTM<hidden_size=3>(t, w, r)", w=LSTM["w"], r=LSTM["r"])
+    assert len(rewrite(source, rules=(RULE,)).model.graph.node[1].input) == 4
 
 
 def test_what_goes_is_listed_in_the_order_of_execution(rewrite):
@@ -146,6 +164,14 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
     "a product of a vector": (
         model("float[1, 4] x", "v = Squeeze(y, u) z = MatMul(v, w)", w=LINEAR, u=i64(0)),
         "MatMul -> z multiplies with a vector",
+    ),
+    "padding along one axis": (
+        model(IMAGE, 'z = Conv<auto_pad="SAME_UPPER">(y, w)', w=random(5, 4, 3, 1)),
+        "Conv -> z pads with zeros",
+    ),
+    "a transposed convolution that is no point": (
+        model(IMAGE, "z = ConvTranspose(y, w)", w=random(4, 5, 2, 1)),
+        "does not reach all of its output alike",
     ),
     "no groups at all": (
         parse(f"g ({IMAGE}) => (float[N, 5, 4, 4] z) {{ {NORM} z = Conv<group=0>(y, w) }}", {"w": W, **BOTH}),

@@ -229,6 +229,5 @@ ABSORBERS: dict[str, Absorb] = {
 
 def absorber(op: Operation) -> Absorb | None:
     """The function for ``op``; None when the operator has no constant weight."""
-    if op.op == "MatMul" and op.is_constant(0) == op.is_constant(1):
-        return None
-    return ABSORBERS.get(op.op) if op.op == "MatMul" or op.is_constant(1) else None
+    takes = op.is_constant(0) != op.is_constant(1) if op.op == "MatMul" else op.is_constant(1)
+    return ABSORBERS.get(op.op) if takes else None

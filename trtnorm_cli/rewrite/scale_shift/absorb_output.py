@@ -150,7 +150,7 @@ def constant_factor(op: Operation, asked: Affine) -> Step:
     _require_no_growth(op, factor)
     require_representable(op, factor, given.dtype, "the folded constant")
     constant = _without_leading_ones(factor, given.ndim).astype(given.dtype)
-    made = "Mul" if op.op == "Div" and at == 1 else op.op
+    made = "Mul" if at == 1 else op.op
     return Step(op.node, {}, _with_constant(op, at, constant, made), absorbs=True)
 
 

@@ -128,7 +128,7 @@ class _Remaker:
         if step is None:
             return self.result.source if tensor is self.result.match.output else tensor
         index = next(i for i, output in enumerate(step.last.outputs) if output is tensor)
-        return NewOutput(self.node(step), index) if index else self.node(step)
+        return NewOutput(self.node(step), index)
 
     def step_of(self, tensor: gs.Tensor) -> Step | None:
         """The step that makes ``tensor``."""

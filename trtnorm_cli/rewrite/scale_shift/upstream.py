@@ -237,7 +237,7 @@ class _Remaker:
         step = self.step_of(tensor)
         if step is not None:
             index = next(i for i, output in enumerate(step.node.outputs) if output is tensor)
-            return NewOutput(self.node(step), index) if index else self.node(step)
+            return NewOutput(self.node(step), index)
         demand = self.result.demands.get(id(tensor))
         return tensor if demand is None else self.constant(demand)
 
