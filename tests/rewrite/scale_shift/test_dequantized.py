@@ -166,6 +166,16 @@ def test_integers_change_only_where_a_factor_is_negative_or_zero(rewrite):
     assert scale[2] == constants(source)["s"][2]
 
 
+@pytest.mark.parametrize("q", ["W", "LOWEST"])
+def test_a_channel_of_factor_zero_becomes_zero(rewrite, q):
+    gamma = np.array([0, 1, 0, 3, 4], np.float32)
+    source = model(IMAGE, CONV, 5, {"q": {"W": W, "LOWEST": LOWEST}[q], "s": scales()}, gamma=gamma)
+    result = rewrite(source, rules=(RULE,))
+    values, scale = dequantized(result.model)
+    assert [bool(np.any(channel)) for channel in values] == [False, True, False, True, True]
+    assert np.all(scale > 0)
+
+
 def test_weights_of_positive_factors_stay_the_tensor_that_they_are(rewrite):
     source = model(*FORMS["one scale"], gamma=np.full(5, 2, np.float32))
     result = rewrite(source)
@@ -177,6 +187,7 @@ def test_one_factor_for_all_channels_leaves_a_single_scale(rewrite):
     same = {name: np.full(5, value, np.float32) for name, value in (("gamma", 3), ("beta", 0), ("mu", 0), ("var", 1))}
     result = rewrite(model(*FORMS["one scale"], **same))
     assert dequantized(result.model)[1].shape == ()
+    assert [len(node.attribute) for node in result.model.graph.node if node.op_type == "DequantizeLinear"] == [0]
 
 
 def test_a_multiplication_behind_the_convolution_folds_as_well(rewrite):
@@ -213,6 +224,20 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
         model(IMAGE, CONV, 5, {"q": W, "s": scales(), "z": np.array(3, np.int8)}),
         "a zero point that is not 0",
     ),
+    "a zero point of what is quantized first": (
+        parse(
+            f"g ({IMAGE}) => (float[] y) {{ q = QuantizeLinear(f, s, o) w = DequantizeLinear(q, s) {CONV}"
+            " y = BatchNormalization(c, gamma, beta, mu, var) }",
+            {"f": random(5, 4, 3, 3), "s": scales(), "o": np.array(3, np.int8), **batchnorm(5)},
+            opset=21,
+        ),
+        "QuantizeLinear -> q has a zero point that is not 0",
+    ),
+    "scales of another number than the channels": (
+        model(IMAGE, CONV, 5, {"q": W, "s": scales(3)}, "<axis=0>"),
+        "has 3 scales along an axis of 5",
+    ),
+    "a scale of zero": (model(IMAGE, CONV, 5, {"q": W, "s": np.float32(0)}), "not all positive"),
     "a scale that is not positive": (model(IMAGE, CONV, 5, {"q": W, "s": np.float32(-1)}), "not all positive"),
     "a scale that overflows": (
         model(IMAGE, CONV, 5, {"q": W, "s": np.float32(1e30)}, gamma=np.full(5, 1e20, np.float32)),
@@ -263,3 +288,16 @@ def test_a_quantized_activation_is_no_weight(rewrite):
     assert result.rules == [RULE.name]
     assert operators(result.model).count("QuantizeLinear") == 1
     assert constants(result.model)["t"] == np.float32(0.1)
+
+
+@pytest.mark.parametrize(("form", "operator"), [("one scale", "DequantizeLinear"), ("quantized from floats", "QuantizeLinear")])
+def test_an_operator_of_another_domain_makes_no_weight(rewrite, form, operator):
+    source = model(*FORMS[form])
+    source.graph.value_info.add().CopyFrom(onnx.helper.make_tensor_value_info("q", onnx.TensorProto.INT8, W.shape))
+    source.graph.value_info.add().CopyFrom(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, W.shape))
+    (node,) = [node for node in source.graph.node if node.op_type == operator]
+    node.domain = "com.example"
+    source.opset_import.add(domain="com.example", version=1)
+    result = rewrite(source, rules=(RULE,))
+    assert result.outcome.changes == []
+    assert result.reason(RULE.name) == "Conv -> c is Conv, which takes no scale and shift"
