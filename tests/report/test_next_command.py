@@ -11,7 +11,7 @@ import pytest
 from tests.models import batchnorm, parse, random, saved
 from tests.tensorrt.test_manifest import of_nothing
 from trtnorm_cli.cli import FIRST_STEPS, run
-from trtnorm_cli.compare.result import Comparison
+from trtnorm_cli.compare.result import CandidateReport, Comparison
 from trtnorm_cli.report import next_command
 from trtnorm_cli.report.next_command import Given, after_build, after_comparison, after_diff, after_engine
 from trtnorm_cli.target import parse_target
@@ -78,7 +78,10 @@ def test_a_build_that_compared_nothing_leads_to_a_comparison():
     ("m.onnx", ["network:m.onnx"], "failed", ["build", "m.onnx", "-p", "cfg.yaml"]),
     ("m.onnx", ["n.onnx"], "failed", ["diff", "m.onnx", "n.onnx"]),
     ("m.onnx", [], "failed", ["rewrite", "m.onnx", "-p", "cfg.yaml", "--dry-run", "--explain"]),
-    ("m.onnx", ["m.engine"], "not compared", ["doctor"]),
+    ("m.onnx", ["m.engine"], "no device", ["doctor"]),
+    ("m.onnx", [], "refused", ["build", "m.onnx", "--isolate", "-p", "cfg.yaml"]),
+    ("m.onnx", ["network:n.onnx"], "refused", ["build", "n.onnx", "--isolate", "-p", "cfg.yaml"]),
+    ("m.onnx", ["n.onnx"], "all infinite", None),
 ])  # fmt: skip
 def test_after_a_comparison(tmp_path, monkeypatch, reference, candidates, state, command):
     monkeypatch.chdir(tmp_path)
@@ -87,7 +90,13 @@ def test_after_a_comparison(tmp_path, monkeypatch, reference, candidates, state,
     monkeypatch.setattr(Comparison, "is_out_of_tolerance", state == "failed")
     targets = [parse_target(candidate) for candidate in candidates]
     given = Given(Path("cfg.yaml"))
-    assert after_comparison(parse_target(reference), targets, Comparison.__new__(Comparison), given) == command
+    reports = {
+        "no device": [CandidateReport("m.engine", "engine", error="there is no GPU", unavailable=True)],
+        "refused": [CandidateReport("network:rewriting", "network", error="TensorRT does not accept the model")],
+        "all infinite": [CandidateReport("n.onnx", "onnx")],
+    }
+    comparison = Comparison("m.onnx", candidates=reports.get(state, []))
+    assert after_comparison(parse_target(reference), targets, comparison, given) == command
 
 
 def test_after_engines(monkeypatch):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnx
 
 from tests.models import batchnorm, parse
+from trtnorm_cli.tensorrt import explain
 from trtnorm_cli.tensorrt.explain import informative, node_of, refusal, words
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import BuildResult, TensorRTMessage
@@ -78,6 +80,17 @@ def test_the_node_that_the_builder_mentions():
         "node_of_yy: dimensions not compatible": "",
     }
     assert {text: node_of(TensorRTMessage(text), model())[0] for text in cases} == cases
+
+
+def test_names_that_a_message_does_not_hold_cost_nothing(monkeypatch):
+    """A pattern for each of 20,000 nodes, or for a name of ten megabytes, took a minute."""
+    patterns = []
+    search = re.search
+    monkeypatch.setattr(explain.re, "search", lambda pattern, text: patterns.append(pattern) or search(pattern, text))
+    assert node_of(TensorRTMessage("(/net/bn:shift weights has count 16)"), model())[0] == "/net/bn"
+    assert len(patterns) == 1
+    assert node_of(TensorRTMessage("Failed to add input to the network."), model()) == ("", "")
+    assert len(patterns) == 1
 
 
 def test_the_error_as_a_whole(tmp_path):

@@ -108,12 +108,15 @@ def after_engine(engine: Path, every: bool) -> Command | None:
 
 
 def after_comparison(reference: Target, candidates: Sequence[Target], comparison: Comparison, given: Given) -> Command | None:
-    """The build of what was found right, or a closer look at what was not."""
+    """The build of what was found right, a closer look at what was not, or the node that TensorRT refuses."""
     last = candidates[-1] if candidates else reference
     if comparison.passed:
         return after_engine(last.path, False) if last.kind == "engine" else ["build", _built(last), *given.options()]
     if not comparison.is_out_of_tolerance:
-        return ["doctor"]
+        if any(report.does_not_run and report.kind == "network" for report in comparison.candidates):
+            return ["build", _built(last), "--isolate", *given.options()]
+        # Where nothing is in the way, the values say nothing: they are all infinite, say.
+        return ["doctor"] if any(report.error for report in comparison.candidates) else None
     if last.kind == "network":
         return ["build", last.location, *given.options()]
     if candidates:

@@ -98,8 +98,10 @@ def node_of(message: TensorRTMessage, model: onnx.ModelProto) -> tuple[str, str]
         return _name(known) if known else message.node, message.operator or (known.op_type if known else "")
     if 0 <= message.number < len(model.graph.node) and model.graph.node[message.number].op_type == message.operator:
         return _name(model.graph.node[message.number]), message.operator
+    # A pattern is made for names that occur at all: a graph has thousands of nodes, and a name may be megabytes long.
+    occurring = [name for name in nodes if name in message.text]
     for ending in (r"(?![\w/])", r"_\w+"):
-        mentioned = [name for name in nodes if re.search(rf"(?<![\w/.]){re.escape(name)}{ending}", message.text)]
+        mentioned = [name for name in occurring if re.search(rf"(?<![\w/.]){re.escape(name)}{ending}", message.text)]
         if mentioned:
             node = nodes[max(mentioned, key=len)]
             return _name(node), node.op_type
