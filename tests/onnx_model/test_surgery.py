@@ -113,9 +113,13 @@ def test_values_of_initializers(dtype):
     assert found.dtype == np.dtype(dtype)
 
 
-@pytest.mark.parametrize("tensor", ["x", "r"])
+@pytest.mark.parametrize("tensor", ["x", "r", "k"])
 def test_tensors_of_run_time_have_no_value(tensor):
-    surgery = open_model(parse("g (float[2] x) => (float[2] y) { r = Relu(x) y = Neg(r) }"), None)
+    """Nor has what an operator of another domain makes, whatever it is called."""
+    text = "g (float[2] x) => (float[2] y) { r = Relu(x) k = Constant() y = Add(r, k) }"
+    model = parse(text)
+    next(node for node in model.graph.node if node.op_type == "Constant").domain = "com.example"
+    surgery = open_model(model, None)
     found = surgery.graph.tensors()[tensor]
     assert surgery.constant(found) is None
     assert not surgery.is_constant(found)

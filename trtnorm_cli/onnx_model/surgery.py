@@ -86,7 +86,9 @@ class Surgery:
 
     def is_constant(self, tensor: gs.Tensor) -> bool:
         """True when the value of ``tensor`` stands in the file. Reads no weights."""
-        return isinstance(tensor, gs.Constant) or bool(tensor.inputs and tensor.inputs[0].op == "Constant")
+        if isinstance(tensor, gs.Constant):
+            return True
+        return bool(tensor.inputs and tensor.inputs[0].op == "Constant" and tensor.inputs[0].domain in DEFAULT_DOMAINS)
 
     def _read_constant(self, tensor: gs.Tensor) -> np.ndarray | None:
         if isinstance(tensor, gs.Constant):

@@ -34,6 +34,16 @@ def test_nodes_come_out_in_order_and_each_once():
     assert not queue
 
 
+def test_of_nodes_at_equal_places_the_first_comes_first():
+    """As nodes of different graphs are. Their order in memory would be another one in each run."""
+    nodes = [gs.Node("Relu") for _ in range(20)]
+    for ordered in (nodes, nodes[::-1]):
+        queue = NodeQueue()
+        for node in ordered:
+            queue.put(node, 7)
+        assert [queue.next() for _ in ordered] == ordered
+
+
 def test_the_work_is_in_proportion_to_the_nodes():
     nodes = [gs.Node("Relu") for _ in range(1000)]
     queue, Place.compared = NodeQueue(), 0

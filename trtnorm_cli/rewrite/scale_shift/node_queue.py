@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,9 +11,13 @@ if TYPE_CHECKING:
 
 
 class NodeQueue:
-    """The waiting node with the smallest place comes out first. One that came out may wait again."""
+    """The waiting node with the smallest place comes out first, of several the one that came first. It may wait again.
+
+    Nodes of different graphs have equal places.
+    """
 
     def __init__(self) -> None:
+        self._numbers = itertools.count()
         self._entries: list[tuple[int, int, gs.Node]] = []
         self._waiting: set[int] = set()
 
@@ -22,9 +27,9 @@ class NodeQueue:
     def put(self, node: gs.Node, place: int) -> None:
         if id(node) not in self._waiting:
             self._waiting.add(id(node))
-            heapq.heappush(self._entries, (place, id(node), node))
+            heapq.heappush(self._entries, (place, next(self._numbers), node))
 
     def next(self) -> gs.Node:
-        _, identity, node = heapq.heappop(self._entries)
-        self._waiting.remove(identity)
+        _, _, node = heapq.heappop(self._entries)
+        self._waiting.remove(id(node))
         return node
