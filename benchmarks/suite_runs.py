@@ -4,7 +4,8 @@
     python -m benchmarks.suite_runs page RUNS.json docs/suite_runs.md
 
 Each run is one of a clean clone of what is committed, by this Python. The conditions take turns, and a file that exists is
-gone on with. Needs Linux, and the right to make namespaces for a home that is read-only and for no network.
+gone on with. Who finds out why a test failed writes it into the file: ``"because": {TEST: WHY}`` in its run. Needs Linux, and
+the right to make namespaces for a home that is read-only and for no network.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ def page(runs: list[dict[str, Any]]) -> str:
     failed: dict[str, list[str]] = {}
     for number, run in enumerate(runs, 1):
         for test, message in run["failures"].items():
-            failed.setdefault(test, []).append(f"run {number}: {message}")
+            why = run.get("because", {}).get(test)
+            failed.setdefault(test, []).append(f"run {number}: {message}" + (f" ({why})" if why else ""))
     told = [f"- `{test}`, {'; '.join(said)}" for test, said in failed.items()] or ["None."]
     return "\n".join(
         [
