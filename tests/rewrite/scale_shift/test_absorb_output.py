@@ -99,3 +99,17 @@ def test_a_factor_that_no_number_holds_is_refused(rewrite, k):
     text = f"g (float16[N, 4] x) => (float16[] y) {{ r = Abs(x) a = {operator}(r, k) c = Identity(a) y = Mul(c, s) }}"
     source = parse(text, {"k": np.full(1, k, np.float16), "s": np.full(1, 4, np.float16)})
     assert rewrite(source, rules=(SCALE_SHIFT,)).outcome.changes == []
+
+
+@pytest.mark.parametrize("opset", [9, 13])
+def test_a_bias_of_zeros_stays_where_the_operator_has_to_have_one(rewrite, opset):
+    """As an untrained network has it. Before opset 11 a Gemm without one is no ONNX."""
+    unsqueezed = "a = Unsqueeze<axes=[2]>(m)" if opset < 13 else "a = Unsqueeze(m, axes)"
+    weights = {"w": random(3, 4), "k": np.zeros(4, np.float32), "axes": np.array([2]), **batchnorm(4)}
+    weights |= {"beta": np.zeros(4, np.float32), "mu": np.zeros(4, np.float32)}
+    body = f"m = Gemm(x, w, k) {unsqueezed} y = BatchNormalization(a, gamma, beta, mu, var)"
+    source = parse(f"g (float[2, 3] x) => (float[2, 4, 1] y) {{ {body} }}", weights, opset=opset)
+    result = rewrite(source, rules=(RULE,))
+    assert result.operators == ["Gemm", "Unsqueeze"]
+    assert [len(node.input) for node in result.model.graph.node if node.op_type == "Gemm"] == [3]
+    assert worst_relative_error(source, result.model) < 2e-6

@@ -76,9 +76,11 @@ def _linear(
     weight.require(factors)
     bias = (beta * given.astype(np.float64) if given is not None else 0.0) * scale + shift
     require_representable(op, bias, dtype, "the folded bias")
+    # Before opset 11 a Gemm has to have one.
+    needs_bias = given is not None or bool(np.any(bias != 0.0))
 
     def build(inputs: Sequence[Any]) -> NewNode:
-        tail = (NewConstant("bias", bias.astype(dtype)),) if np.any(bias != 0.0) else ()
+        tail = (NewConstant("bias", bias.astype(dtype)),) if needs_bias else ()
         attrs = {**op.node.attrs, **(changed or {})}
         operands = (inputs[0], weight.times(factors), *tail)
         return NewNode(op.op, operands, attrs, name=op.node.name, role=op.op.lower(), instead_of=op.node)
