@@ -39,9 +39,8 @@ test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
 	SLOW=1 $(PYTEST) $(PARALLEL) --extras-required
 
 test-often: $(VENV)/.installed-dev ## run the tests twenty times, busy, without a network and so on; takes hours; goes on where it was stopped
-	mkdir -p build
-	-$(BIN)/python -m benchmarks.suite_runs run build/suite_runs.json
-	$(BIN)/python -m benchmarks.suite_runs page build/suite_runs.json docs/suite_runs.md
+	-$(BIN)/python -m benchmarks.suite_runs run docs/suite_runs.json
+	$(BIN)/python -m benchmarks.suite_runs page docs/suite_runs.json docs/suite_runs.md
 
 test-bounds: $(OLDEST)/.installed ## run the tests with the oldest versions that pyproject.toml allows, without PyTorch
 	$(OLDEST)/bin/python -m pytest $(PARALLEL)

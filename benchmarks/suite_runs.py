@@ -41,7 +41,8 @@ _HEAD = """# Runs of the tests
 
 No test may fail by chance. `make test-often` runs the whole fast suite again and again, each time on a clean clone and under
 another condition (`benchmarks/suite_runs.py`). The machine had two cores, and at times other work besides. hypothesis draws new
-examples in all runs but those "as in continuous integration".
+examples in all runs but those "as in continuous integration". docs/suite_runs.json holds the runs; the next `make test-often`
+goes on with it up to twenty.
 
 """
 
@@ -147,12 +148,7 @@ def page(runs: list[dict[str, Any]]) -> str:
         f" {len(run['failures'])} | {run['seconds'] / 60:.0f} | {run['processor_seconds'] / 60:.0f} |"
         for number, run in enumerate(runs, 1)
     ]
-    failed: dict[str, list[str]] = {}
-    for number, run in enumerate(runs, 1):
-        for test, message in run["failures"].items():
-            why = run.get("because", {}).get(test)
-            failed.setdefault(test, []).append(f"run {number}: {message}" + (f" ({why})" if why else ""))
-    told = [f"- `{test}`, {'; '.join(said)}" for test, said in failed.items()] or ["None."]
+    told = [f"- {line}: {', '.join(f'`{test}`' for test in tests)}" for line, tests in _failures(runs).items()] or ["None."]
     return "\n".join(
         [
             _HEAD + "| run | condition | Python | commit | passed | skipped | failed | minutes | of processor time |",
@@ -165,6 +161,20 @@ def page(runs: list[dict[str, Any]]) -> str:
             "",
         ]
     )
+
+
+def _failures(runs: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The tests that failed by what is known of it: in which runs, and why or with which words."""
+    seen: dict[str, dict[str, list[str]]] = {}
+    for number, run in enumerate(runs, 1):
+        for test, message in run["failures"].items():
+            said = run.get("because", {}).get(test, message)
+            seen.setdefault(test, {}).setdefault(said, []).append(str(number))
+    alike: dict[str, list[str]] = {}
+    for test, where in seen.items():
+        line = "; ".join(f"run {', '.join(numbers)}: {said}" for said, numbers in where.items())
+        alike.setdefault(line, []).append(test)
+    return alike
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ def test_what_failed_is_named_with_its_run(tmp_path: Path) -> None:
         "processor_seconds": 1200,
         **found,
     }
-    told = page([{**run, "failures": {}}, {**run, "because": {"tests.test_b::test_bad": "two were one"}}])
+    told = page([{**run, "failures": {}}, run, {**run, "because": {"tests.test_b::test_bad": "two were one"}}])
     assert "| 1 | no network | 3.13.0 | abc | 1 | 1 | 0 | 10 | 20 |" in told
-    assert "- `tests.test_b::test_bad`, run 2: assert 1 == 2 (two were one)" in told
-    assert told.endswith("- `tests.test_b::test_torn`, run 2: no fixture\n")
+    assert "- run 2: assert 1 == 2; run 3: two were one: `tests.test_b::test_bad`" in told
+    assert told.endswith("- run 2, 3: no fixture: `tests.test_b::test_torn`\n")
 
 
 def test_the_conditions_take_turns_whatever_each_has_run() -> None:
