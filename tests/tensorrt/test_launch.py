@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from trtnorm_cli.child_process import Limits
+from trtnorm_cli.child_process import Ended, Excess, Limits, can_fix_addresses
 from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.progress import listening
 from trtnorm_cli.records.engine_parts import NetworkLayer
+from trtnorm_cli.tensorrt import launch as launching
 from trtnorm_cli.tensorrt.launch import WORKER, launch, repeat_command
-from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
+from trtnorm_cli.tensorrt.request import CANNOT_WRITE, BuildRequest, BuildResult
 
 REQUEST = BuildRequest("fixed.onnx", "out.engine", None, ({"x": ((1, 3), (2, 3), (4, 3))},), {"optimization_level": 2})
 PRELUDE = """
@@ -252,3 +254,72 @@ def test_a_request_and_a_result_survive_json(tmp_path):
     result.save(tmp_path)
     assert BuildResult.load(json.loads((tmp_path / "result.json").read_text())) == result
     assert not list(tmp_path.glob("*.partial"))
+
+
+GOOD, REFUSED = {"ok": True, "stage": "done"}, {"ok": False, "stage": "parse"}
+SLOW, LARGE = Excess("time", "took too long and was stopped"), Excess("memory", "used too much and was stopped")
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "excess", "summary", "advice"),
+    [
+        (0, GOOD, None, "", ""),
+        (1, REFUSED, None, "", ""),
+        (2, REFUSED, None, "", ""),
+        (0, GOOD, SLOW, "the build took too long and was stopped", "allow more time with --timeout, or repeat"),
+        (1, REFUSED, LARGE, "the build used too much and was stopped", "allow more with --memory: "),
+        (1, GOOD, None, "the build process ended with exit code 1 and without a result", "the log says how far it came"),
+        (0, REFUSED, None, "the build process ended with exit code 0 and without a result", "the log says how far it came"),
+        (0, None, None, "the build process ended with exit code 0 and without a result", "the log says how far it came"),
+        (0, {"ok": 1}, None, "the build process ended with exit code 0 and without a result", "the log says how far it came"),
+        (-signal.SIGTERM, REFUSED, None, "the build process was ended by SIGTERM", "the log says how far it came"),
+        (-signal.SIGSEGV, GOOD, None, "the build process was ended by SIGSEGV", "TensorRT itself crashed"),
+        (CANNOT_WRITE, None, None, "the build process could not write its files", "make room on the disk"),
+        (CANNOT_WRITE, GOOD, None, "the build process could not write its files", "make room on the disk"),
+    ],
+)
+def test_a_result_counts_where_the_end_of_the_process_says_the_same(
+    tmp_path, monkeypatch, code, result, excess, summary, advice
+):
+    """One that exceeded a limit is over that limit, whatever it could still write."""
+    lines = tuple(f"line {number}" for number in range(7))
+    monkeypatch.setattr(launching, "run_child", lambda *given, **named: Ended(code, excess, result, lines))
+    if not summary:
+        assert launch(REQUEST, tmp_path).ok == result["ok"]
+        return
+    with pytest.raises(BuilderDied) as caught:
+        launch(REQUEST, tmp_path)
+    assert caught.value.summary == summary
+    assert caught.value.hint.startswith(advice)
+    assert repeat_command(tmp_path) in caught.value.hint
+    assert caught.value.where.splitlines()[1:] == [f"  line {number}" for number in range(2, 7)]
+
+
+def test_a_work_folder_that_cannot_be_written(tmp_path):
+    with pytest.raises(BuilderDied, match="the work folder cannot be written: No such file or directory") as caught:
+        launch(REQUEST, tmp_path / "gone")
+    assert (caught.value.where, caught.value.hint.partition(",")[0]) == (
+        str(tmp_path / "gone"),
+        "make room on the disk of the work folder",
+    )
+
+
+@pytest.mark.parametrize("repeatable", [False, True])
+def test_only_a_build_that_is_to_be_repeated_has_fixed_addresses_and_hashes(tmp_path, monkeypatch, repeatable):
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    body = (
+        "(folder / 'seen').write_text(json.dumps([os.environ.get('PYTHONHASHSEED'), "
+        "int(Path('/proc/self/personality').read_text(), 16) & 0x40000])); ok.save(folder)"
+    )
+    worker = (sys.executable, "-c", PRELUDE + body)
+    assert launch(REQUEST, tmp_path, limits=Limits(60), worker=worker, is_repeatable=repeatable).ok
+    fixed = 0x40000 if repeatable and can_fix_addresses() else 0
+    assert json.loads((tmp_path / "seen").read_text()) == (["0", fixed] if repeatable else [None, 0])
+
+
+def test_stages_of_the_process_are_stages_of_this_one_whoever_listens(tmp_path):
+    heard = []
+    body = "events.write(json.dumps({'event': 'stage', 'stage': 'parse'}) + chr(10)); ok.save(folder)"
+    with listening(heard.append):
+        assert run(tmp_path, body, on_event=None).ok
+    assert [(event["event"], event["stage"]) for event in heard] == [("begin", "parse"), ("end", "parse")]
