@@ -155,7 +155,7 @@ def try_one(part: str, path: Path, one: Mutation, lines: TestedLines, again: boo
 def failing(tests: Sequence[str], lines: TestedLines, mutant: tuple[Path, Mutation] | None = None) -> list[str]:
     """Of ``tests``, the first that fails with the ``mutant``; without one all that fail, which have nothing to tell."""
     sys.stdout.flush()
-    limit = int(_MORE_CPU_S + _TIMES_CPU * sum(lines.seconds.get(test, 0) for test in tests))
+    limit = int(_MORE_CPU_S + _TIMES_CPU * sum(lines.seconds.get(test, 0) for test in tests)) if mutant else _WALL_S
     with tempfile.TemporaryDirectory(prefix="trtnorm-mutant-") as scratch:
         told = Path(scratch, "failed")
         pid = os.fork()

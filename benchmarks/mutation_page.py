@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+# What the draws came to whose records nobody keeps: their rows, and what is to be said of them.
+EARLIER = Path(__file__).with_name("earlier_draws.md")
 _HEAD = """# Mutants
 
 Small changes of the program, and whether a test notices. `make mutants` draws them with a seed, tries each with the tests
@@ -69,14 +72,16 @@ def page(
     ``branches`` is what `coverage json` wrote.
     """
     last = list(draws)[-1]
-    text = _HEAD + _DRAWS
+    earlier_rows, _, said_of_them = EARLIER.read_text(encoding="utf-8").partition("\n\n")
+    text = _HEAD + _DRAWS + earlier_rows + "\n"
     text += "".join(_row(name, outcomes, equivalents, _now(outcomes, equivalents)) for name, outcomes in draws.items())
     text += "".join(f"\n{textwrap.fill(remark, 126)}\n" for remark in remarks)
+    text += f"\n{said_of_them}"
     text += f"\n## The {last} draw by part, when it was drawn\n\n" + _PARTS
     for part in [*files, ""]:
         mine = [one for one in draws[last] if part in ("", one.part)]
         text += _row(part or "all", mine, equivalents) if mine else ""
-    text += _survivors(draws, equivalents, takes) + _equivalents(draws, equivalents)
+    text += _survivors(draws, equivalents, takes) + _equivalents(equivalents)
     return text + (_branches(files, branches["files"]) if branches else "")
 
 
@@ -102,23 +107,22 @@ def _is_left(one: Mutant) -> bool:
 
 
 def _survivors(draws: Draws, equivalents: Mapping[Key, str], takes: Mapping[Key, str]) -> str:
-    """Those of all draws that nothing kills yet."""
+    """Those of all draws that nothing kills yet, those of draws without records too."""
+    left = {one.key: f"{one.file}:{one.line}" for outcomes in draws.values() for one in outcomes if _is_left(one)}
+    left = {key: f"{key[0]}, {key[1]}" for key in takes} | left
     rows = "".join(
-        f"| {name} | {one.file}:{one.line} | {_code(one.before)} | {_code(one.after)} |"
-        f" {' '.join(takes.get(one.key, 'nobody has looked at it').split())} |\n"
-        for name, outcomes in draws.items()
-        for one in outcomes
-        if _is_left(one) and one.key not in equivalents
+        f"| {place} | {_code(key[2])} | {_code(key[3])} | {' '.join(takes.get(key, 'nobody has looked at it').split())} |\n"
+        for key, place in left.items()
+        if key not in equivalents
     )
-    table = "| draw | place | before | after | why it is left |\n|---|---|---|---|---|\n" + rows if rows else "None.\n"
+    table = "| place | before | after | why it is left |\n|---|---|---|---|\n" + rows if rows else "None.\n"
     return f"\n## Survivors that are left\n\n{table}"
 
 
-def _equivalents(draws: Draws, equivalents: Mapping[Key, str]) -> str:
-    found = {one.key: one for outcomes in draws.values() for one in outcomes if one.end != "killed" and one.key in equivalents}
+def _equivalents(equivalents: Mapping[Key, str]) -> str:
     rows = "".join(
-        f"| {one.file} | {_code(one.before)} | {_code(one.after)} | {' '.join(equivalents[key].split())} |\n"
-        for key, one in sorted(found.items())
+        f"| {key[0]} | {_code(key[2])} | {_code(key[3])} | {' '.join(why.split())} |\n"
+        for key, why in sorted(equivalents.items())
     )
     return "\n## Equivalent mutants\n\n| file | before | after | why nothing changes |\n|---|---|---|---|\n" + rows
 

@@ -60,15 +60,19 @@ class TestedLines:
         return found & self.seconds.keys()
 
     def tests(self, file: str, first: int, last: int) -> list[str]:
-        """The tests that run one of these lines: those of the module's own file first, of each function one first, then those
-        that run little else."""
-        own = f"test_{Path(file).stem}.py::"
+        """The tests that run one of these lines: of each function one first.
+
+        Those of the module's own file come before those of its folder and others, and of these those that run little else.
+        """
+        folder, stem = Path(file).parts[0], Path(file).stem
+        own = (f"/test_{stem}.py::", f"/test_{folder}_{stem}.py::")
         found = self._running(file, first, last)
         turns: dict[str, int] = defaultdict(int)
         turned = []
         for test in sorted(found, key=lambda test: (self._many[test], self.seconds[test], test)):
             function = test.partition("[")[0]
-            turned.append((turns[function], own not in test, len(turned), test))
+            distance = 0 if any(name in test for name in own) else 1 if test.startswith(f"tests/{folder}/") else 2
+            turned.append((turns[function], distance, len(turned), test))
             turns[function] += 1
         return [test for *_, test in sorted(turned)]
 

@@ -50,6 +50,14 @@ def test_the_schema_offers_every_spelling_of_a_shape() -> None:
     assert json_schema()["additionalProperties"] is False
 
 
+def test_the_schema_of_a_shape_takes_sizes_from_one_and_the_smallest_from_zero() -> None:
+    ranges = json_schema()["$defs"]["ShapeRange"]["anyOf"]
+    (listed,) = (option for option in ranges if option["type"] == "array")
+    corners = next(option for option in ranges if option["type"] == "object")["properties"]
+    smallest = [corners[corner]["anyOf"][0]["items"]["minimum"] for corner in ("min", "opt", "max")]
+    assert (listed["items"]["minimum"], smallest) == (1, [0, 1, 1])
+
+
 def test_every_key_of_the_file_is_described_in_the_schema() -> None:
     schema = json_schema()
     for name in ("OptimizationProfile", "BuilderSettings", "Tolerance", "RuleSettings"):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trtnorm_cli.errors import ProfileError
+from trtnorm_cli.profile import yaml_tree
 from trtnorm_cli.profile.yaml_tree import MAX_VALUES, read_tree
 
 
@@ -175,3 +176,8 @@ def test_no_text_ends_in_anything_but_a_tree_or_a_profile_error(text: str) -> No
     with contextlib.suppress(ProfileError):
         tree = read_tree(text, "f")
         assert all(problem.line for problem in tree.problems)
+
+
+def test_an_error_without_a_place_is_told_too() -> None:
+    problem = yaml_tree._syntax_problem(yaml.YAMLError("of a kind that no reader has"), "")
+    assert problem.message == "the file is not valid YAML: of a kind that no reader has"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
 from tests.models import loaded, parse, random
 from tests.rewritings import rewrite
-from trtnorm_cli.onnx_model.shapes import declared_types
+from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 
@@ -27,9 +28,14 @@ def test_found_where_it_is_so_at_every_corner(corners, found):
 
 
 def inferred():
-    import onnx
-
     return onnx.shape_inference.infer_shapes(POOLED)
+
+
+def test_data_whose_rank_the_corners_do_not_tell():
+    body = "{ a = Squeeze(x, k) y = InstanceNormalization(a, s, b) }"
+    model = parse(f"g (float[N, 4] x, int64[R] k) => (float[] y) {body}", WEIGHTS)
+    declared = {"a": TensorType(onnx.TensorProto.FLOAT, ("N", 4, "H", "W"))}
+    assert single_positions(model, declared, ({"x": (1, 4), "k": (1,)},)) == []
 
 
 def test_batch_and_channels_stay_open():

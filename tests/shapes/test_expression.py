@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trtnorm_cli.shapes import floating
 from trtnorm_cli.shapes.condition import broadcast_size, equal, maximum, minimum
-from trtnorm_cli.shapes.evaluate import Undefined, bound_of, holds_over, value_at, values_together
+from trtnorm_cli.shapes.evaluate import Undefined, bound_of, broken_somewhere, holds_over, value_at, values_together
 from trtnorm_cli.shapes.expression import Expr, divide_exactly, product_of, symbol, truncated_divide
 from trtnorm_cli.shapes.parse import NotAnExpression, parse_expression
 
@@ -108,13 +108,21 @@ def test_a_symbol_without_a_value():
     assert value_at(minimum(7, 9), {}) == 7
 
 
+def test_sizes_computed_with_fractions_at_many_sizes_at_once():
+    third = floating.to_size(floating.multiply(floating.from_size(H, "float32"), 0.3, "float32"))
+    conditions = [equal(third, 2), equal(third, 3)]
+    assert list(broken_somewhere(conditions, {"H": np.array([7, 8, 9])})) == [False, True]
+    assert list(broken_somewhere(conditions, {"H": np.array([9, 10])})) == [True, True]
+
+
 def test_a_condition_is_no_truth_value():
     with pytest.raises(TypeError, match="depends on H"):
         bool(equal(H, 3))
 
 
 @pytest.mark.parametrize(
-    "text", ["H / 2", "H +", "f(H)", "H[0]", "'a'", "1.5*H", "H**99", "lambda: H", "(" * 5000, "H" * 20000]
+    "text",
+    ["H / 2", "H +", "f(H)", "H[0]", "'a'", "1.5*H", "H**99", "lambda: H", "floor(H, 2)", "ceiling()", "(" * 5000, "H" * 20000],
 )
 def test_what_is_no_expression(text):
     with pytest.raises(NotAnExpression):

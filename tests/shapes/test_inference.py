@@ -18,12 +18,14 @@ CASES = {
     "an input of unknown type": ("t = mine.thing(x) y = DFT(t, , at2)", 20, "None"),
     "an input of unknown rank": ("t = Squeeze(x, i) y = DFT(t, , at2)", 20, "None"),
     "a number that stands in the file": ("y = HannWindow(two)", 20, "(2,)"),
+    "sizes of 32 bits": ("y = CenterCropPad<axes=[1, 2]>(x, narrow)", 20, "(N, 3, 5, 2)"),
     "what ONNX finds wrong": ("y = DFT(x, , at9)", 20, "None"),
     "an operator of a later opset": ("y = RMSNormalization2(x)", 20, "None"),
     "a domain without a version": ("y = other.thing(x)", 20, "None"),
     "positions on a grid": ("y = Col2Im(x, sides, sides)", 18, "None"),
 }
 K = {"at2": np.array(2), "at9": np.array(9), "eight": np.array(8), "two": np.array(2), "sides": ints(2, 2)}
+K["narrow"] = np.array([3, 5], np.int32)
 
 
 @pytest.mark.parametrize(("body", "opset", "shape"), CASES.values(), ids=CASES)

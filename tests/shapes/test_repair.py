@@ -21,6 +21,7 @@ from trtnorm_cli.shapes.repair import repaired
         ("H*W == 36", {"H": (5, 5, 5), "W": (7, 7, 7)}, None, {"H": (6, 6, 6), "W": (6, 6, 6)}),
         ("H*W == 37", {"H": (5, 5, 5), "W": (7, 7, 7)}, {"H"}, None),
         ("H + W >= 30", {"H": (8, 8, 8), "W": (8, 8, 8)}, set(), None),
+        ("H % 8 == W % 8", {"H": (1, 25, 39), "W": (9, 33, 34)}, None, {"H": (1, 39, 39), "W": (9, 31, 31)}),
     ],
 )
 def test_relations_are_mended_by_moving_what_may_move(condition, sizes, movable, found):

@@ -36,6 +36,7 @@ BODIES = {
     "y = Squeeze(x)": None,
     "y = ReduceSum(x, k)": "None, None, None, None",
     "y = ReduceSum<keepdims=0>(x, k)": None,
+    "s = Shape<start=1, end=3>(x) f = Cast<to=1>(s) r = ReduceSum(f) c = Cast<to=7>(r) y = ConstantOfShape(c)": "None",
     "c = Concat<axis=0>(i1, i1, e, i1) y = Tile(x, c)": "N, 4, None, 6",
     "c = Concat<axis=0>(i1, e, i1, i1) y = Expand(x, c)": "N, 4, H, 6",
     "c = Concat<axis=0>(i0, i0, e, i1, i0, i0, i0, i1) y = Pad(x, c)": "N, 4, None, 8",

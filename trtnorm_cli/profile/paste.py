@@ -163,12 +163,11 @@ def _default_range(model_input: ModelInput, axis: int) -> DimRange:
 def _by_position(model_input: ModelInput, axis: int, spatial: DimRange) -> DimRange:
     if axis == 0:
         return _BATCH
-    rank = len(model_input.shape)
     last = model_input.shape[-1]
-    if rank not in (4, 5) or (model_input.takes_integers and isinstance(last, int) and last > 4):
+    if len(model_input.shape) not in (4, 5) or (model_input.takes_integers and isinstance(last, int) and last > 4):
         return _SEQUENCE
-    channel = rank - 1 if isinstance(last, int) and last <= 4 else 1
-    return _CHANNELS if axis == channel else spatial
+    channels_are_last = isinstance(last, int) and last <= 4
+    return _CHANNELS if axis == 1 and not channels_are_last else spatial
 
 
 def _rounded_up(values: DimRange, multiple: int) -> DimRange:

@@ -424,3 +424,7 @@ def test_data_of_which_nothing_is_known_are_left_alone(made):
         assert the_one(source).kind == "LayerNorm"
     else:
         assert found(source) == []
+
+
+def test_an_axis_that_the_data_has_not_is_left_alone():
+    assert found(parse("g (float[2, 3, 8] x, float[8] s) => (float[2, 3, 8] y) { y = LayerNormalization<axis=9>(x, s) }")) == []

@@ -22,6 +22,14 @@ def test_the_root_of_what_is_never_negative_is_taken(atom):
     assert of(atom, 2.0).power(0.5) == of(atom, 1.0)
 
 
+def test_the_root_of_a_small_factor_is_taken():
+    assert (of(SQUARE) * Polynomial.constant(0.25)).power(0.5) == of(SQUARE, 0.5) * Polynomial.constant(0.5)
+
+
+def test_a_sum_to_the_power_of_nothing_is_one():
+    assert (of(DATA) + of(MEAN)).power(0) == Polynomial.constant(1.0)
+
+
 def test_a_whole_power_is_taken_whatever_the_sign_is():
     assert of(DATA).power(-1) == of(DATA, -1.0)
     assert of(DATA, 3.0).power(-2) == of(DATA, -6.0)

@@ -15,6 +15,7 @@ from trtnorm_cli.rewrite.proof.shape_sources import shape_sources
 from trtnorm_cli.rewrite.rule import Match, NewNode, Rule
 
 INTS = {f"i{n}": np.array([n], np.int64) for n in range(5)} | {"zero": np.array(0, np.int64), "minus": np.array([-1], np.int64)}
+INTS["pair"] = np.array([2, -4], np.int64)
 N, H = AxisSize("x", 0), AxisSize("x", 2)
 
 
@@ -38,6 +39,7 @@ def matched(nodes: str, opset: int = 18, last: str = "s") -> Match:
         ("s = Shape <start=1, end=3> (x)", [4, H]),
         ("s = Shape <start=-1> (x)", [6]),
         ("a = Shape(x) s = Gather(a, i2)", [H]),
+        ("a = Shape(x) s = Gather(a, pair)", [H, N]),
         ("a = Shape(x) b = Gather(a, zero) s = Unsqueeze(b, zero)", [N]),
         ("a = Shape(x) s = Slice(a, i1, i3)", [4, H]),
         ("a = Shape(x) s = Slice(a, i1, i3, i0, i1)", [4, H]),
@@ -62,6 +64,8 @@ def test_a_size_of_run_time_is_an_element_of_its_own():
         "s = Identity(free)",
         "a = Shape(x) s = Mul(a, i2)",
         "a = Shape(x) s = Slice(a, i0, i4, i0, i2)",
+        "a = Shape(x) s = Slice(a, free, i3)",
+        "a = Shape(x) s = Slice(a, pair, pair)",
         "a = Shape(x) s = Gather(a, free)",
         "a = Shape(x) b = Gather(a, i1) s = Concat <axis=0> (b, free)",
     ],

@@ -84,15 +84,18 @@ NONE = {
 }
 
 
-def traced(body: str):
-    """The model of ``body``, the lengths of the axes of x and y, and those lengths when they are shortened."""
+def traced(body: str, work: list[list[int]] | None = None):
+    """The model of ``body``, the lengths of the axes of x and y, and those lengths when they are shortened.
+
+    ``work`` is filled with the axes whose lengths multiply to what each operator does.
+    """
     used = {key: value for key, value in K.items() if re.search(rf"[( ]{key}[,)]", body)}
     model = parse(f"g (float[6, 12, 40, 44] x, bool[6, 12, 40, 44] b) => (float[?] y) {{ {body} }}", used)
     if "(b," not in body:
         del model.graph.input[1]
     axes = Axes()
     fed = {value.name: axes.fed(REAL) for value in model.graph.input}
-    made = short_shapes._traced(SimpleNamespace(model=model, weights={}), fed, axes, [])
+    made = short_shapes._traced(SimpleNamespace(model=model, weights={}), fed, axes, [] if work is None else work)
     return model, [axes.sizes, *(axes.shortened(further) for further in (0, 3))], fed["x"], made["y"]
 
 
@@ -120,6 +123,25 @@ def test_axes_are_as_long_as_in_a_run_and_those_that_may_be_are_shorter(body, sh
         assert shape_of_run(model, given) == tuple(sizes[axis] for axis in y), given
     shortest = [lengths[1][axis] for axis in x]
     assert "".join(str(axis) for axis in range(4) if shortest[axis] < REAL[axis]) == shorter
+
+
+@pytest.mark.parametrize(
+    ("body", "lengths"),
+    [
+        ("y = MatMul(x, m)", [6, 12, 40, 5, 44]),
+        (
+            "f = ReduceMax<axes=[1, 2], keepdims=0>(x) t = Transpose(f) y = Gemm<transA=1, transB=1>(t, square, row)",
+            [6, 44, 44],
+        ),
+    ],
+    ids=["MatMul", "Gemm"],
+)
+def test_the_work_of_a_product_is_that_of_its_result_times_what_is_summed(body, lengths):
+    work: list[list[int]] = []
+    _, (sizes, *_), _, _ = traced(body, work)
+    assert lengths in [
+        sorted(sizes[axis] for axis in axes) if "Gemm" in body else [sizes[axis] for axis in axes] for axes in work
+    ]
 
 
 @pytest.mark.parametrize("body", NONE.values(), ids=NONE)

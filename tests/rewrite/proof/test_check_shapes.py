@@ -58,3 +58,12 @@ def test_types_of_which_inference_says_nothing_are_worked_out_too():
     model = parse("g (float[2, 3] x) => (float[A, B] y) { a = Relu(x) y = Exp(a) }")
     known = {name: kind for name, kind in check_types(model, None).items() if name == "x"}
     assert check_shapes.CompletedTypes(model, known)["a"].shape == (2, 3)
+
+
+def test_types_that_stay_open_are_worked_out_once(monkeypatch):
+    model = parse("g (float[N, 4] x, int64[2] s) => (float[A, B] y) { y = Reshape(x, s) }")
+    calls = []
+    monkeypatch.setattr(check_shapes, "completed", lambda *given: calls.append(1) or completed(*given))
+    types = check_shapes.CompletedTypes(model, check_types(model, {"x": (6, 4), "s": (2,)}))
+    assert [types["y"].is_static, types["y"].is_static] == [False, False]
+    assert calls == [1]

@@ -54,6 +54,11 @@ REFUSALS = [
     Refusal(rule.other_operand_has_the_shape, normalized("N, S, 8", target="", t=np.array([2, 3, 8])), "shape of x"),
     Refusal(
         rule.other_operand_has_the_shape,
+        parse("g (float[8, 8, 8] x, float[8] c) => (float[] y) { d = Expand(c, t) y = Mul(x, d) }", {"t": np.array([8, 8])}),
+        "not known to expand to the shape of x",
+    ),
+    Refusal(
+        rule.other_operand_has_the_shape,
         parse(
             "g (float[N, 8] a, int64[K] k, float[1] q) => (float[] y)"
             " { x = Reshape(a, k) t = Shape(x) d = Expand(q, t) y = Mul(x, d) }"

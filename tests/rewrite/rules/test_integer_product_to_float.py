@@ -125,6 +125,17 @@ def test_both_factors_of_run_time(rewrite):
     assert 0 < cost_of_rounding(before, result.model, {"x": random(2, 5, 16), "k": random(2, 16, 3, seed=4)}) < 0.03
 
 
+def test_a_constant_beside_both_factors_of_run_time_stays(rewrite):
+    body = (
+        "q, s, z = DynamicQuantizeLinear(x) p, t, v = DynamicQuantizeLinear(k) i = MatMulInteger(q, p, z, v) "
+        "f = Cast <to=1>(i) h = Mul(s, half) r = Mul(h, t) y = Mul(f, r)"
+    )
+    before = model(f"(float[2, 5, 16] x, float[2, 16, 3] k) => (float[] y) {{ {body} }}", {"half": np.float32(0.5)})
+    result = rewrite(before, rules=(rule.RULE,), settings=FLOATS)
+    assert operators(result.model) == ["MatMul", "Mul"]
+    assert 0 < cost_of_rounding(before, result.model, {"x": random(2, 5, 16), "k": random(2, 16, 3, seed=4)}) < 0.03
+
+
 def test_integers_that_are_moved(rewrite):
     moved = "m = Transpose <perm=[0, 2, 1]>(q) i = MatMulInteger(m, w, z, wz)"
     stored, scale, zero = quantised(random(5, 8, seed=1), np.uint8)

@@ -148,6 +148,14 @@ REFUSALS = [
     ),
     Refusal(rule.the_batch_is_folded_into_channels, dynamic(folded=ints(1, -1, 30)), "does not keep the rank of x"),
     Refusal(rule.the_batch_is_folded_into_channels, dynamic(folded=ints(-1, 4, 5, 6)), "does not move the batch"),
+    Refusal(
+        rule.the_batch_is_folded_into_channels,
+        dynamic(
+            fold="r = ReduceSum <keepdims=0> (x) i = Cast <to=7> (r) z = Mul(i, no) q = Add(folded, z) f = Reshape(x, q)",
+            no=ints(0),
+        ),
+        "does not keep the rank of x",
+    ),
     Refusal(rule.the_batch_is_unfolded_again, dynamic(unfolded=ints(-1, 4, 6, 5)), "out does not restore the shape of x"),
     Refusal(rule.the_batch_is_unfolded_again, dynamic(unfolded=ints(4, -1, 5, 6)), "out does not restore the shape of x"),
     Refusal(rule.the_batch_is_unfolded_again, dynamic(unfolded=ints(-1, 30)), "out does not restore the shape of x"),

@@ -255,8 +255,9 @@ COMPUTED = (
 )
 
 
-def test_a_shape_made_from_the_sizes_of_a_tensor():
-    op = operation(f"g (double[N, 4, H, W] a) => (double[] y) {{ {COMPUTED} }}", {"two": i64(2, 2)}, opset=18)
+@pytest.mark.parametrize("sizes", ["N, 4, H, W", "?, 4, ?, ?"])
+def test_a_shape_made_from_the_sizes_of_a_tensor(sizes):
+    op = operation(f"g (double[{sizes}] a) => (double[] y) {{ {COMPUTED} }}", {"two": i64(2, 2)}, opset=18)
     op.match.types.pop("y")
     asked = affine(np.arange(4.0).reshape(1, 2, 2, 1, 1) + 1, np.zeros((1, 2, 2, 1, 1)))
     assert CARRIERS["Reshape"].back(op, {0: asked})[0].shape == (1, 4, 1, 1)
