@@ -12,6 +12,7 @@ import pytest
 
 from tests.models import batchnorm, loaded, operators, parse, random
 from tests.oracle import evaluate, worst_relative_error
+from tests.rewrite.rules.test_matmul_block_weights import product
 from tests.rewritings import rewrite
 from trtnorm_cli.checkpoint import Checkpoint
 from trtnorm_cli.errors import RewriteError
@@ -266,3 +267,20 @@ def test_the_same_input_gives_the_same_bytes(tmp_path):
     settings = RewriteSettings(mismatch={"bn": "tile"})
     first, second = (rewrite(loaded(mismatch(), tmp_path), settings=settings) for _ in range(2))
     assert first.model.SerializeToString(deterministic=True) == second.model.SerializeToString(deterministic=True)
+
+
+def test_what_is_cleaned_before_and_behind_a_repair_counts_together(tmp_path):
+    """The shape of a product that ONNX does not know is a constant only once another operator is in its place."""
+
+    def folded(made_of: str) -> int:
+        made = product()
+        made.graph.node[0].output[0] = "y0"
+        body = f"g (float[2, 5, 6] y0) => (float[] y) {{ t = Shape(y0) {made_of} p = Mul(y0, k) y = Reshape(p, t) }}"
+        made.graph.node.extend(parse(body).graph.node)
+        given = ["half"] if made_of else ["k"]
+        made.graph.initializer.extend(onnx.numpy_helper.from_array(random(6), name) for name in given)
+        rewriting = rewrite(loaded(made, tmp_path))
+        assert [change.rule for change in rewriting.changes] == ["matmul-block-weights"]
+        return rewriting.cleaning.counts["constants folded"]
+
+    assert folded("k = Exp(half)") == folded("") + 1 > 1
