@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.mutated_parts import PACKAGE, PARTS, ROOT, files_of_parts
 from benchmarks.mutation import Mutation, mutations
@@ -245,6 +245,12 @@ def reasons(file: Path) -> dict[tuple[str, str, str, str], str]:
     return {(one["file"], one["function"], one["before"], one["after"]): one["why"] for one in found}
 
 
+def _branches(file: Path) -> dict[str, Any]:
+    """What `coverage json` wrote, by paths from the root of the repository wherever it was written."""
+    measured = json.loads(file.read_text(encoding="utf-8"))["files"]
+    return {os.path.relpath(ROOT / name, ROOT): found for name, found in measured.items()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -267,7 +273,7 @@ def main() -> int:
         from benchmarks.mutation_page import page
 
         draws = {path.stem: _read(path) for path in arguments.records}
-        measured = json.loads(arguments.branches.read_text(encoding="utf-8")) if arguments.branches else None
+        measured = _branches(arguments.branches) if arguments.branches else None
         files = {part: [str(path.relative_to(ROOT)) for path in paths] for part, paths in files_of_parts()}
         text = page(draws, files, reasons(EQUIVALENTS), reasons(LEFT), measured, arguments.remark)
         arguments.page.write_text(text, encoding="utf-8")

@@ -69,7 +69,7 @@ def page(
 ) -> str:
     """The page. The last of ``draws`` is the fresh one, ``takes`` says what a test of a survivor would take.
 
-    ``branches`` is what `coverage json` wrote.
+    ``branches`` is what `coverage json` says of each file.
     """
     last = list(draws)[-1]
     earlier_rows, _, said_of_them = EARLIER.read_text(encoding="utf-8").partition("\n\n")
@@ -82,7 +82,7 @@ def page(
         mine = [one for one in draws[last] if part in ("", one.part)]
         text += _row(part or "all", mine, equivalents) if mine else ""
     text += _survivors(draws, equivalents, takes) + _equivalents(equivalents)
-    return text + (_branches(files, branches["files"]) if branches else "")
+    return text + (_branches(files, branches) if branches else "")
 
 
 def _row(name: str, outcomes: Sequence[Mutant], equivalents: Mapping[Key, str], more: str = "") -> str:

@@ -362,6 +362,10 @@ OTHERS = {
     " v = ReduceMean <axes=[3]> (p) s = Sqrt(v) d = Sub(x, m2) y = Div(d, s)",
     "other axes": "m = ReduceMean <axes=[2]> (x) c = Sub(x, m) p = Mul(c, x) v = ReduceMean <axes=[3]> (p) s = Sqrt(v)"
     " y = Div(c, s)",
+    "magnitudes of what is centred": "m = ReduceMean <axes=[3]> (x) c = Sub(x, m) a = Abs(c) q = ReduceMean <axes=[3]> (a)"
+    " y = Div(x, q)",
+    "the sum of magnitudes of what is centred": "m = ReduceMean <axes=[3]> (x) c = Sub(x, m) q = ReduceL1 <axes=[3]> (c)"
+    " y = Div(x, q)",
     "weighted": "w = Mul(x, g) m = ReduceMean <axes=[3]> (w) c = Sub(x, m) p = Mul(c, c) q = Mul(p, g)"
     " v = ReduceMean <axes=[3]> (q) s = Sqrt(v) y = Div(c, s)",
 }

@@ -236,6 +236,29 @@ def test_refuses_back(case, shape, reason):
     assert reason in str(caught.value)
 
 
+def test_what_is_the_same_along_the_axis_is_that_of_each_part():
+    op = operation("g (double[N, 4, 3] a) => (double[] y) { y, z = Split<axis=1>(a, parts) }", {"parts": i64(1, 3)}, node=0)
+    given = affine(np.arange(3.0).reshape(1, 1, 3) + 1, np.zeros((1, 1, 3)))
+    assert CARRIERS["Split"].forth(op, {0: given}) == {0: given, 1: given}
+
+
+def test_other_values_than_the_axis_has_elements():
+    given = affine(np.arange(3.0).reshape(1, 3, 1) + 1, np.zeros((1, 3, 1)))
+    op = operation("g (double[N, 4, 2] a) => (double[] y) { y = Gather<axis=1>(a, places) }", {"places": i64(2, 0)})
+    with pytest.raises(CannotMove, match="there are 3 values for the 4 elements of axis 1 of Gather -> y"):
+        CARRIERS["Gather"].forth(op, {0: given})
+    op = operation("g (double[N, 4, 2] a, double[N, 2, 2] b) => (double[] y) { y = Concat<axis=1>(a, b) }")
+    with pytest.raises(CannotMove, match="there are 3 values for scale and shift of a part with 4 channels"):
+        CARRIERS["Concat"].forth(op, {0: given, 1: affine(np.ones((1, 2, 1)), np.ones((1, 2, 1)))})
+
+
+def test_a_part_of_an_axis_of_unknown_size():
+    op = operation("g (double[N, C, 2] a) => (double[] y) { y = Gather<axis=1>(a, places) }", {"places": i64(2, 0)})
+    given = affine(np.arange(3.0).reshape(1, 3, 1) + 1, np.zeros((1, 3, 1)))
+    with pytest.raises(CannotMove, match="the size of axis 1 of Gather -> y is not known"):
+        CARRIERS["Gather"].forth(op, {0: given})
+
+
 def test_unknown_sizes_of_the_parts_are_not_guessed():
     op = operation("g (double[N, A, 3] a, double[N, B, 3] b) => (double[] y) { y = Concat<axis=1>(a, b) }")
     asked = affine(np.arange(6.0).reshape(1, 6, 1) + 1, np.zeros((1, 6, 1)))
