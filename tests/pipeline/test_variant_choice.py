@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -267,13 +268,43 @@ def test_engines_that_are_there_are_offered_to_the_rewriting_that_comes_instead(
     network: Any = SimpleNamespace(cancel=lambda: cancelled.append(1))
     begun = replace(made(Variant(EVERY, measured=True), SimpleNamespace(seconds={"parse": 1.0})), network=network)
     clock = SimpleNamespace(seconds={})
-    job: Any = SimpleNamespace(clock=clock, variants=lambda keeps: SimpleNamespace(kept=["kept"]))
+    job: Any = SimpleNamespace(clock=clock, variants=lambda keeps: SimpleNamespace(kept=["kept"] if keeps else []))
     found: Any = pipeline.settled_on(job, begun, Later(lambda: unchanged))
     assert (clock.seconds == {"parse": 1.0}) == replaced
     if known is None:
         assert (found.variant.is_settled, found.rewriting, offered, cancelled) == (replaced, EVERY, [], [])
     else:
         assert (found, offered, cancelled) == ("made again", [known], [1])
+
+
+@pytest.mark.parametrize(
+    ("compare", "beside", "error", "at_once"),
+    [(True, True, None, True), (False, True, None, False), (True, False, None, False), (True, True, "no model", False)],
+    ids=["beside others", "nothing is compared", "one thing after the other", "nothing to translate"],
+)
+def test_the_network_is_translated_at_once_only_beside_others(monkeypatch, tmp_path, compare, beside, error, at_once):
+    begun: list[str] = []
+    monkeypatch.setattr(engine_making, "loaded_network", lambda *given, **more: "network")
+    side = SimpleNamespace(is_beside=beside, start=lambda work, _: begun.append("begun") or Later(work))
+    options = SimpleNamespace(backend="rtx", memory_bytes=None, compare=compare)
+    job: Any = SimpleNamespace(options=options, work=tmp_path, side=side)
+    loaded: Any = SimpleNamespace(result=lambda: "loaded", error=lambda: error)
+    assert engine_making.begun_network(job, loaded).result() == "network"
+    assert bool(begun) == at_once
+
+
+def test_an_engine_is_made_from_the_weights_and_the_build_profile_too():
+    named = [Path(name) for name in ("m.onnx", "m.data", "w.bin", "cfg.yaml", "m.py")]
+    model, data, weights, profile, module = named
+    prepared: Any = SimpleNamespace(
+        loaded=SimpleNamespace(path=model, data_files=(data,)),
+        checkpoint=SimpleNamespace(files=(weights,)),
+        profile_path=profile,
+        source=module,
+    )
+    assert pipeline.sources_of(prepared) == named
+    prepared.checkpoint = prepared.profile_path = prepared.source = None
+    assert pipeline.sources_of(prepared) == [model, data]
 
 
 @pytest.mark.parametrize("keeps", [False, True])
