@@ -105,7 +105,7 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
     # What else its process does decides where TensorRT's memory is, and so some bytes: to be repeated, it only builds.
     alone = job.options.check_reproducible or lowering is not None
     known = next((one for one in earlier if not alone and one.result_for(rewriting, request.settings)), None)
-    ready = None if known is None else known.result
+    ready, kept_engine, kept = (None, None, None) if known is None else (known.result, known.engine, known.folder)
     # TensorRT parses a file once, unless it builds another one than is compared: a plugin's definition stands for the plugin.
     parses = job.options.compare and ready is None and not alone and request.model == FIXED_NAME
     parsed = ParsedNetwork(job.work) if parses else None
@@ -113,8 +113,8 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
     tensorrt = Duration()
 
     def built() -> BuildResult:
-        if known is not None and known.engine is not None:
-            known.engine.replace(job.built)
+        if kept_engine is not None:
+            kept_engine.replace(job.built)
         with tensorrt.measured():
             if parsed is None:
                 result = ready or job.run(request, job.work)
@@ -127,7 +127,6 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
     isolated = isolated_folder(job.engine) if job.options.isolate else None
     engine = Later(lambda: attempt.result(building, isolated))
     loaded = Later(lambda: load_model(fixed))
-    kept = None if known is None else known.folder
     if lowering is not None:
         network: Awaited[NetworkParticipant] = Later(lowering.known_network)
     elif parsed is not None:

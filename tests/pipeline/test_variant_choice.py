@@ -15,6 +15,7 @@ from trtnorm_cli.engine_making import Making
 from trtnorm_cli.errors import NotCompared, UsageProblem
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Variant
+from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import NETWORK_FILE
 
 CLOCK = SimpleNamespace(time=lambda what: nullcontext())
@@ -305,6 +306,13 @@ def test_an_engine_is_made_from_the_weights_and_the_build_profile_too():
     assert pipeline.sources_of(prepared) == named
     prepared.checkpoint = prepared.profile_path = prepared.source = None
     assert pipeline.sources_of(prepared) == [model, data]
+
+
+def test_messages_about_nodes_know_the_file_the_build_profile_and_the_changes():
+    loaded = SimpleNamespace(path=Path("m.onnx"), proto="the model of the file")
+    job: Any = SimpleNamespace(prepared=SimpleNamespace(loaded=loaded, profile_path=Path("cfg.yaml")))
+    about = build_job.Job.subject(job, rewriting(NEEDED))
+    assert about == Subject(Path("m.onnx"), Path("cfg.yaml"), "the model of the file", [NEEDED])
 
 
 @pytest.mark.parametrize("keeps", [False, True])
