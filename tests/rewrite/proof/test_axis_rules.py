@@ -148,3 +148,16 @@ def test_the_work_of_a_product_is_that_of_its_result_times_what_is_summed(body, 
 def test_where_axes_may_mean_more_nothing_is_shortened(body):
     with pytest.raises(NotShortened):
         traced(body)
+
+
+def test_a_batch_gets_as_short_as_two_and_other_axes_as_three():
+    axes = Axes()
+    _, kept, *_ = axes.fed([8, 9, 1, 2])
+    axes.keep([kept])
+    assert axes.shortened() == [2, 9, 1, 2]
+
+
+def test_every_other_set_of_axes_stays_a_step_longer():
+    axes = Axes()
+    axes.fed([8, 8, 8])
+    assert axes.shortened() == [2, 4, 3]
