@@ -83,7 +83,9 @@ class Bench:
         return tuple(tool for tool in (ALONE, *self.checkouts) if tool in self.tools)
 
     def environment(self, tool: str) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(self.checkouts.get(tool, HERE.parent))}
+        """This process's, but that Python reads the bytecode of ``compiled``, as every installed tool has it."""
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**inherited, "PYTHONPATH": str(self.checkouts.get(tool, HERE.parent))}
 
     def trtnorm(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "trtnorm_cli", *arguments]
@@ -216,6 +218,11 @@ def profile_of(model: Path) -> Path | None:
     return profile if profile.exists() else None
 
 
+def compiled(checkout: Path) -> None:
+    """Write the bytecode of a checkout of trtnorm, as pip does with what it installs."""
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(checkout / "trtnorm_cli")], check=True)
+
+
 def environment(folder: Path, packages: tuple[str, ...]) -> Path:
     """The Python of a virtual environment with ``packages``, made if it is not there."""
     python = folder / "bin" / "python"
@@ -256,6 +263,8 @@ def measure(arguments: argparse.Namespace) -> None:
         folder, known, arguments.output.resolve(), checkouts, peers, tools, arguments.repeat, not arguments.times_only,
         tuple(map(int, arguments.sizes.split(","))), tuple(arguments.kinds.split(",")), arguments.timeout,
     )  # fmt: skip
+    for checkout in checkouts.values():
+        compiled(checkout)
     parts = arguments.parts.split(",")
     models = made_models(folder / "models", arguments.libraries, arguments.models) if parts != ["curves"] else []
     known["machine"] = (

@@ -87,3 +87,16 @@ def test_models_that_are_there_need_no_library(tmp_path, monkeypatch):
         (tmp_path / f"{name}.onnx").write_bytes(b"")
     found = speed.made_models(tmp_path, None, "resnet5*,chain_*")
     assert sorted(path.stem for path in found) == ["chain_83mb", "resnet50"]
+
+
+def test_a_checkout_is_compiled_as_installed_tools_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "trtnorm_cli").mkdir()
+    (tmp_path / "trtnorm_cli" / "one.py").write_text("ONE = 1\n")
+    speed.compiled(tmp_path)
+    assert [path.suffix for path in (tmp_path / "trtnorm_cli" / "__pycache__").iterdir()] == [".pyc"]
+    bench = speed.Bench(
+        tmp_path, {}, tmp_path / "speed.json", {"before": tmp_path}, Path("python"), (), 1, False, (), (), 1.0,
+    )  # fmt: skip
+    assert "PYTHONDONTWRITEBYTECODE" not in bench.environment("before")
+    assert bench.environment("before")["PYTHONPATH"] == str(tmp_path)
