@@ -28,7 +28,8 @@ class Axes:
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self._needs: list[int] = []
-        self._links: list[list[tuple[int, Fraction]]] = []
+        self._links: list[list[tuple[int, int | Fraction]]] = []
+        self._found: list[tuple[dict[int, int], int]] | None = None
 
     def new(self, size: int, need: int = 1) -> int:
         """A further axis. ``need`` is how short it may get."""
@@ -37,6 +38,7 @@ class Axes:
         self.sizes.append(size)
         self._needs.append(min(need, size))
         self._links.append([])
+        self._found = None
         return len(self.sizes) - 1
 
     def fed(self, shape: Sequence[int]) -> list[int]:
@@ -53,12 +55,15 @@ class Axes:
 
     def need(self, axis: int, size: int) -> None:
         self._needs[axis] = min(max(self._needs[axis], size), self.sizes[axis])
+        self._found = None
 
     def link(self, axis: int, other: int, rate: int = 1) -> None:
         """Where ``other`` is shortened by one, ``axis`` is shortened by ``rate``."""
         if axis != other:
-            self._links[other].append((axis, Fraction(rate)))
-            self._links[axis].append((other, Fraction(1, rate)))
+            self._found = None
+            # Nearly all rates are 1, and whole numbers are many times as fast as fractions.
+            self._links[other].append((axis, rate))
+            self._links[axis].append((other, 1 if rate == 1 else Fraction(1, rate)))
 
     def same(self, axes: Sequence[int]) -> int:
         """The one axis that all of these are; those of length one are repeated along it."""
@@ -72,29 +77,37 @@ class Axes:
     def shortened(self, further: int = 0) -> list[int]:
         """The length of every axis: as short as it may be, and ``further`` steps."""
         sizes = list(self.sizes)
-        done: set[int] = set()
         number = 0
-        for axis in range(len(sizes)):
-            if axis in done:
-                continue
-            rates = self._hanging_together(axis)
-            done.update(rates)
-            steps = min(int((self.sizes[each] - self._needs[each]) / rate) for each, rate in rates.items())
-            steps = max(steps - further, 0)
+        for rates, most_steps in self._sets():
+            steps = max(most_steps - further, 0)
             if steps:
                 # Every other set is a step longer: lengths that differ show what was swapped.
                 steps -= number % 2
                 number += 1
             for each, rate in rates.items():
-                sizes[each] -= int(steps * rate)
+                sizes[each] -= steps * rate
         return sizes
 
-    def _hanging_together(self, axis: int) -> dict[int, Fraction]:
+    def _sets(self) -> list[tuple[dict[int, int], int]]:
+        """Each set of axes that are shortened together, with the most steps for it; found once for all lengths."""
+        if self._found is None:
+            done: set[int] = set()
+            self._found = []
+            for axis in range(len(self.sizes)):
+                if axis not in done:
+                    rates = self._hanging_together(axis)
+                    done.update(rates)
+                    steps = min((self.sizes[each] - self._needs[each]) // rate for each, rate in rates.items())
+                    self._found.append((rates, steps))
+        return self._found
+
+    def _hanging_together(self, axis: int) -> dict[int, int]:
         """The axes that are shortened with ``axis``, and by how much in one step: whole numbers.
 
         Raises ``NotShortened`` where two ways lead to different rates.
         """
-        rates, waiting = {axis: Fraction(1)}, [axis]
+        rates: dict[int, int | Fraction] = {axis: 1}
+        waiting = [axis]
         while waiting:
             current = waiting.pop()
             for other, rate in self._links[current]:
@@ -105,4 +118,4 @@ class Axes:
                 elif rates[other] != expected:
                     raise NotShortened
         whole = math.lcm(*(rate.denominator for rate in rates.values()))
-        return {other: rate * whole for other, rate in rates.items()}
+        return {other: int(rate * whole) for other, rate in rates.items()}
