@@ -20,6 +20,7 @@ from trtnorm_cli.record import Record
 from trtnorm_cli.shapes.evaluate import values_at
 from trtnorm_cli.shapes.expression import Size
 from trtnorm_cli.shapes.propagate import Propagation
+from trtnorm_cli.shapes.tensor import Shape
 
 MOST_BYTES = 80 << 30
 _SHARES_MEMORY = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
@@ -100,10 +101,13 @@ def estimate_memory(model: onnx.ModelProto, found: Propagation, profile: str, si
 
 
 def _elements(found: Propagation, at: Mapping[str, int]) -> dict[str, int | None]:
-    names = list(found.tensors)
-    counts: list[Size | None] = [found.tensors[name].size for name in names]
-    known = iter(values_at([count for count in counts if count is not None], at))
-    return {name: None if count is None else next(known) for name, count in zip(names, counts, strict=True)}
+    sizes: dict[Shape | None, Size | None] = {}
+    for tensor in found.tensors.values():
+        if tensor.shape not in sizes:
+            sizes[tensor.shape] = tensor.size
+    known = {shape: size for shape, size in sizes.items() if size is not None}
+    counts = dict(zip(known, values_at(list(known.values()), at), strict=True))
+    return {name: counts.get(tensor.shape) for name, tensor in found.tensors.items()}
 
 
 def _bytes(found: Propagation, elements: Mapping[str, int | None], name: str) -> int:

@@ -106,7 +106,7 @@ class Node:
             # An unknown size is 1 or equal to a known one that is larger.
             known = next((s for s in (a[1], b[1]) if isinstance(s, int) and s > 1), None)
             return known, a[0] or b[0]
-        if a[1] != 1 and b[1] != 1:
+        if a[1] != b[1] and a[1] != 1 and b[1] != 1:
             condition = either(equal(a[1], b[1]), equal(a[1], 1), equal(b[1], 1))
             self.require(condition, f"dimension {axis} of its inputs must be equal, or 1", a, b)
         return broadcast_size(a[1], b[1]), b[0] if a[1] == 1 else a[0]
