@@ -33,6 +33,8 @@ demo: $(VENV)/.installed-demo $(DEMO)/resnet18.onnx ## build a TensorRT engine f
 	$(BIN)/trtnorm compare $(DEMO)/resnet18.onnx --profile $(PROFILE) --in-between 0 --budget 15
 
 test: $(VENV)/.installed-dev ## run the tests on every core; what is skipped is listed with its reason
+	@# As pip does with what it installs: where Python may not write bytecode, each command of a test compiles all modules anew.
+	@$(BIN)/python -m compileall -q trtnorm_cli
 	$(PYTEST) $(PARALLEL) --extras-required
 
 test-slow: $(VENV)/.installed-dev ## run all tests, the slow ones too
