@@ -15,7 +15,7 @@ FEWEST_SECONDS = 0.1
 
 
 def page(results: Path, target: Path) -> None:
-    """Put each table between the comments with its name in ``target``."""
+    """Put each table between the comments with its name in ``target``. One of which nothing was measured stays as it is."""
     known = json.loads(results.read_text())
     text = target.read_text(encoding="utf-8")
     for name, make in TABLES.items():
@@ -24,7 +24,9 @@ def page(results: Path, target: Path) -> None:
             raise SystemExit(f"{target} has no place for the table {name!r}: {begin.strip()} … {end}")
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
-        text = "\n".join([before + begin, *make(known), "", end + after])
+        made = make(known)
+        if made:
+            text = "\n".join([before + begin, *made, "", end + after])
     target.write_text(text, encoding="utf-8")
 
 
@@ -99,6 +101,8 @@ def ratio(known: Row, name: str, key: str, tool: str) -> str:
 def rewriting(key: str, digits: int) -> Callable[[Row], list[str]]:
     def make(known: Row) -> list[str]:
         columns = tools(known, "rewrite")
+        if not columns:
+            return []
         ours = [tool for tool in (BEFORE, TRTNORM) if tool in columns]
         rows = [
             [name, *(spread(known["rewrite"][name].get(tool, {}), key, digits) for tool in columns),
@@ -116,6 +120,8 @@ def rewriting(key: str, digits: int) -> Callable[[Row], list[str]]:
 
 
 def left(known: Row) -> list[str]:
+    if not any("norms" in row for tools_of_one in known.get("rewrite", {}).values() for row in tools_of_one.values()):
+        return []
     columns = tools(known, "rewrite")
     rows = [[name, *(_left(known["rewrite"][name].get(tool, {})) for tool in columns)] for name in models(known, "rewrite")]
     return table(["model", *columns], rows)
@@ -133,6 +139,8 @@ def _left(row: Row) -> str:
 
 
 def building(known: Row) -> list[str]:
+    if not known.get("build"):
+        return []
     rows = []
     for name in models(known, "build"):
         row = known["build"][name]
@@ -172,6 +180,8 @@ def megabytes(row: Row) -> str:
 def curve(known: Row) -> list[str]:
     names = sorted(known.get("curves", {}), key=lambda name: (name.split("_")[0], int(name.split("_")[1])))
     columns = tools(known, "curves")
+    if not columns:
+        return []
     rows = [
         [name.replace("_", ", ") + " MB", *(_curve_cell(known["curves"][name].get(tool, {})) for tool in columns)]
         for name in names

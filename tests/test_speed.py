@@ -100,3 +100,17 @@ def test_a_checkout_is_compiled_as_installed_tools_are(tmp_path, monkeypatch):
     )  # fmt: skip
     assert "PYTHONDONTWRITEBYTECODE" not in bench.environment("before")
     assert bench.environment("before")["PYTHONPATH"] == str(tmp_path)
+
+
+def test_a_table_of_which_nothing_was_measured_stays_as_it_is(tmp_path):
+    before = PAGE.read_text(encoding="utf-8")
+    (tmp_path / "page.md").write_text(before, encoding="utf-8")
+    known = results(rewrite={"m": {"trtnorm": {"runs": [run(2.0)]}}})
+    page(written(tmp_path, "a.json", known), tmp_path / "page.md")
+    after = (tmp_path / "page.md").read_text(encoding="utf-8")
+
+    def inside(text: str, table: str) -> str:
+        return text.partition(f"<!-- {table} -->")[2].partition(f"<!-- end of {table} -->")[0]
+
+    kept = {table for table in TABLES if inside(before, table) == inside(after, table)}
+    assert kept == {"what is left", "builds", "curves", "phases", "phases of builds"}
