@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.compare.squares import Sizes, differences, furthest_and_square, squares_by_axis
 from trtnorm_cli.evaluate.float64 import Follower
 from trtnorm_cli.evaluate.tolerance import allowed_each
 from trtnorm_cli.light_dataclass import dataclass
@@ -63,6 +64,7 @@ class InnerTensors:
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
     _room: int = _MOST_BYTES
+    _sizes: dict[str, Sizes] = field(default_factory=dict)
 
     def keep(self, name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.nbytes <= self._room:
@@ -76,6 +78,10 @@ class InnerTensors:
         if known is None or not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.size != known.size:
             return None
         return known.reshape(value.shape)
+
+    def sizes(self, name: str) -> Sizes:
+        """The sizes of a tensor that is kept, in its own shape."""
+        return self._sizes.setdefault(name, Sizes(self.values[name]))
 
 
 @dataclass
@@ -93,11 +99,15 @@ class SliceDistances:
     def watch(self, name: str, value: Any) -> Any:
         wanted = self.reference.of(name, value) if self.names is None or name in self.names else None
         if wanted is not None:
-            shape = self.reference.values[name].shape
-            found = slice_distances(wanted.reshape(shape), value.reshape(shape), self.floor)
-            if found:
-                self.found[name] = found
+            self.look(name, value, furthest_and_square(wanted, value)[0])
         return value
+
+    def look(self, name: str, value: np.ndarray, furthest: float) -> None:
+        """Measure the slices of a tensor that has a partner. No element is further from its own than ``furthest``."""
+        wanted = self.reference.values[name]
+        found = slice_distances(wanted, value.reshape(wanted.shape), self.floor, self.reference.sizes(name), furthest)
+        if found:
+            self.found[name] = found
 
 
 @dataclass
@@ -124,8 +134,9 @@ class Recognition:
             return same
         known = self.slices.reference.of(name, value)
         if known is not None:
-            self.depth[name] = relative_distance(known, value)
-        self.slices.watch(name, value)
+            furthest, square = furthest_and_square(known, value)
+            self.depth[name] = _relative(square, self.slices.reference.sizes(name).square)
+            self.slices.look(name, value, furthest)
         for other in self.others:
             same = self._same(other, name, value)
             if same is not None:
@@ -134,47 +145,55 @@ class Recognition:
 
     def _same(self, other: InnerTensors, name: str, value: Any) -> np.ndarray | None:
         known = other.of(name, value)
-        return known if known is not None and _is_same(known, value, _SAME_ULPS * self.ulp) else None
+        limit = _SAME_ULPS * self.ulp
+        return known if known is not None and _is_same(known, value, limit, limit * other.sizes(name).largest) else None
 
 
-def _is_same(one: np.ndarray, other: np.ndarray, limit: float) -> bool:
-    """True where no element, or else no slice along any axis, is further off than ``limit`` of its own size."""
-    difference = np.abs(other - one)
-    sizes = np.abs(one)
-    if bool(np.all(difference <= limit * sizes)):
-        return True
-    if not np.isfinite(difference).all() or float(difference.max()) > float(sizes.max()) * limit:
-        return False
-    squares, limits = np.square(difference), np.square(limit * sizes)
-    for axis, length in enumerate(one.shape):
-        rest = tuple(i for i in range(one.ndim) if i != axis)
-        if length > 1 and not bool(np.all(squares.sum(rest) <= limits.sum(rest))):
+def _is_same(one: np.ndarray, other: np.ndarray, limit: float, furthest: float) -> bool:
+    """True where no element, or else no slice along any axis, is further off than ``limit`` of its own size.
+
+    Nor is any element further off than ``furthest``: of tensors that differ, the first few show it.
+    """
+    is_each_near = True
+    for difference, part in differences(one, other):
+        distances = np.abs(difference, out=difference)
+        if not float(distances.max()) <= furthest < math.inf:
             return False
-    return one.size > 1
+        is_each_near = is_each_near and bool(np.all(distances <= limit * np.abs(part)))
+    if is_each_near:
+        return True
+    squares, sizes = squares_by_axis(other, one), squares_by_axis(one)
+    return one.size > 1 and all(bool(np.all(squares[axis] <= limit**2 * sizes[axis])) for axis in squares)
 
 
-def slice_distances(wanted: np.ndarray, got: np.ndarray, floor: float) -> dict[int, np.ndarray]:
-    """The distance of every slice along every axis; nothing where no slice is further than ``floor`` or not all is finite."""
-    difference = got - wanted
-    size = float(np.sqrt(np.mean(np.square(wanted)))) if wanted.size else 0.0
-    most = float(np.max(np.abs(difference), initial=0.0))
-    if not np.isfinite(most) or not np.isfinite(size) or most <= floor * _SMALL_SLICE * size:
+def slice_distances(
+    wanted: np.ndarray, got: np.ndarray, floor: float, sizes: Sizes | None = None, furthest: float | None = None
+) -> dict[int, np.ndarray]:
+    """The distance of every slice along every axis; nothing where no slice is further than ``floor`` or not all is finite.
+
+    ``sizes`` are those of ``wanted``, and ``furthest`` bounds the distance of each element, where these are known already.
+    """
+    sizes = Sizes(wanted) if sizes is None else sizes
+    furthest = furthest_and_square(wanted, got)[0] if furthest is None else furthest
+    size = math.sqrt(sizes.square / wanted.size) if wanted.size else 0.0
+    if not math.isfinite(furthest) or not math.isfinite(size) or furthest <= floor * _SMALL_SLICE * size:
         return {}
-    squares = np.square(difference)
     found = {}
-    for axis, length in enumerate(wanted.shape):
-        if 1 < length <= _MOST_SLICES:
-            sizes = _slice_sizes(wanted, axis)
-            if sizes.min() > 0:
-                found[axis] = np.sqrt(np.sum(squares, tuple(i for i in range(wanted.ndim) if i != axis))) / sizes
+    for axis, squares in squares_by_axis(got, wanted).items():
+        if len(squares) <= _MOST_SLICES:
+            of_slices = _slice_sizes(sizes, axis)
+            if of_slices.min() > 0:
+                found[axis] = np.sqrt(squares) / of_slices
     return found
 
 
 def relative_distance(wanted: np.ndarray, got: np.ndarray) -> float:
     """‖got − wanted‖₂ / ‖wanted‖₂."""
-    difference, whole = (got - wanted).ravel(), wanted.ravel()
-    size = float(np.dot(whole, whole))
-    return math.sqrt(float(np.dot(difference, difference)) / size) if size > 0 else math.inf
+    return _relative(furthest_and_square(wanted, got)[1], Sizes(wanted).square)
+
+
+def _relative(square: float, whole: float) -> float:
+    return math.sqrt(square / whole) if whole > 0 else math.inf
 
 
 def means_the_same(distance: float) -> bool:
@@ -217,7 +236,7 @@ def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, M
     found = []
     for axis, measured in distances.found[name].items():
         samples = np.stack([run.get(name, {}).get(axis, np.zeros_like(measured)) for run in runs])
-        sizes = _slice_sizes(distances.reference.values[name], axis)
+        sizes = _slice_sizes(distances.reference.sizes(name), axis)
         together = np.sqrt(np.mean(np.square(samples * sizes))) / sizes
         caution = 1 + np.log10(measured.size) / _DECADES_TO_DOUBLE
         explained = np.maximum(allowed_each(list(samples), _OWN_NOISE), _COMMON_NOISE * together)
@@ -227,7 +246,7 @@ def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, M
     return max(found, key=lambda difference: difference.share)
 
 
-def _slice_sizes(wanted: np.ndarray, axis: int) -> np.ndarray:
+def _slice_sizes(sizes: Sizes, axis: int) -> np.ndarray:
     """‖r‖₂ of every slice, of small ones a tenth of their root mean square."""
-    norms = np.sqrt(np.sum(np.square(wanted), tuple(i for i in range(wanted.ndim) if i != axis)))
-    return np.maximum(norms, _SMALL_SLICE * float(np.sqrt(np.mean(np.square(norms)))))
+    squares = sizes.squares[axis]
+    return np.maximum(np.sqrt(squares), _SMALL_SLICE * math.sqrt(float(np.mean(squares))))
