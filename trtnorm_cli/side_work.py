@@ -6,6 +6,7 @@ so that it can be ended at any time by ending its child.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -53,6 +54,11 @@ class Later(Generic[T]):
     def cancel(self) -> None:
         if not self._future.done():
             self._future.set_exception(Cancelled())
+
+
+def usable_cores() -> int:
+    """The number of the processor's cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _PAUSE_S = 0.1

@@ -11,7 +11,7 @@ from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
-from trtnorm_cli.side_work import Awaited, Later
+from trtnorm_cli.side_work import Awaited, Later, usable_cores
 from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
@@ -100,20 +100,29 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     model = made.variant.rewriting.model
     bounds = bounds_for(made.variant.rewriting.changes) if may_be_replaced(job, made.variant) else TO_TELL
 
-    def build_unchanged() -> BuiltVariant | None:
-        result = made.building.result()
-        if not (result.ok and is_quick(result, bounds)):
-            return None
+    def build_unchanged() -> BuiltVariant:
         with job.clock.time("variants"):
             return job.variants().built(unchanged.result(), job.unchanged)
+
+    def where_quick(begun: Awaited[BuiltVariant]) -> BuiltVariant | None:
+        result = made.building.result()
+        if result.ok and is_quick(result, bounds):
+            return begun.result()
+        begun.cancel()
+        return None
 
     if made.lowering is not None or not any(change.optional for change in made.variant.rewriting.changes):
         return Later(lambda: None)
     unchanged = Later(lambda: job.session.rewrite("never"))
     is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
-    if job.side.is_beside and is_likely and unchanged.error() is None:
-        return job.side.start(build_unchanged)
-    return Later(build_unchanged)
+    if not (job.side.is_beside and is_likely and unchanged.error() is None):
+        return Later(lambda: where_quick(Later(build_unchanged)))
+    # TensorRT for RTX builds on one core: on two, both engines take as long as one.
+    decides, is_small = bounds is not TO_TELL, sum(map(tensor_bytes, model.graph.initializer)) <= bounds.engine_bytes
+    if decides and is_small and usable_cores() > 1:
+        begun = job.side.start(build_unchanged)
+        return Later(lambda: where_quick(begun))
+    return job.side.start(lambda: where_quick(Later(build_unchanged)))
 
 
 def faster(job: Job, made: Making, unchanged: BuiltVariant | None, variants: VariantBuilder) -> Variant:

@@ -130,7 +130,7 @@ def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started
         return real(self, optimize, left_out, measured)
 
     monkeypatch.setattr(RewritingSession, "rewrite", rewrite)
-    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(100, 1000))
+    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(100, 100))
     assert build("good.onnx") == 0
     assert wanted == [None, "never"]
     assert (started.count(ENGINE), started.count(NETWORK)) == (1, 0)

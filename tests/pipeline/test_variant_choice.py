@@ -14,7 +14,7 @@ from trtnorm_cli import build_job, engine_making, pipeline, variant_choice
 from trtnorm_cli.engine_making import Making
 from trtnorm_cli.errors import NotCompared, UsageProblem
 from trtnorm_cli.side_work import Later
-from trtnorm_cli.tensorrt.kernel_search import Variant
+from trtnorm_cli.tensorrt.kernel_search import Bounds, Variant
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import NETWORK_FILE
 
@@ -159,6 +159,64 @@ def test_a_second_build_without_the_changes_is_begun_beside_the_comparison_where
         assert isinstance(later.error(), UsageProblem)
     else:
         assert later.result() == ended
+
+
+class Begun(Later[Any]):
+    """A second build that was begun, and whether it was cancelled."""
+
+    cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@pytest.mark.parametrize(
+    ("cores", "decides", "size", "quick", "at_once", "cancelled"),
+    [
+        (2, True, 9, True, True, False),
+        (2, True, 9, False, True, True),
+        (1, True, 9, True, False, False),
+        (2, False, 9, True, False, False),
+        (2, True, 10, True, False, False),
+    ],
+    ids=["quick", "not quick after all", "one core", "only told", "large"],
+)
+def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores, decides, size, quick, at_once, cancelled):
+    """Without waiting for it, where there are cores for both."""
+    begun, events = [], []
+
+    def start(work: Any) -> Begun:
+        begun.append(Begun(work))
+        begun[-1].error()
+        return begun[-1]
+
+    def first() -> Any:
+        events.append("first")
+        return SimpleNamespace(ok=True)
+
+    def second(one: Any, engine: Any) -> str:
+        events.append("second")
+        return "unchanged"
+
+    monkeypatch.setattr(variant_choice, "usable_cores", lambda: cores)
+    monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: decides)
+    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(600, 9))
+    monkeypatch.setattr(variant_choice, "TO_TELL", Bounds(24, 9))
+    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: True)
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
+    monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: "tensorrt-rtx")
+    monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
+    every = rewriting(NEEDED, OPTIONAL)
+    every.model.graph.initializer.append("weight")
+    job: Any = SimpleNamespace(
+        options=SimpleNamespace(backend=None), clock=CLOCK, session=SESSION, side=SimpleNamespace(is_beside=True, start=start),
+        variants=lambda: SimpleNamespace(built=second), unchanged="beside.engine",
+    )  # fmt: skip
+    making = replace(made(Variant(every), None), building=Later(first))
+    found = variant_choice.without_changes(job, making).result()
+    assert found == ("unchanged" if quick else None)
+    assert events == (["second", "first"] if at_once else ["first", "second"])
+    assert begun[0].cancelled == cancelled
 
 
 @pytest.mark.parametrize(
