@@ -141,19 +141,20 @@ def _left(row: Row) -> str:
 def building(known: Row) -> list[str]:
     if not known.get("build"):
         return []
+    ours = [tool for tool in (BEFORE, TRTNORM) if any(row.get(tool, {}).get("runs") for row in known["build"].values())]
     rows = []
     for name in models(known, "build"):
         row = known["build"][name]
         alone = row.get("TensorRT", {})
         cells = [name, inside(alone), spread(alone, "cpu_s", 1)]
-        for tool in (BEFORE, TRTNORM):
+        for tool in ours:
             found = row.get(tool, {})
             cells += [spread(found, "wall_s", 1), spread(found, "cpu_s", 1), times(found, alone, "cpu_s")]
-        rows.append([*cells, stages(row.get(TRTNORM) or row.get(BEFORE, {})), megabytes(row)])
+        rows.append([*cells, stages(row.get(TRTNORM) or row.get(BEFORE, {})), megabytes(row, ["TensorRT", *ours])])
     head = ["model", "parse + build s", "TensorRT alone, CPU s"]
-    for tool in (BEFORE, TRTNORM):
+    for tool in ours:
         head += [f"{tool}, s", "CPU s", "× TensorRT's CPU"]
-    return table([*head, "stages, s", "MB, largest process"], rows)
+    return table([*head, "stages, s", f"MB, largest process: TensorRT / {' / '.join(ours)}"], rows)
 
 
 def times(row: Row, alone: Row, key: str) -> str:
@@ -172,8 +173,8 @@ def stages(row: Row) -> str:
     return ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in runs[-1]["seconds"].items()) if runs else ""
 
 
-def megabytes(row: Row) -> str:
-    values = [median(row.get(tool, {}), "largest_mb") for tool in ("TensorRT", BEFORE, TRTNORM)]
+def megabytes(row: Row, columns: Sequence[str]) -> str:
+    values = [median(row.get(tool, {}), "largest_mb") for tool in columns]
     return " / ".join("–" if value is None else f"{value:.0f}" for value in values)
 
 
