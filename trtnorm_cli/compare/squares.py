@@ -16,7 +16,7 @@ _PIECE = 1 << 15
 
 
 class Sizes:
-    """What is asked of a reference's tensor again and again, measured once."""
+    """The sizes of a tensor that are asked for again and again, measured once."""
 
     def __init__(self, values: np.ndarray) -> None:
         self._values = values
