@@ -1,0 +1,85 @@
+"""Sizes and distances in pieces against the same of whole arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from trtnorm_cli.compare import squares
+from trtnorm_cli.compare.inner_tensors import _is_same
+from trtnorm_cli.compare.squares import Sizes, furthest_and_square, squares_by_axis
+
+SHAPES = [(), (1,), (7,), (1, 1), (5, 1), (3, 4), (1, 6, 1), (2, 3, 5, 7), (1, 4, 1, 9), (40, 3), (0, 4), (2, 0), (3, 1, 5)]
+
+
+@pytest.fixture(params=[4, 1 << 15], ids=["small pieces", "pieces as they are"], autouse=True)
+def piece(request, monkeypatch):
+    monkeypatch.setattr(squares, "_PIECE", request.param)
+
+
+def drawn(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("is_difference", [False, True])
+def test_the_squares_of_each_slice_are_those_of_the_whole_array(shape, is_difference):
+    one, other = drawn(shape, 0), drawn(shape, 1)
+    found = squares_by_axis(one, other if is_difference else None)
+    whole = np.square(one - other if is_difference else one)
+    assert list(found) == [axis for axis, length in enumerate(shape) if length > 1 and one.size]
+    for axis, sums in found.items():
+        assert sums == pytest.approx(whole.sum(tuple(i for i in range(one.ndim) if i != axis)), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sizes_and_distances_are_those_of_the_whole_array(shape):
+    one, other = drawn(shape, 0), drawn(shape, 1)
+    assert Sizes(one).largest == np.max(np.abs(one), initial=0.0)
+    assert Sizes(one).square == pytest.approx(np.square(one).sum(), rel=1e-12)
+    furthest, square = furthest_and_square(one, other)
+    assert furthest == np.max(np.abs(one - other), initial=0.0)
+    assert square == pytest.approx(np.square(one - other).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_what_is_not_finite_is_infinitely_far(value):
+    one, other = drawn((3, 5), 0), drawn((3, 5), 0)
+    other[2, 4] = value
+    assert furthest_and_square(one, other) == (math.inf, math.inf)
+    assert furthest_and_square(other, other) == (math.inf, math.inf)
+    assert not _is_same(one, other, 1e-6, 1.0)
+    assert not _is_same(other, other, 1e-6, math.inf)
+
+
+@pytest.mark.parametrize("index", [0, 7, 14])
+def test_of_equal_tensors_one_element_tells_them_apart(index):
+    """Wherever it is: within a slice's limit it may be, beyond that of the whole tensor not."""
+    one = drawn((3, 5), 0)
+    limit = 1e-6
+    largest = limit * float(np.abs(one).max())
+    assert _is_same(one, one * (1 + limit / 2), limit, largest)
+    near, far = one.copy(), one.copy()
+    near.flat[index] += 0.3 * limit * np.abs(one).mean()
+    far.flat[index] += 1.01 * largest
+    assert _is_same(one, near, limit, largest)
+    assert not _is_same(one, far, limit, largest)
+
+
+def test_a_slice_that_is_off_tells_tensors_apart():
+    """Though each of its elements is nearer than the largest element allows."""
+    one = drawn((3, 40), 0)
+    one[1] *= 1e-3
+    other = one.copy()
+    other[1] *= 1 + 3e-6
+    largest = 1e-6 * float(np.abs(one).max())
+    assert np.abs(other - one).max() < largest
+    assert not _is_same(one, other, 1e-6, largest)
+
+
+def test_tensors_of_one_element_are_the_same_only_where_each_is():
+    assert _is_same(np.ones(1), np.ones(1), 1e-6, 1e-6)
+    assert not _is_same(np.ones(1), np.ones(1) * (1 + 2e-6), 1e-6, 1.0)
