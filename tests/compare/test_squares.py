@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trtnorm_cli.compare import squares
-from trtnorm_cli.compare.inner_tensors import _is_same
+from trtnorm_cli.compare.inner_tensors import InnerTensors, _is_same, relative_distance, slice_distances
 from trtnorm_cli.compare.squares import Sizes, furthest_and_square, squares_by_axis
 
 SHAPES = [(), (1,), (7,), (1, 1), (5, 1), (3, 4), (1, 6, 1), (2, 3, 5, 7), (1, 4, 1, 9), (40, 3), (0, 4), (2, 0), (3, 1, 5)]
@@ -42,6 +42,24 @@ def test_sizes_and_distances_are_those_of_the_whole_array(shape):
     furthest, square = furthest_and_square(one, other)
     assert furthest == np.max(np.abs(one - other), initial=0.0)
     assert square == pytest.approx(np.square(one - other).sum(), rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_squares_beyond_the_largest_double_are_infinite():
+    """As an exponential of what overflows in single precision has: no reason to give a comparison up."""
+    large = np.full(1 << 17, 7e151)
+    assert Sizes(large).square == math.inf
+    assert furthest_and_square(large, -large) == (1.4e152, math.inf)
+    assert slice_distances(large.reshape(2, -1), -large.reshape(2, -1), 1e-6) == {}
+    assert relative_distance(large, np.zeros_like(large)) != 0
+
+
+def test_a_tensor_that_is_kept_again_is_measured_again():
+    kept = InnerTensors()
+    kept.keep("t", np.ones(3))
+    assert kept.sizes("t").largest == 1
+    kept.keep("t", np.full(3, 2.0))
+    assert kept.sizes("t").largest == 2
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

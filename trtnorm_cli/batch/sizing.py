@@ -6,13 +6,13 @@ process of its builds (``--memory`` of a build), and a model counts with what it
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from trtnorm_cli.batch.inputs import Inputs
 from trtnorm_cli.build_job import COPIES
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import available_memory
+from trtnorm_cli.side_work import usable_cores
 
 # A worker with its imports, ONNX Runtime and TensorRT, working on a model without weights.
 BASE_BYTES = 1 << 30
@@ -51,7 +51,7 @@ def slots_for(
     usable = int(_SHARE * (available_memory() if free is None else free))
     each = memory or max(wanted, default=BASE_BYTES)
     by_memory = max(usable // max(each, 1), 1)
-    by_cores = max((cores or len(os.sched_getaffinity(0))) // _CORES_EACH, 1)
+    by_cores = max((cores or usable_cores()) // _CORES_EACH, 1)
     number = asked or max(min(by_cores, by_memory, len(wanted)), 1)
     return Slots(number, memory or usable // number)
 

@@ -69,6 +69,7 @@ class InnerTensors:
     def keep(self, name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.nbytes <= self._room:
             self.values[name] = value
+            self._sizes.pop(name, None)
             self._room -= value.nbytes
         return value
 

@@ -29,7 +29,7 @@ class Sizes:
     @cached_property
     def square(self) -> float:
         """The sum of all squares."""
-        return math.fsum(float(np.dot(piece, piece)) for piece in _pieces(self._values))
+        return sum(float(np.dot(piece, piece)) for piece in _pieces(self._values))
 
     @cached_property
     def squares(self) -> dict[int, np.ndarray]:
@@ -45,14 +45,14 @@ def differences(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[np.ndarray
 
 def furthest_and_square(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """The largest distance of two elements, and the sum of the squares of all; infinite where one is not finite."""
-    furthest, squares = 0.0, []
+    furthest = square = 0.0
     for difference, _ in differences(one, other):
         most = float(max(difference.max(), -difference.min()))
         if not math.isfinite(most):
             return math.inf, math.inf
         furthest = max(furthest, most)
-        squares.append(float(np.dot(difference, difference)))
-    return furthest, math.fsum(squares)
+        square += float(np.dot(difference, difference))
+    return furthest, square
 
 
 def squares_by_axis(values: np.ndarray, minus: np.ndarray | None = None) -> dict[int, np.ndarray]:

@@ -1,0 +1,34 @@
+"""Stand-ins for what a build works on: rewritings that are told apart, and the making of an engine of one."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+from trtnorm_cli.engine_making import Making
+from trtnorm_cli.side_work import Later
+from trtnorm_cli.tensorrt.kernel_search import Variant
+
+CLOCK = SimpleNamespace(time=lambda what: nullcontext())
+OPTIONAL, NEEDED = SimpleNamespace(optional=True), SimpleNamespace(optional=False)
+
+
+def rewriting(*changes: Any, **more: Any) -> Any:
+    model = SimpleNamespace(graph=SimpleNamespace(initializer=[]))
+    return SimpleNamespace(changes=list(changes), failed=[], model=model, folder=None, **more)
+
+
+USUAL, EVERY, NEVER = rewriting(NEEDED), rewriting(NEEDED, OPTIONAL), rewriting(NEEDED)
+
+
+def rewritten(policy: str = "", measured: bool = False) -> Any:
+    return NEVER if policy == "never" else EVERY if measured else USUAL
+
+
+SESSION = SimpleNamespace(rewrite=rewritten)
+
+
+def made(variant: Variant, result: Any, lowering: Any = None) -> Any:
+    nothing: Any = None
+    return Making(variant, lowering, (), Later(lambda: result), Later(lambda: result), nothing, nothing, nothing)
