@@ -20,15 +20,21 @@ def moved(value: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(), (0, 3), (40_000,), (3, 50, 333)], ids=str)
 def test_each_value_moves_by_half_a_unit_to_one_side(shape):
     value = np.asarray(np.random.default_rng(0).standard_normal(shape))
-    up = np.random.default_rng(1).integers(0, 2, shape) == 1
-    assert np.array_equal(moved(value), value + np.where(up, HALF, -HALF) * np.abs(value))
+    tosses = np.random.default_rng(1).bytes(-(-value.size // 8)) if value.size else b""
+    up = np.unpackbits(np.frombuffer(tosses, np.uint8), count=value.size).reshape(shape) == 1
+    assert np.array_equal(moved(value), value + np.where(up, HALF, -HALF) * value)
+
+
+def test_half_of_the_values_move_up():
+    value = np.random.default_rng(0).standard_normal(100_000)
+    assert np.mean(moved(value) > value) == pytest.approx(0.5, abs=0.005)
 
 
 def test_a_draw_is_the_same_in_smaller_pieces(monkeypatch):
     value = np.random.default_rng(0).standard_normal((7, 333)).T
     value[3] = 2.0
     whole = moved(value)
-    monkeypatch.setattr(perturbation, "_BLOCK", 101)
+    monkeypatch.setattr(perturbation, "_BLOCK", 128)
     assert np.array_equal(moved(value), whole)
     assert np.array_equal(whole[3], value[3])
 

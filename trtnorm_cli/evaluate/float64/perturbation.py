@@ -207,10 +207,17 @@ class Perturbation:
         return moved
 
     def _move(self, value: np.ndarray, size: np.ndarray | None, moved: np.ndarray) -> None:
-        np.multiply(np.abs(value) if size is None else size, self.half_ulp, out=moved)
-        np.negative(moved, out=moved, where=self._rng.integers(0, 2, value.size, np.uint32) == 0)
+        np.multiply(self._bits(value.size), 2 * self.half_ulp, out=moved)
+        moved -= self.half_ulp
+        moved *= value if size is None else size
         moved += value
-        np.copyto(moved, value, where=value == np.rint(value))
+        # Of numbers below 1 only 0 is whole, and moves by no part of itself.
+        if size is not None or not (-1.0 < value.min() and value.max() < 1.0):
+            np.copyto(moved, value, where=value == np.rint(value))
+
+    def _bits(self, count: int) -> np.ndarray:
+        """So many tosses of a coin, 0 or 1."""
+        return np.unpackbits(np.frombuffer(self._rng.bytes(-(-count // 8)), np.uint8), count=count)
 
 
 def _flat(value: np.ndarray) -> np.ndarray:

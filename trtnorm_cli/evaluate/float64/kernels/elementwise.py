@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
-
-
-def erf(x: np.ndarray) -> np.ndarray:
-    return np.fromiter(map(math.erf, x.ravel().tolist()), x.dtype, x.size).reshape(x.shape)
+from trtnorm_cli.evaluate.float64.kernels.error_function import erf
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
