@@ -212,7 +212,7 @@ class Perturbation:
         moved *= value if size is None else size
         moved += value
         # Of numbers below 1 only 0 is whole, and moves by no part of itself.
-        if size is not None or not (-1.0 < value.min() and value.max() < 1.0):
+        if size is not None or not (value.min() > -1.0 and value.max() < 1.0):
             np.copyto(moved, value, where=value == np.rint(value))
 
     def _bits(self, count: int) -> np.ndarray:

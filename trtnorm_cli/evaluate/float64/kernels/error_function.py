@@ -21,8 +21,8 @@ _MAP = 3.0
 def erf(x: np.ndarray) -> np.ndarray:
     """2/√π ∫₀ˣ exp(-t²) dt of every element of ``x``, in its shape, to two units in the last place.
 
-    Up to 1 the Maclaurin series is summed (Abramowitz and Stegun, 7.1.5). Beyond it is 1 - exp(-x²)·q(x), with a Chebyshev fit of
-    q(x) = exp(x²)·erfc(x), which has no zero and no steep place there.
+    Up to 1 the Maclaurin series is summed (Abramowitz and Stegun, 7.1.5). Beyond it is 1 - exp(-x²)·q(x), with a Chebyshev fit
+    of q(x) = exp(x²)·erfc(x), which has no zero and no steep place there.
     """
     values = np.ascontiguousarray(x, np.float64).reshape(-1)
     found = np.empty(values.size)
@@ -86,7 +86,5 @@ def _chebyshev(function: Callable[[float], float], low: float, high: float) -> l
     """Coefficients of Chebyshev polynomials, by their orthogonality on the nodes (Numerical Recipes, §5.8)."""
     angles = [math.pi * (k + 0.5) / _NODES for k in range(_NODES)]
     values = [function(low + (high - low) * (math.cos(angle) + 1) / 2) for angle in angles]
-    sums = [
-        math.fsum(v * math.cos(j * angle) for v, angle in zip(values, angles, strict=True)) for j in range(_DEGREE + 1)
-    ]
+    sums = [math.fsum(v * math.cos(j * angle) for v, angle in zip(values, angles, strict=True)) for j in range(_DEGREE + 1)]
     return [(1 if j == 0 else 2) / _NODES * one for j, one in enumerate(sums)]
