@@ -123,6 +123,7 @@ class Job:
     clock: Stopwatch
     side: SideWork
     findings: Findings | None = None
+    _estimates: dict[int, tuple[BuildResult, EngineCostRecord | None]] = field(default_factory=dict)
 
     @property
     def built(self) -> Path:
@@ -158,8 +159,10 @@ class Job:
         return VariantBuilder(self.work, self.request(self.built), self.estimated, self.limits, kept_in, network)
 
     def estimated(self, result: BuildResult, model: onnx.ModelProto) -> EngineCostRecord | None:
-        """The estimated cost of the engine that was built from ``model``."""
-        return estimated(result, model, self.prepared)
+        """The estimated cost of the engine that was built from ``model``, found out once."""
+        if id(result) not in self._estimates:
+            self._estimates[id(result)] = result, estimated(result, model, self.prepared)
+        return self._estimates[id(result)][1]
 
     def run(self, request: BuildRequest, folder: Path, listen: EventHandler | None = None) -> BuildResult:
         """Run one build process in ``folder``."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trtnorm_cli.build_job import Duration, Job, comparison_budget_s
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.result import CandidateReport, Comparison
-from trtnorm_cli.compare.session import Rewritten, build_settings, compare_lowered, compare_rewriting
+from trtnorm_cli.compare.session import Likely, Rewritten, build_settings, compare_lowered, compare_rewriting
 from trtnorm_cli.errors import NotCompared, TrtnormError
 from trtnorm_cli.files import digest_of, sha256_of
 from trtnorm_cli.light_dataclass import dataclass
@@ -79,6 +79,11 @@ class Making:
     def result(self) -> BuildResult:
         """The result of TensorRT's build. Raises the error that explains a failure."""
         return self.engine.result()
+
+    @property
+    def rewritten(self) -> Rewritten:
+        """What of it is compared."""
+        return Rewritten(self.variant.rewriting, self.fixed, Later(self.compared_network))
 
     def compared_network(self) -> NetworkParticipant:
         """The network, for a comparison. Raises ``NotCompared`` where there is no engine either, which ends the build."""
@@ -188,7 +193,27 @@ def _compared_files(job: Job, lowering: Lowered | None, fixed: LoadedModel, netw
     return digest_of([values, json_of(job.prepared.fitted.records()), digests, job.options.seed])
 
 
-def comparison_of(job: Job, first: Making, settled: Awaited[Making]) -> Comparison:
+def _no_work(likely: Rewritten, may_stay: Callable[[], bool]) -> None:
+    """What to do meanwhile, where nothing is compared."""
+
+
+class Settled:
+    """The making of the rewriting that stays, once somebody asks for it.
+
+    ``decide`` is told what to work on while it waits for engines.
+    """
+
+    def __init__(self, decide: Callable[[Likely], Making]) -> None:
+        self._decide = decide
+        self._found: Later[Making] | None = None
+
+    def result(self, likely: Likely = _no_work) -> Making:
+        if self._found is None:
+            self._found = Later(lambda: self._decide(likely))
+        return self._found.result()
+
+
+def comparison_of(job: Job, first: Making, settled: Settled) -> Comparison:
     """The comparison of the rewriting that is ``settled`` on, the ``first`` or another.
 
     What the reference says can be found out before that is known. One that cannot be made is no reason to throw an engine away,
@@ -212,15 +237,14 @@ def comparison_of(job: Job, first: Making, settled: Awaited[Making]) -> Comparis
     return Comparison(job.prepared.loaded.path.name, candidates=[report])
 
 
-def _compared(job: Job, first: Making, settled: Awaited[Making]) -> Comparison:
+def _compared(job: Job, first: Making, settled: Settled) -> Comparison:
     prepared, options = job.prepared, job.options
 
     def budget_s() -> float:
         return comparison_budget_s(first.tensorrt)
 
-    def rewritten() -> Rewritten:
-        made = settled.result()
-        return Rewritten(made.variant.rewriting, made.fixed.result(), Later(made.compared_network))
+    def rewritten(likely: Likely) -> Rewritten:
+        return settled.result(likely).rewritten
 
     settings = build_settings(options.memory_bytes, options.seed, budget_s, options.timeout_s)
     if first.lowering is None:

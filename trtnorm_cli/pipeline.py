@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from trtnorm_cli.build_job import BuildOptions, Findings, Job, Stopwatch, has_room
 from trtnorm_cli.compare.record import comparison_record, verdict_lines
 from trtnorm_cli.compare.result import FAILED, Comparison
-from trtnorm_cli.engine_making import Making, comparison_of, lowered_variant, make
+from trtnorm_cli.compare.session import Likely
+from trtnorm_cli.engine_making import Making, Settled, comparison_of, lowered_variant, make
 from trtnorm_cli.errors import NotCompared, OutOfTolerance
 from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free, sha256_of
@@ -57,7 +59,15 @@ from trtnorm_cli.tensorrt.up_to_date import (
 )
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
-from trtnorm_cli.variant_choice import faster, first_variant, made_again, may_be_replaced, optimized, without_changes
+from trtnorm_cli.variant_choice import (
+    faster,
+    first_variant,
+    made_again,
+    may_be_replaced,
+    may_stay,
+    optimized,
+    without_changes,
+)
 
 
 def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
@@ -98,7 +108,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, findings: Fin
         begun = make(job, first)
         unbuilt = without_changes(job, begun)
         in_float32 = float32_kernels(job, begun)
-        settled = Later(lambda: settled_on(job, begun, unbuilt))
+        settled = Settled(lambda likely: settled_on(job, begun, unbuilt, likely))
         comparing = Later(lambda: comparison_of(job, begun, settled))
         if options.compare and side.is_beside:  # while TensorRT builds
             comparing.error()
@@ -171,13 +181,18 @@ def float32_kernels(job: Job, made: Making) -> Awaited[Kernels | None]:
     return Later(counted)
 
 
-def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None]) -> Making:
-    """The making of the rewriting that stays: what was ``begun``, or another once it is known that its engine is better."""
+def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None], likely: Likely) -> Making:
+    """The making of the rewriting that stays: what was ``begun``, or another once it is known that its engine is better.
+
+    While it waits for engines, what is ``likely`` to stay is compared.
+    """
     if not may_be_replaced(job, begun.variant):
         return begun
+    if job.side.is_beside:
+        likely(begun.rewritten, partial(may_stay, job, begun, unbuilt))
     job.clock.seconds.update(begun.result.seconds)
     unchanged, variants = unbuilt.result(), job.variants(keeps=True)
-    better = faster(job, begun, unchanged, variants)
+    better = faster(job, begun, unchanged, variants, likely)
     if better.rewriting is begun.variant.rewriting:
         return replace(begun, variant=better)
     begun.network.cancel()

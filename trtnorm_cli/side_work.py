@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -28,15 +28,18 @@ class Awaited(Protocol[T_co]):
     def error(self) -> BaseException | None:
         """The error that it ended with, or ends with."""
 
+    def is_done(self) -> bool:
+        """True where its result is there, or would take no time."""
+
     def cancel(self) -> None:
         """It is not wanted any more: end it soon."""
 
 
 class Later(Generic[T]):
-    """Work of the thread that first asks for its result, done once."""
+    """Work of the thread that first asks for its result, done once. What it waits for is ``after``."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
+    def __init__(self, work: Callable[[], T], after: Sequence[Awaited[Any]] = ()) -> None:
+        self._work, self._after = work, after
         self._future: Future[T] = Future()
 
     def error(self) -> BaseException | None:
@@ -50,6 +53,9 @@ class Later(Generic[T]):
     def result(self) -> T:
         self.error()
         return self._future.result()
+
+    def is_done(self) -> bool:
+        return self._future.done() or (len(self._after) > 0 and all(each.is_done() for each in self._after))
 
     def cancel(self) -> None:
         if not self._future.done():
@@ -102,6 +108,9 @@ class Pending(Generic[T]):
         self.was_asked = True
         wait_while_wanted(self._future)
         return self._future.result()
+
+    def is_done(self) -> bool:
+        return self._future.done()
 
     def cancel(self) -> None:
         self._stop.set()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from trtnorm_cli.build_job import Job
-from trtnorm_cli.engine_making import Making
+from trtnorm_cli.compare.session import Likely, Rewritten
+from trtnorm_cli.engine_making import Making, parsed_network
 from trtnorm_cli.lowering.lower import settings_of
+from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.rewrite.prepare import Prepared
@@ -22,6 +26,7 @@ from trtnorm_cli.tensorrt.kernel_search import (
     fastest,
     is_quick,
     may_be_quick,
+    preferred,
     why_more,
     with_fewest_kernels,
 )
@@ -29,7 +34,9 @@ from trtnorm_cli.tensorrt.manifest import (
     Kernels,
     Optimization,
 )
+from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 from trtnorm_cli.tensorrt.part_search import Built
+from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant, VariantBuilder, cost_of, kernels_of
 
 
@@ -73,7 +80,7 @@ def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
         if built.result is None or built.cost is None or not is_quick(built.result, bounds):
             return Variant(usual)
         unchanged = job.variants().built(job.session.rewrite("never"))
-        return fastest(job.session, job.variants(), Built(every, built.result, built.cost), unchanged, measured=True)
+        return fastest(job.session, job.variants().tried, Built(every, built.result, built.cost), unchanged, measured=True)
 
 
 def _estimates_decide(job: Job) -> bool:
@@ -121,12 +128,28 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
     decides, is_small = bounds is not TO_TELL, sum(map(tensor_bytes, model.graph.initializer)) <= bounds.engine_bytes
     if decides and is_small and usable_cores() > 1:
         begun = job.side.start(build_unchanged)
-        return Later(lambda: where_quick(begun))
+        return Later(lambda: where_quick(begun), (begun, made.building))
     return job.side.start(lambda: where_quick(Later(build_unchanged)))
 
 
-def faster(job: Job, made: Making, unchanged: BuiltVariant | None, variants: VariantBuilder) -> Variant:
-    """The rewriting that ``optimize: auto`` prefers: the one that was made, or another that ``variants`` builds."""
+def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None]) -> bool:
+    """False once both engines are there and the one without changes is the better one, or one of them was refused."""
+    if not (made.building.is_done() and unbuilt.is_done()):
+        return True
+    if made.building.error() is not None or not made.building.result().ok or unbuilt.error() is not None:
+        return False
+    unchanged, cost = unbuilt.result(), job.estimated(made.building.result(), made.rewriting.model)
+    if unchanged is None or cost is None:
+        return not made.variant.measured
+    own = cost_of(kernels_of(made.building.result(), cost))
+    return preferred([own, cost_of(unchanged.kernels)]) == own
+
+
+def faster(job: Job, made: Making, unchanged: BuiltVariant | None, variants: VariantBuilder, likely: Likely) -> Variant:
+    """The rewriting that ``optimize: auto`` prefers: the one that was made, or another that ``variants`` builds.
+
+    While such another one is built, it is taken for the one that is ``likely`` to stay.
+    """
     variant = made.variant
     if not may_be_replaced(job, variant):
         return variant
@@ -135,7 +158,22 @@ def faster(job: Job, made: Making, unchanged: BuiltVariant | None, variants: Var
         return without_measured_changes(job, variant)
     with job.clock.time("variants"):
         every = Built(made.rewriting, made.result, cost)
-        return fastest(job.session, variants, every, unchanged, variant.measured)
+        return fastest(job.session, partial(_tried, job, variants, likely), every, unchanged, variant.measured)
+
+
+def _tried(job: Job, variants: VariantBuilder, likely: Likely, rewriting: Rewriting) -> BuiltVariant:
+    """The variant of a search, which is compared while it is built."""
+
+    def run(request: BuildRequest, folder: Path) -> BuildResult:
+        if request.network is None or not job.side.is_beside:
+            return job.run(request, folder)
+        parsed, path = ParsedNetwork(folder), folder / request.model
+        building = job.side.start(lambda: parsed.built(lambda listen: job.run(request, folder, listen)))
+        network = Later(lambda: parsed_network(parsed, building, path))
+        likely(Rewritten(rewriting, Later(lambda: load_model(path)), network), lambda: True)
+        return building.result()
+
+    return variants.tried(rewriting, run)
 
 
 def without_measured_changes(job: Job, variant: Variant) -> Variant:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,7 +15,8 @@ from onnx import numpy_helper
 
 from tests.compare.test_verdict import X, deep
 from tests.models import parse, random, saved
-from trtnorm_cli.compare import comparer, comparison, float64_runs
+from trtnorm_cli.compare import budget, comparison
+from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, first_difference, slice_distances
 from trtnorm_cli.compare.native_runs import NativeRuns
@@ -24,30 +24,10 @@ from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
 from trtnorm_cli.evaluate.data.drawing import DrawnFeeds
 from trtnorm_cli.evaluate.float64 import Float64Model, Known, Perturbation, evaluate_float64
-from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.evaluate.float64.perturbation import Moves
 from trtnorm_cli.evaluate.metrics import Distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.evaluate.tolerance import allowed, share
-
-
-@pytest.fixture
-def runs(monkeypatch) -> Counter[str]:
-    """Float64 runs, plain and perturbed, and products that were computed in them."""
-    count: Counter[str] = Counter()
-
-    def evaluate(model, feeds, outputs, budget_s, perturbation, watch, known, ties):
-        count["plain" if perturbation is None else "perturbed"] += 1
-        return original(model, feeds, outputs, budget_s, perturbation, watch, known, ties)
-
-    def matmul(call):
-        count["products"] += 1
-        return product(call)
-
-    original, product = float64_runs.evaluate_float64, KERNELS["MatMul"]
-    monkeypatch.setattr(float64_runs, "evaluate_float64", evaluate)
-    monkeypatch.setitem(KERNELS, "MatMul", matmul)
-    return count
 
 
 def nudged(model: onnx.ModelProto, first: int = 0) -> onnx.ModelProto:
@@ -235,14 +215,14 @@ def test_much_larger_shapes_are_left_out_where_their_runs_would_use_up_the_budge
 def test_the_start_of_processes_is_not_taken_for_growing_with_the_shapes(tmp_path, monkeypatch):
     """The clock of the first shape has gone on by seconds, of which its runs took next to nothing."""
     clock = count(step=3)
-    monkeypatch.setattr(comparer, "time", SimpleNamespace(process_time=lambda: float(next(clock))))
+    monkeypatch.setattr(budget, "time", SimpleNamespace(process_time=lambda: float(next(clock))))
     assert small_and_large(tmp_path, monkeypatch, seconds=0.001).trials == ["small", "large"]
 
 
 @pytest.mark.parametrize(("seconds", "trials"), [(0.001, ["small", "large"]), (0.1, ["small"])])
 def test_of_a_used_up_budget_only_what_takes_next_to_nothing_is_run(tmp_path, monkeypatch, seconds, trials):
     clock = count(step=100)
-    monkeypatch.setattr(comparer, "time", SimpleNamespace(process_time=lambda: float(next(clock))))
+    monkeypatch.setattr(budget, "time", SimpleNamespace(process_time=lambda: float(next(clock))))
     found = small_and_large(tmp_path, monkeypatch, seconds)
     assert found.trials == trials
     assert found.skipped == ["large: not run, the 4 s for the comparison were used up"][len(trials) - 1 :]
@@ -261,7 +241,7 @@ def test_candidates_may_come_late(tmp_path, runs):
     """What can be done without them is done before they are asked for."""
     reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"))
 
-    def late() -> list[OnnxParticipant]:
+    def late(_: TryOut) -> list[OnnxParticipant]:
         assert runs == {"plain": 1, "products": 12}
         return [replace(reference, label="candidate")]
 

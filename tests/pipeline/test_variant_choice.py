@@ -10,9 +10,11 @@ import pytest
 
 from tests.pipeline.variants import CLOCK, EVERY, NEEDED, NEVER, OPTIONAL, SESSION, USUAL, made, rewriting, rewritten
 from trtnorm_cli import variant_choice
-from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.errors import BuilderDied, UsageProblem
+from trtnorm_cli.records.cost import CostTotal
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Bounds, Variant
+from trtnorm_cli.tensorrt.manifest import Kernels
 
 
 @dataclass
@@ -56,7 +58,7 @@ def test_optional_changes_are_measured_in_the_types_of_the_file_where_that_is_qu
     monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: SimpleNamespace(engine_bytes=8))
     monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: case.quick)
     monkeypatch.setattr(variant_choice, "fastest", lambda *given, measured: chosen.append((given, measured)) or "chosen")
-    job = SimpleNamespace(clock=CLOCK, session=session, variants=lambda: SimpleNamespace(built=build))
+    job = SimpleNamespace(clock=CLOCK, session=session, variants=lambda: SimpleNamespace(built=build, tried=None))
     variant = variant_choice._chosen_in_the_types_of_the_file(job)
     if not decided:
         assert variant == Variant(USUAL)
@@ -193,6 +195,58 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores
 
 
 @pytest.mark.parametrize(
+    ("case", "stays"),
+    [
+        ("its engine is being built", True),
+        ("the other one is being built", True),
+        ("it is the faster one", True),
+        ("it is as fast", True),
+        ("the other one is faster", False),
+        ("TensorRT refused it", False),
+        ("TensorRT died of it", False),
+        ("TensorRT died of the other one", False),
+        ("the other one was not built", True),
+        ("the other one was not built, and it was to be measured", False),
+    ],
+)
+def test_what_was_made_is_likely_until_the_other_one_is_better(monkeypatch, case, stays):
+    other, own = {"it is the faster one": (5.0, 4.0), "the other one is faster": (4.0, 5.0)}.get(case, (4.0, 4.0))
+    monkeypatch.setattr(variant_choice, "kernels_of", lambda result, cost: Kernels({}, 1, cost=of_cost(cost)))
+    result: Any = SimpleNamespace(ok=case != "TensorRT refused it")
+    making = replace(made(Variant(EVERY, measured=case.endswith("measured")), result), building=done(result))
+    unbuilt = done(None if "was not built" in case else SimpleNamespace(kernels=Kernels({}, 1, cost=of_cost(other))))
+    if case == "its engine is being built":
+        making = replace(making, building=Later(lambda: result))
+    if case == "the other one is being built":
+        unbuilt = Later(lambda: None)
+    if case == "TensorRT died of it":
+        making = replace(making, building=died())
+    if case == "TensorRT died of the other one":
+        unbuilt = died()
+    job: Any = SimpleNamespace(estimated=lambda result, model: own)
+    assert variant_choice.may_stay(job, making, unbuilt) == stays
+
+
+def of_cost(us: float) -> CostTotal:
+    return CostTotal(1, 0, 0, us)
+
+
+def done(value: Any) -> Later[Any]:
+    later = Later(lambda: value)
+    later.result()
+    return later
+
+
+def died() -> Later[Any]:
+    def die() -> None:
+        raise BuilderDied("it died", "there", "so")
+
+    later = Later(die)
+    later.error()
+    return later
+
+
+@pytest.mark.parametrize(
     ("replaced", "unchanged", "cost", "preferred"),
     [
         (False, "built", "cost", "as it was made"),
@@ -207,7 +261,7 @@ def test_the_faster_engine_is_asked_for_where_both_are_known(monkeypatch, replac
     monkeypatch.setattr(variant_choice, "fastest", lambda *given: "the fastest")
     job: Any = SimpleNamespace(clock=CLOCK, estimated=lambda result, model: cost, session=SESSION)
     variant = Variant(EVERY)
-    found = variant_choice.faster(job, made(variant, "result"), unchanged, None)
+    found = variant_choice.faster(job, made(variant, "result"), unchanged, None, None)
     assert found == (variant if preferred == "as it was made" else preferred)
 
 

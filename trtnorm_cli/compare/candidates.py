@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.target import NETWORK_PREFIX, Target
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
+# Works on candidates that may be those of the comparison, as long as the second is true.
+TryOut = Callable[[Iterable[Candidate], Callable[[], bool]], None]
+
 
 @dataclass(frozen=True)
 class Session:
@@ -31,7 +34,7 @@ class Session:
 
     ``refused`` are reports on candidates that TensorRT refuses. ``changes`` are those of the rewriting, if there is one.
     ``proof`` is that of the build profile's sizes in the reference, where it was made before. ``gather`` waits for candidates
-    that are still being made, and adds them.
+    that are still being made, and adds them. Meanwhile it may try out some that are likely.
     """
 
     reference: OnnxParticipant
@@ -39,11 +42,11 @@ class Session:
     refused: Sequence[CandidateReport] = ()
     changes: Sequence[Mapping[str, object]] = ()
     proof: Proof | None = None
-    gather: Callable[[], None] = lambda: None
+    gather: Callable[[TryOut], None] = lambda try_out: None
 
-    def gathered(self) -> Sequence[Candidate]:
+    def gathered(self, try_out: TryOut) -> Sequence[Candidate]:
         """All candidates, once they are made."""
-        self.gather()
+        self.gather(try_out)
         return self.candidates
 
 
@@ -76,12 +79,21 @@ class Candidates:
 
         ``network`` is that network where somebody else has it made.
         """
+        for _ in self.each_of_rewriting(fixed, label, with_model, network):
+            pass
+
+    def each_of_rewriting(
+        self, fixed: LoadedModel, label: str, with_model: bool = True, network: Awaited[NetworkParticipant] | None = None
+    ) -> Iterator[Candidate]:
+        """Add the same one after the other, and give each when it is there."""
         if with_model:
             self.accepted.append(replace(loaded_participant(fixed, label), shares_tensors=True))
+            yield self.accepted[-1]
         network_label = f"{NETWORK_PREFIX}{label}"
         network = network or Later(lambda: loaded_network(fixed, self.scratch, self.backend, None, self.memory_bytes))
         try:
             self.accepted.append(replace(network.result(), label=network_label, shares_tensors=True))
+            yield self.accepted[-1]
         except BuilderFailure as error:
             self.refused.append(_refused(network_label, NetworkParticipant.kind, error))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import zip_longest
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
-from trtnorm_cli.compare.float64_runs import Float64Runs
+from trtnorm_cli.compare.float64_runs import Float64Runs, NotWanted
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, Recognition, SliceDistances, first_difference, suspicious
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.noise import NoiseMeter
@@ -35,13 +36,6 @@ from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 
 # ONNX Runtime's words for an operator and type that it has no kernel for; the model itself may be fine.
 _NO_KERNEL = "Could not find an implementation"
-# A candidate may take longer than the reference, which a whole budget was left for.
-_SLOWER, _AT_LEAST_S = 4.0, 5.0
-# A trial of so many times the elements is begun before it is certain that there is time for it.
-_NOT_LONG = 8
-# A trial that takes such a part of the budget at most is run though the clock says that it is used up: what uses it up is
-# often the start of processes, not the runs.
-_SHORT = 1 / 8
 
 
 class Comparer:
@@ -52,9 +46,7 @@ class Comparer:
         self.pairings: Sequence[Pairing] = ()
         self._natives = NativeRuns(runner)
         self._begun: dict[str, TrialRun] = {}
-        self._start = time.process_time()
-        # The trial before.
-        self._last: TrialRun | None = None
+        self.budget = Budget(options, self._natives)
         self._reference_errors: dict[str, Distance] = {}
         self._native_bounds: dict[str, Distance] = {}
         self._float64_refused = False
@@ -64,23 +56,48 @@ class Comparer:
         self._noise = NoiseMeter(reference, self._exact, runner)
         self._known = Known()
 
-    @contextmanager
-    def unpaid(self) -> Iterator[None]:
-        """A block of other work, which the time for the comparison is not for."""
-        start = time.process_time()
-        try:
-            yield
-        finally:
-            self._start += time.process_time() - start
-
     def prepare(self, trial: Trial) -> None:
         """Work on the reference alone, while candidates are still being made."""
         run = self._begin(trial)
         if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
             run.exact = self._reference_in_float64(run)
 
+    def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
+        """Work on candidates that may be those of the comparison, in the trial that was prepared.
+
+        It is given up once ``may_stay`` is false, and where something goes wrong: that goes wrong again, and is told, where
+        the candidate counts. What was found out is taken over if ``add`` is given the same ones.
+        """
+        run, said = next(iter(self._begun.values()), None), (list(self.result.notes), list(self.result.skipped))
+        if run is None or run.exact is None or not self._wants_float64():
+            return
+        with self.budget.paid(), self._exact.while_wanted(may_stay), suppress(Exception):
+            if not self._know_reference(run):
+                raise NotWanted
+            for candidate in candidates:
+                report = CandidateReport(candidate.label, candidate.kind, notes=list(candidate.notes))
+                self._ask(run, Pairing(self.reference, candidate, self.options.by_position), report)
+                self._learn_exact(run.attempts[-1])
+            for attempt in run.attempts:
+                self._look_inside(attempt)
+            return
+        self._forget(run)
+        self.result.notes[:], self.result.skipped[:] = said
+
+    def _forget(self, run: TrialRun) -> None:
+        """Forget candidates that were only tried."""
+        run.attempts, run.near = [], []
+        self._noise = NoiseMeter(self.reference, self._exact, self.runner)
+
     def add(self, candidates: Sequence[Candidate]) -> None:
         """The candidates; raises ``UsageProblem`` where inputs or outputs do not correspond."""
+        for run in self._begun.values():
+            tried = [attempt.candidate for attempt in run.attempts]
+            if all(one is other for one, other in zip_longest(tried, candidates)):
+                self.pairings = [attempt.pairing for attempt in run.attempts]
+                self.result.candidates = [attempt.report for attempt in run.attempts]
+                return
+            self._forget(run)
         self.pairings = [Pairing(self.reference, candidate, self.options.by_position) for candidate in candidates]
         self.result.candidates = [CandidateReport(c.label, c.kind, notes=list(c.notes)) for c in candidates]
 
@@ -95,29 +112,26 @@ class Comparer:
         """
         if self.result.candidates and all(report.error is not None for report in self.result.candidates):
             return
-        is_begun = trial.label in self._begun
-        why_not = self._budget_used_up(is_begun, self._expected_s(trial)) or (None if is_begun else self._too_long(trial))
+        is_begun, expected = trial.label in self._begun, self.budget.expected_s(trial, self._wants_float64())
+        why_not = self.budget.used_up(is_begun, expected) if self.result.trials else None
+        why_not = why_not or (None if is_begun else self.budget.too_long(expected))
         if why_not is not None:
             self.result.skipped.append(f"{trial.label}: not run, {why_not}")
             return
-        left = self._seconds_left()
+        # The first trial is run in any case.
+        left = self.budget.seconds_for_runs() if self.result.trials else None
         run = self._begin(trial)
         del self._begun[trial.label]
         self._ask_candidates(run)
-        wants_float64 = self._wants_float64()
-        if wants_float64 and run.exact is None and isinstance(self.reference, OnnxParticipant):
+        if self._wants_float64() and run.exact is None and isinstance(self.reference, OnnxParticipant):
             run.exact = self._reference_in_float64(run)
-        native = self._reference_outputs(run, left)
-        if native is None:
+        if not self._know_reference(run, left):
             return
-        run.native = native
-        if following is not None and self._is_short(following, run):
+        if following is not None and self.budget.is_short(following, run):
             self._ask_candidates(self._begin(following))
         self.result.trials.append(trial.label)
-        if wants_float64:
-            self._learn_truth(run)
         self._judge_all(run)
-        self._last = run
+        self.budget.last = run
 
     def _begin(self, trial: Trial) -> TrialRun:
         if trial.label not in self._begun:
@@ -132,69 +146,25 @@ class Comparer:
             return
         for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
             if report.error is None:
-                attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
-                if isinstance(attempt.candidate, OnnxParticipant):
-                    attempt.asked = self._natives.ask(attempt.candidate, attempt.feeds)
-                run.attempts.append(attempt)
+                self._ask(run, pairing, report)
 
-    def _seconds_left(self) -> float | None:
-        """For runs; None without a bound. The first trial is run in any case."""
-        if self.options.runs_budget_s is None or not self.result.trials:
-            return None
-        return self.options.runs_budget_s - self._natives.used_s
+    def _ask(self, run: TrialRun, pairing: Pairing, report: CandidateReport) -> None:
+        attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
+        if isinstance(attempt.candidate, OnnxParticipant):
+            attempt.asked = self._natives.ask(attempt.candidate, attempt.feeds)
+        run.attempts.append(attempt)
 
-    def _budget_used_up(self, begun: bool, expected_s: float | None = None) -> str | None:
-        """The budget that leaves no time for a further trial, in words.
-
-        The clock does not matter for one that was begun, nor for one that is expected to take next to nothing.
-        """
-        runs, total = self.options.runs_budget_s, self._total_s()
-        if not self.result.trials:
-            return None
-        if runs is not None and self._natives.used_s >= runs:
-            return f"the {runs:g} s for runs were used up"
-        if total is None or begun or (expected_s is not None and expected_s <= _SHORT * total):
-            return None
-        if self._used_s() >= total:
-            return f"the {total:.2g} s for the comparison were used up"
-        return None
-
-    def _used_s(self) -> float:
-        """The processor's seconds that the comparison took so far. How busy the machine is does not matter to them."""
-        return time.process_time() - self._start + self._natives.used_s
-
-    def _expected_s(self, trial: Trial) -> float | None:
-        """The seconds that ``trial`` takes if all runs of the one before grow with the elements; None where there is none.
-
-        What does not grow is left out: the start of processes and sessions, and the wait for TensorRT's network.
-        """
-        last = self._last
-        if last is None:
-            return None
-        asked = [run for run in (last.asked, *(attempt.asked for attempt in last.attempts)) if run is not None]
-        exact = last.float64_s * len(asked) if self._wants_float64() else 0.0
-        return (sum(run.computing_s for run in asked) + exact) * trial.elements / max(last.trial.elements, 1)
-
-    def _is_short(self, following: Trial, run: TrialRun) -> bool:
-        """True for a trial to begin while ``run`` is judged: from the reference's own run there is time for it."""
-        total = self._total_s()
-        if total is None or run.asked is None:
-            return following.elements <= _NOT_LONG * run.trial.elements
-        expected = run.asked.computing_s * (1 + len(run.attempts)) * following.elements / max(run.trial.elements, 1)
-        return expected <= max(total - self._used_s(), _SHORT * total)
-
-    def _total_s(self) -> float | None:
-        return None if self.options.total_budget_s is None else self.options.total_budget_s()
-
-    def _too_long(self, trial: Trial) -> str | None:
-        """Why ``trial``, which is much larger than the one before, is left out: it would use up the budget alone."""
-        total, last, expected = self._total_s(), self._last, self._expected_s(trial)
-        if total is None or last is None or expected is None:
-            return None
-        left = max(total - self._used_s(), _SHORT * total)
-        if expected > left:
-            return f"it would take about {expected:.1f} s, and {left:.1f} s of {total:.2g} s for the comparison were left"
-        return None
+    def _know_reference(self, run: TrialRun, left: float | None = None) -> bool:
+        """Learn what the reference gives, run and in float64; False where it does not run."""
+        if run.native:
+            return True
+        wants_float64, native = self._wants_float64(), self._reference_outputs(run, left)
+        if native is None:
+            return False
+        run.native = native
+        if wants_float64:
+            self._learn_truth(run)
+        return True
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
         trial = run.trial
@@ -324,7 +294,7 @@ class Comparer:
             if isinstance(candidate, EngineParticipant):
                 return back(run_engine(candidate.path, dict(attempt.feeds), self.options.run_timeout_s))
             assert attempt.asked is not None, "every candidate of a trial is asked"
-            limit = self._candidate_limit(attempt.run)
+            limit = self.budget.seconds_for_candidate(attempt.run) if self.result.trials else None
             return back(self._natives.outputs(attempt.asked, candidate, attempt.feeds, limit, again=True))
         except EngineUnavailable as error:
             attempt.report.error, attempt.report.unavailable = str(error), True
@@ -352,10 +322,6 @@ class Comparer:
             self.result.skipped.append(f"{label}: {report.label} was not run there: {error.reason}")
         else:
             report.error, report.unavailable = f"{label}: {error.reason}", could_not
-
-    def _candidate_limit(self, run: TrialRun) -> float | None:
-        left = self._seconds_left()
-        return None if left is None else max(left, _SLOWER * run.seconds, _AT_LEAST_S)
 
     def _learn_exact(self, attempt: Attempt) -> None:
         """Evaluate the candidate in float64 where the reference was, and look how far the tensors inside it are off.

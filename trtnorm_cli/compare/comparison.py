@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
+from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, RunnableReference
 from trtnorm_cli.compare.result import Comparison, Options, Trial
@@ -17,7 +18,7 @@ from trtnorm_cli.progress import stage
 
 def compare(
     reference: RunnableReference,
-    candidates: Sequence[Candidate] | Callable[[], Sequence[Candidate]],
+    candidates: Sequence[Candidate] | Callable[[TryOut], Sequence[Candidate]],
     trials: Sequence[Trial],
     options: Options,
     further: Iterable[Trial] = (),
@@ -25,9 +26,9 @@ def compare(
     """Judge every candidate in every trial, smallest inputs first.
 
     A candidate that crashes is reported with the reason, and the others are still compared. A function for ``candidates`` is
-    called after what can be done without them. ``further`` trials are run, one after the other, while nothing can be said of a
-    candidate on the data of those before. Raises ``UsageProblem`` when inputs or outputs do not correspond, or when the
-    reference itself runs in no trial.
+    called after what can be done without them, with what it may ask to work on some that are likely. ``further`` trials are
+    run, one after the other, while nothing can be said of a candidate on the data of those before. Raises ``UsageProblem``
+    when inputs or outputs do not correspond, or when the reference itself runs in no trial.
     """
     start = time.perf_counter()
     result = Comparison(reference.label)
@@ -42,8 +43,8 @@ def compare(
         ordered = sorted(trials, key=lambda t: t.elements)
         if ordered and callable(candidates):
             comparer.prepare(ordered[0])
-        with stage("gather"), comparer.unpaid():
-            compared = candidates() if callable(candidates) else candidates
+        with stage("gather"), comparer.budget.unpaid():
+            compared = candidates(comparer.try_out) if callable(candidates) else candidates
         comparer.add(compared)
         elements, compared_elements = sum(trial.elements for trial in ordered), 0
         for trial, following in zip_longest(ordered, ordered[1:]):

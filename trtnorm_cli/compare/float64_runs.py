@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,10 @@ from trtnorm_cli.evaluate.float64 import (
 )
 
 
+class NotWanted(Exception):
+    """What was to be evaluated is not wanted any more."""
+
+
 class Float64Runs:
     """The evaluations of a comparison, each of at most ``budget_s`` seconds."""
 
@@ -26,6 +32,16 @@ class Float64Runs:
         self.budget_s = budget_s
         self._models: dict[str, Float64Model] = {}
         self._rates: dict[str, float] = {}
+        self._is_wanted: Callable[[], bool] | None = None
+
+    @contextmanager
+    def while_wanted(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
+        """A block in which ``evaluate`` raises ``NotWanted`` once ``is_wanted`` is false."""
+        self._is_wanted = is_wanted
+        try:
+            yield
+        finally:
+            self._is_wanted = None
 
     def evaluate(
         self,
@@ -37,6 +53,8 @@ class Float64Runs:
         ties: Ties | None = None,
     ) -> Reference:
         """The participant in float64; raises ``ReferenceUnavailable`` where that is not possible or takes too long."""
+        if self._is_wanted is not None:
+            watch = _while(self._is_wanted, watch)
         elements = max(sum(array.size for array in feeds.values()), 1)
         predicted = self._rates.get(participant.label, 0.0) * elements
         if predicted > self.budget_s:
@@ -53,3 +71,14 @@ class Float64Runs:
         if name not in self._models:
             self._models[name] = Float64Model(participant.model, participant.path.absolute().parent)
         return self._models[name]
+
+
+def _while(is_wanted: Callable[[], bool], watch: Watch | None) -> Watch:
+    """``watch``, which ends the evaluation at the first node after it is not wanted any more."""
+
+    def watched(name: str, value: Any) -> Any:
+        if not is_wanted():
+            raise NotWanted
+        return value if watch is None else watch(name, value)
+
+    return watched

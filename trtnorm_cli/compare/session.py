@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
 from trtnorm_cli.compare.blame_report import report_blame
-from trtnorm_cli.compare.candidates import Candidates, Session, require_runnable
+from trtnorm_cli.compare.candidates import Candidates, Session, TryOut, require_runnable
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import (
+    Candidate,
     NetworkParticipant,
     OnnxParticipant,
     loaded_network,
@@ -101,7 +103,7 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
     made = side.start(lambda: loaded_network(loaded, scratch, found.backend, None, found.memory_bytes))
     proof = prepared.proof if network is None and meant is reference else None
 
-    def gather() -> None:
+    def gather(_: TryOut) -> None:
         found.add_rewriting(loaded, f"rewriting of {target.path}", network=made)
 
     return Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
@@ -112,32 +114,47 @@ class Rewritten:
     """A rewriting, saved as ``fixed``, and the TensorRT ``network`` of that."""
 
     rewriting: Rewriting
-    fixed: LoadedModel
+    fixed: Awaited[LoadedModel]
     network: Awaited[NetworkParticipant]
+
+
+# Works on the comparison of a rewriting that is likely to stay, as long as the second is true.
+Likely = Callable[[Rewritten, Callable[[], bool]], None]
 
 
 def compare_rewriting(
     prepared: Prepared,
     first: Rewriting,
-    rewritten: Callable[[], Rewritten],
+    rewritten: Callable[[Likely], Rewritten],
     scratch: Path,
     settings: Settings,
 ) -> Comparison:
     """The comparison of a build: the source with its rewriting, and the TensorRT network of that.
 
-    ``rewritten`` is asked for these when nothing is left that can be done without them. It is ``first``, or another that makes
-    fewer changes. Where nothing was rewritten, only the network is compared. Where the source cannot serve, because it is
-    invalid or was to be read otherwise, the model as it was read stands for it. The result names what was left out.
+    ``rewritten`` is asked for these when nothing is left that can be done without them. While it waits for TensorRT, it says
+    what is likely. It is ``first``, or another that makes fewer changes. Where nothing was rewritten, only the network is
+    compared. Where the source cannot serve, because it is invalid or was to be read otherwise, the model as it was read stands
+    for it. The result names what was left out.
     """
     source = loaded_participant(prepared.original, prepared.original.path.name)
     meant = _as_meant(source, first, scratch)
     found, changes = Candidates(scratch), list[Mapping[str, object]]()
     proof = prepared.proof if meant is source else None
+    tried: list[tuple[Rewriting, Candidates]] = []
 
-    def gather() -> None:
-        made = rewritten()
+    def each_of(made: Rewritten, candidates: Candidates) -> Iterator[Candidate]:
+        has_changes = bool(made.rewriting.changes)
+        yield from candidates.each_of_rewriting(made.fixed.result(), "rewriting", has_changes, made.network)
+        tried.append((made.rewriting, candidates))
+
+    def gather(try_out: TryOut) -> None:
+        made = rewritten(lambda likely, may_stay: try_out(each_of(likely, Candidates(scratch)), may_stay))
         changes.extend(_changes(made.rewriting))
-        found.add_rewriting(made.fixed, "rewriting", bool(made.rewriting.changes), made.network)
+        if all(rewriting is not made.rewriting for rewriting, _ in tried):
+            deque(each_of(made, Candidates(scratch)), maxlen=0)
+        gathered = next(candidates for rewriting, candidates in tried if rewriting is made.rewriting)
+        found.accepted += gathered.accepted
+        found.refused += gathered.refused
 
     session = Session(meant, found.accepted, found.refused, changes, proof, gather)
     # TensorRT has the other cores, and threads that multiply matrices wait for the next ones by spinning.
@@ -170,7 +187,7 @@ def compare_lowered(
         found = judge_session(session, prepared.profile, settings)
     candidates = Candidates(scratch)
 
-    def gather() -> None:
+    def gather(_: TryOut) -> None:
         candidates.add_rewriting(typed, "rewriting", False, network)
 
     lowest = loaded_participant(typed, "the rewriting in its precision")

@@ -84,7 +84,13 @@ def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
     return Variant(found.rewriting, choice, is_settled=True)
 
 
-def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchanged: BuiltVariant, measured: bool) -> Variant:
+def fastest(
+    session: Rewriter,
+    tried: Callable[[Rewriting], BuiltVariant],
+    changed: Built,
+    unchanged: BuiltVariant,
+    measured: bool,
+) -> Variant:
     """The rewriting of least estimated time: every change, none, or those that gain time where the two engines differ.
 
     Both engines are held against each other part by part, so that few further builds are enough for any number of sites, and
@@ -97,18 +103,14 @@ def fastest(session: Rewriter, variants: VariantBuilder, changed: Built, unchang
     search = PartSearch(changed, none, takes_longer)
 
     def build(left_out: frozenset[str]) -> Built | None:
-        return _built(variants, session.rewrite("auto", left_out, measured))
+        made = tried(session.rewrite("auto", left_out, measured))
+        return None if made.result is None or made.cost is None else Built(made.rewriting, made.result, made.cost)
 
     found = search.run(build)
     costs = {left_out: one.total for left_out, one in found.items()}
     chosen = preferred(list(costs.values()))
     left_out, best = next((left_out, found[left_out]) for left_out, cost in costs.items() if cost == chosen)
     return Variant(best.rewriting, Choice(every, never, chosen, tuple(sorted(left_out)), len(found)), measured, is_settled=True)
-
-
-def _built(variants: VariantBuilder, rewriting: Rewriting) -> Built | None:
-    made = variants.tried(rewriting)
-    return None if made.result is None or made.cost is None else Built(rewriting, made.result, made.cost)
 
 
 def takes_longer(one: Sums, other: Sums) -> bool:

@@ -26,6 +26,7 @@ from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 
 # What estimates the cost of the engine that was built of a model; None where its kernels are not known.
 Estimator = Callable[[BuildResult, onnx.ModelProto], EngineCostRecord | None]
+Run = Callable[[BuildRequest, Path], BuildResult]
 VARIANT_NAME = "variant.onnx"
 NOT_BUILT = Cost(sys.maxsize, sys.maxsize, sys.float_info.max)
 
@@ -83,15 +84,20 @@ class VariantBuilder:
     network: str | None = None
     kept: list[BuiltVariant] = field(default_factory=list)
 
-    def tried(self, rewriting: Rewriting) -> BuiltVariant:
+    def tried(self, rewriting: Rewriting, run: Run | None = None) -> BuiltVariant:
         """One variant, which may be the one that stays. What TensorRT refuses or dies on has no kernels."""
         if self.kept_in is None:
-            return self.built(rewriting)
-        self.kept.append(self.built(rewriting, self.kept_in / f"variant-{len(self.kept)}.engine", self.network))
+            return self.built(rewriting, run=run)
+        self.kept.append(self.built(rewriting, self.kept_in / f"variant-{len(self.kept)}.engine", self.network, run))
         return self.kept[-1]
 
-    def built(self, rewriting: Rewriting, engine: Path | None = None, network: str | None = None) -> BuiltVariant:
-        """One variant. Its engine stays where ``engine`` says where, and its folder where a ``network`` is asked for."""
+    def built(
+        self, rewriting: Rewriting, engine: Path | None = None, network: str | None = None, run: Run | None = None
+    ) -> BuiltVariant:
+        """One variant. Its engine stays where ``engine`` says where, and its folder where a ``network`` is asked for.
+
+        ``run`` does what a request says in a folder, where that is not left to ``launch``.
+        """
         work = self.folder / f"variant-{uuid.uuid4().hex[:8]}"
         stays = False
         try:
@@ -103,7 +109,7 @@ class VariantBuilder:
             asked = network if model is rewriting.model else None  # a definition stands for a plugin where it is compared
             request = replace(self.request, model=VARIANT_NAME, engine=str(path), settings=settings, network=asked)
             request = with_plugins(request, rewriting.model, self.request.plugins)
-            result = launch(request, work, None, self.limits)
+            result = launch(request, work, None, self.limits) if run is None else run(request, work)
             cost = self.estimate(result, rewriting.model) if result.ok else None
             stays = asked is not None and result.ok
             places = (engine if result.ok else None, work if stays else None)

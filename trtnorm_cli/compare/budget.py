@@ -1,0 +1,108 @@
+"""The time that a comparison may take, and whether a trial is begun in what is left of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trtnorm_cli.compare.native_runs import NativeRuns
+from trtnorm_cli.compare.result import Options, Trial
+from trtnorm_cli.compare.trial_run import TrialRun
+
+# A candidate may take longer than the reference, which a whole budget was left for.
+_SLOWER, _AT_LEAST_S = 4.0, 5.0
+# A trial of so many times the elements is begun before it is certain that there is time for it.
+_NOT_LONG = 8
+# A trial that takes such a part of the budget at most is run though the clock says that it is used up: what uses it up is
+# often the start of processes, not the runs.
+_SHORT = 1 / 8
+
+
+class Budget:
+    """The processor's seconds of a comparison, from the moment when this is made. ``last`` is the trial before."""
+
+    def __init__(self, options: Options, natives: NativeRuns) -> None:
+        self._options, self._natives = options, natives
+        self._start = time.process_time()
+        self.last: TrialRun | None = None
+
+    @contextmanager
+    def unpaid(self) -> Iterator[None]:
+        """A block of other work, which the time for the comparison is not for."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self._start += time.process_time() - start
+
+    @contextmanager
+    def paid(self) -> Iterator[None]:
+        """A block of the comparison's work inside of an ``unpaid`` one."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self._start -= time.process_time() - start
+
+    def seconds_for_runs(self) -> float | None:
+        """What is left for runs in ONNX Runtime; None without a bound."""
+        bound = self._options.runs_budget_s
+        return None if bound is None else bound - self._natives.used_s
+
+    def used_up(self, is_begun: bool, expected_s: float | None = None) -> str | None:
+        """The budget that leaves no time for a further trial, in words.
+
+        The clock does not matter for one that was begun, nor for one that is expected to take next to nothing.
+        """
+        runs, total = self._options.runs_budget_s, self.total_s()
+        if runs is not None and self._natives.used_s >= runs:
+            return f"the {runs:g} s for runs were used up"
+        if total is None or is_begun or (expected_s is not None and expected_s <= _SHORT * total):
+            return None
+        if self.used_s() >= total:
+            return f"the {total:.2g} s for the comparison were used up"
+        return None
+
+    def used_s(self) -> float:
+        """The processor's seconds that the comparison took so far. How busy the machine is does not matter to them."""
+        return time.process_time() - self._start + self._natives.used_s
+
+    def total_s(self) -> float | None:
+        """The seconds that it may take at shapes beyond the smallest; None without a bound."""
+        return None if self._options.total_budget_s is None else self._options.total_budget_s()
+
+    def expected_s(self, trial: Trial, wants_float64: bool) -> float | None:
+        """The seconds that ``trial`` takes if all runs of the one before grow with the elements; None where there is none.
+
+        What does not grow is left out: the start of processes and sessions, and the wait for TensorRT's network.
+        """
+        last = self.last
+        if last is None:
+            return None
+        asked = [run for run in (last.asked, *(attempt.asked for attempt in last.attempts)) if run is not None]
+        exact = last.float64_s * len(asked) if wants_float64 else 0.0
+        return (sum(run.computing_s for run in asked) + exact) * trial.elements / max(last.trial.elements, 1)
+
+    def is_short(self, following: Trial, run: TrialRun) -> bool:
+        """True for a trial to begin while ``run`` is judged: from the reference's own run there is time for it."""
+        total = self.total_s()
+        if total is None or run.asked is None:
+            return following.elements <= _NOT_LONG * run.trial.elements
+        expected = run.asked.computing_s * (1 + len(run.attempts)) * following.elements / max(run.trial.elements, 1)
+        return expected <= max(total - self.used_s(), _SHORT * total)
+
+    def too_long(self, expected: float | None) -> str | None:
+        """Why a trial that is much larger than the one before is left out: it would use up the budget alone."""
+        total = self.total_s()
+        if total is None or expected is None:
+            return None
+        left = max(total - self.used_s(), _SHORT * total)
+        if expected > left:
+            return f"it would take about {expected:.1f} s, and {left:.1f} s of {total:.2g} s for the comparison were left"
+        return None
+
+    def seconds_for_candidate(self, run: TrialRun) -> float | None:
+        """What a candidate's run may take, which may be slower than that of the reference; None without a bound."""
+        left = self.seconds_for_runs()
+        return None if left is None else max(left, _SLOWER * run.seconds, _AT_LEAST_S)
