@@ -82,7 +82,7 @@ class Making:
 
     @property
     def rewritten(self) -> Rewritten:
-        """What of it is compared."""
+        """Its rewriting and network, to be compared."""
         return Rewritten(self.variant.rewriting, self.fixed, Later(self.compared_network))
 
     def compared_network(self) -> NetworkParticipant:
@@ -194,7 +194,7 @@ def _compared_files(job: Job, lowering: Lowered | None, fixed: LoadedModel, netw
 
 
 def _no_work(likely: Rewritten, may_stay: Callable[[], bool]) -> None:
-    """What to do meanwhile, where nothing is compared."""
+    """Do nothing meanwhile, as nothing is compared."""
 
 
 class Settled:

@@ -46,7 +46,7 @@ class Budget:
             self._start -= time.process_time() - start
 
     def seconds_for_runs(self) -> float | None:
-        """What is left for runs in ONNX Runtime; None without a bound."""
+        """The seconds that are left for runs in ONNX Runtime; None without a bound."""
         bound = self._options.runs_budget_s
         return None if bound is None else bound - self._natives.used_s
 
@@ -103,6 +103,6 @@ class Budget:
         return None
 
     def seconds_for_candidate(self, run: TrialRun) -> float | None:
-        """What a candidate's run may take, which may be slower than that of the reference; None without a bound."""
+        """The seconds that a candidate's run may take, which may be slower than that of the reference; None without a bound."""
         left = self.seconds_for_runs()
         return None if left is None else max(left, _SLOWER * run.seconds, _AT_LEAST_S)

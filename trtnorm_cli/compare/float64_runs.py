@@ -22,7 +22,7 @@ from trtnorm_cli.evaluate.float64 import (
 
 
 class NotWanted(Exception):
-    """What was to be evaluated is not wanted any more."""
+    """An evaluation that is not wanted any more."""
 
 
 class Float64Runs:
