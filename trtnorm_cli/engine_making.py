@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trtnorm_cli.build_job import Duration, Job, comparison_budget_s
+from trtnorm_cli.child_process import require_wanted
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.result import CandidateReport, Comparison
 from trtnorm_cli.compare.session import Likely, Rewritten, build_settings, compare_lowered, compare_rewriting
@@ -58,7 +59,7 @@ class Making:
 
     ``lowering`` is the rewriting in the precision that was asked for, if one was. ``building`` ends with what the build process
     said, ``engine`` with that or the error that explains it. ``fixed`` is the rewritten model, ``network`` what TensorRT's
-    parser makes of it. ``tensorrt`` is how long TensorRT takes.
+    parser makes of it. ``digests`` are of the rewritten model's files and of the engine. ``tensorrt`` is how long TensorRT takes.
     """
 
     variant: Variant
@@ -68,6 +69,7 @@ class Making:
     engine: Awaited[BuildResult]
     fixed: Awaited[LoadedModel]
     network: Awaited[NetworkParticipant]
+    digests: Awaited[tuple[str, str]]
     tensorrt: Duration
 
     @property
@@ -141,7 +143,14 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
     else:
         network = begun_network(job, loaded)
 
-    return Making(variant, lowering, files, building, engine, loaded, network, tensorrt)
+    def digests() -> tuple[str, str]:
+        model = sha256_of(files, require_wanted)
+        building.result()
+        return model, sha256_of([job.built], require_wanted)
+
+    if ready is not None:
+        building.result()  # the engine is there, and gets its place before another thread asks for it
+    return Making(variant, lowering, files, building, engine, loaded, network, job.side.start(digests), tensorrt)
 
 
 def lowered_variant(job: Job, variant: Variant) -> Lowered | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from trtnorm_cli.errors import NoRoom, TrtnormError, UsageProblem
 _CHUNK = 1 << 20
 
 
-def sha256_of(files: Iterable[Path]) -> str:
-    """The digest of the contents of ``files``, one after the other."""
+def sha256_of(files: Iterable[Path], between: Callable[[], None] = lambda: None) -> str:
+    """The digest of the contents of ``files``, one after the other. ``between`` pieces of them an error may end it."""
     digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
+                between()
     return digest.hexdigest()
 
 

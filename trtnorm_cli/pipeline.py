@@ -14,7 +14,7 @@ from trtnorm_cli.compare.session import Likely
 from trtnorm_cli.engine_making import Making, Settled, comparison_of, lowered_variant, make
 from trtnorm_cli.errors import NotCompared, OutOfTolerance
 from trtnorm_cli.evaluate.ort_runner import one_child
-from trtnorm_cli.files import require_free, sha256_of
+from trtnorm_cli.files import require_free
 from trtnorm_cli.lowering.calibration import require_fitting_data
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.save import save_model
@@ -258,6 +258,7 @@ def described(
     """The manifest of the engine that the job has made."""
     prepared, rewriting, result = job.prepared, made.variant.rewriting, made.result
     loaded, profile, checkpoint, proof = prepared.loaded, prepared.profile, prepared.checkpoint, prepared.proof
+    model, engine = made.digests.result()
     counts = norm_counts(rewriting.cleaned, rewriting.composites)
     return Manifest(
         versions=Versions.of(result),
@@ -265,8 +266,8 @@ def described(
         export=prepared.export,
         weights=None if checkpoint is None else FileDigest.of(checkpoint.path, checkpoint.files),
         plugins=tuple(FileDigest.of(Path(library)) for library in prepared.plugin_libraries),
-        rewritten=Digest(sha256_of(made.files)),
-        engine=EngineFile.of(job.engine, job.built, result),
+        rewritten=Digest(model),
+        engine=EngineFile.of(job.engine, engine, result),
         profile=None if profile is None else profile.model_dump(mode="json"),
         optimization_profiles=prepared.fitted.records(),
         cleaning=dict(sorted(rewriting.cleaning.counts.items())),

@@ -31,4 +31,4 @@ SESSION = SimpleNamespace(rewrite=rewritten)
 
 def made(variant: Variant, result: Any, lowering: Any = None) -> Any:
     nothing: Any = None
-    return Making(variant, lowering, (), Later(lambda: result), Later(lambda: result), nothing, nothing, nothing)
+    return Making(variant, lowering, (), Later(lambda: result), Later(lambda: result), nothing, nothing, nothing, nothing)

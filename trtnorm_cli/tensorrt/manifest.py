@@ -16,7 +16,6 @@ from pydantic import Field, ValidationError
 
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import ModelError
-from trtnorm_cli.files import sha256_of
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import tensor_type
 from trtnorm_cli.profile.fit import ProfileRecord
@@ -78,10 +77,9 @@ class EngineFile:
     bindings: tuple[Binding, ...] = ()
 
     @staticmethod
-    def of(engine: Path, built: Path, result: BuildResult) -> EngineFile:
-        """``engine`` is the final name, ``built`` the file that has the bytes now."""
-        about = result.engine_bytes, result.targets, result.newer_too, result.bindings
-        return EngineFile(engine.name, sha256_of([built]), *about)
+    def of(engine: Path, sha256: str, result: BuildResult) -> EngineFile:
+        """``engine`` is the final name, ``sha256`` the digest of its bytes."""
+        return EngineFile(engine.name, sha256, result.engine_bytes, result.targets, result.newer_too, result.bindings)
 
 
 @dataclass(frozen=True)
