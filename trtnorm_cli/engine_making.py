@@ -59,7 +59,7 @@ class Making:
 
     ``lowering`` is the rewriting in the precision that was asked for, if one was. ``building`` ends with what the build process
     said, ``engine`` with that or the error that explains it. ``fixed`` is the rewritten model, ``network`` what TensorRT's
-    parser makes of it. ``digests`` are of the rewritten model's files and of the engine. ``tensorrt`` is how long TensorRT takes.
+    parser makes of it. ``digests`` are of the rewritten model's files and of the engine. ``tensorrt`` is how long that takes.
     """
 
     variant: Variant
