@@ -18,8 +18,9 @@ import numpy as np
 _ALIGNMENT = 64
 # The file grows by steps, so that it is not mapped anew for every tensor.
 _STEP_BYTES = 1 << 20
-# So much memory is kept for what comes next, more is given back.
-_KEPT_BYTES = 64 << 20
+# So much memory is kept for what comes next. More is too where at least a quarter of it was used: fresh memory costs more than
+# what is written to it.
+_KEPT_BYTES, _USED_SHARE = 64 << 20, 0.25
 
 
 class SharedTensors:
@@ -57,8 +58,8 @@ class SharedTensors:
 
     def clear(self) -> None:
         """Forget every tensor; memory beyond what is usually needed is given back."""
-        self._end = 0
-        if os.fstat(self.descriptor).st_size > _KEPT_BYTES:
+        used, self._end = self._end, 0
+        if os.fstat(self.descriptor).st_size > max(_KEPT_BYTES, used / _USED_SHARE):
             self._map = None
             os.ftruncate(self.descriptor, 0)
 
