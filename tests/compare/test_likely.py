@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from tests.compare.test_cost import nudged
 from tests.compare.test_verdict import X, deep
-from tests.models import saved
+from tests.models import parse, saved
 from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, PASSED, Options, Trial
-from trtnorm_cli.errors import BuilderDied
+from trtnorm_cli.errors import BuilderDied, UsageProblem
 
 
 @pytest.fixture
@@ -71,6 +73,54 @@ def test_another_candidate_than_was_likely_is_judged_by_itself(changed, tmp_path
 
     assert compare(reference, late, [Trial("at", X)], Options()).state == PASSED
     assert compare(reference, too_late, [Trial("at", X)], Options()).state == FAILED
+
+
+def test_of_two_that_were_likely_each_is_remembered(changed, tmp_path, runs):
+    reference, first = changed
+    second = replace(first, label="second")
+    seen = {}
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out([first], lambda: True)
+        try_out([second], lambda: True)
+        seen.update(runs)
+        return [first]
+
+    found = compare(reference, late, [Trial("at", X)], Options())
+    assert runs == seen
+    (report,) = found.candidates
+    (plain,) = compare(reference, [first], [Trial("at", X)], Options()).candidates
+    assert (report.label, report.verdicts, report.inner) == ("candidate", plain.verdicts, plain.inner)
+
+
+def test_nothing_is_likely_of_a_reference_that_does_not_run(changed, monkeypatch):
+    """What is said of it is said once."""
+    reference, candidate = changed
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out([candidate], lambda: True)
+        return [candidate]
+
+    with pytest.raises(UsageProblem, match="does not run"):
+        compare(reference, late, [Trial("at", {"x": X["x"][:, :3]})], Options())
+
+
+@pytest.mark.parametrize("is_likely", [True, False], ids=["it stays", "it is given up"])
+def test_what_is_said_of_the_reference_is_said_once(tmp_path, is_likely):
+    """ONNX Runtime multiplies no matrices of bfloat16, so that float64 stands in."""
+    kind = ml_dtypes.bfloat16
+    model = parse("g (bfloat16[2, 4] x) => (bfloat16[2, 4] y) { y = MatMul(x, w) }", {"w": np.eye(4).astype(kind)})
+    reference = onnx_participant(saved(model, tmp_path / "m.onnx"))
+    candidate = replace(reference, label="candidate")
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out([candidate], lambda: is_likely)
+        return [candidate]
+
+    trial = Trial("at", {"x": np.ones((2, 4), kind)})
+    found, plain = (compare(reference, one, [trial], Options()) for one in (late, [candidate]))
+    assert found.notes == plain.notes
+    assert len(found.notes) == len(set(found.notes)) > 0
 
 
 def test_what_goes_wrong_with_a_likely_candidate_is_told_where_it_counts(changed):

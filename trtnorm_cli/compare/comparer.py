@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import zip_longest
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
-from trtnorm_cli.compare.float64_runs import Float64Runs, NotWanted
+from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, Recognition, SliceDistances, first_difference, suspicious
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.noise import NoiseMeter
@@ -55,6 +54,8 @@ class Comparer:
         self._exact = Float64Runs(options.budget_s)
         self._noise = NoiseMeter(reference, self._exact, runner)
         self._known = Known()
+        # Candidates that were tried, with their noise and the notes on them.
+        self._tried: list[tuple[list[Attempt], NoiseMeter, list[str]]] = []
 
     def prepare(self, trial: Trial) -> None:
         """Work on the reference alone, while candidates are still being made."""
@@ -71,33 +72,32 @@ class Comparer:
         run, said = next(iter(self._begun.values()), None), (list(self.result.notes), list(self.result.skipped))
         if run is None or run.exact is None or not self._wants_float64():
             return
-        with self.budget.paid(), self._exact.while_wanted(may_stay), suppress(Exception):
-            if not self._know_reference(run):
-                raise NotWanted
-            for candidate in candidates:
-                report = CandidateReport(candidate.label, candidate.kind, notes=list(candidate.notes))
-                self._ask(run, Pairing(self.reference, candidate, self.options.by_position), report)
-                self._learn_exact(run.attempts[-1])
-            for attempt in run.attempts:
-                self._look_inside(attempt)
-            return
-        self._forget(run)
+        with self.budget.paid(), suppress(Exception):
+            if self._know_reference(run):
+                said = list(self.result.notes), list(self.result.skipped)
+                with self._exact.while_wanted(may_stay):
+                    self._try(run, candidates)
+        # What is tried next, or added, knows nothing of these.
+        run.attempts, run.near, self._noise = [], [], NoiseMeter(self.reference, self._exact, self.runner)
         self.result.notes[:], self.result.skipped[:] = said
 
-    def _forget(self, run: TrialRun) -> None:
-        """Forget candidates that were only tried."""
-        run.attempts, run.near = [], []
-        self._noise = NoiseMeter(self.reference, self._exact, self.runner)
+    def _try(self, run: TrialRun, candidates: Iterable[Candidate]) -> None:
+        for candidate in candidates:
+            report = CandidateReport(candidate.label, candidate.kind, notes=list(candidate.notes))
+            self._ask(run, Pairing(self.reference, candidate, self.options.by_position), report)
+            self._learn_exact(run.attempts[-1])
+        for attempt in run.attempts:
+            self._look_inside(attempt)
+        self._tried.append((run.attempts, self._noise, list(self.result.notes)))
 
     def add(self, candidates: Sequence[Candidate]) -> None:
         """The candidates; raises ``UsageProblem`` where inputs or outputs do not correspond."""
-        for run in self._begun.values():
-            tried = [attempt.candidate for attempt in run.attempts]
-            if all(one is other for one, other in zip_longest(tried, candidates)):
-                self.pairings = [attempt.pairing for attempt in run.attempts]
-                self.result.candidates = [attempt.report for attempt in run.attempts]
+        for attempts, noise, notes in self._tried:
+            if [id(attempt.candidate) for attempt in attempts] == [id(candidate) for candidate in candidates] and attempts:
+                attempts[0].run.attempts, self._noise, self.result.notes[:] = attempts, noise, notes
+                self.pairings = [attempt.pairing for attempt in attempts]
+                self.result.candidates = [attempt.report for attempt in attempts]
                 return
-            self._forget(run)
         self.pairings = [Pairing(self.reference, candidate, self.options.by_position) for candidate in candidates]
         self.result.candidates = [CandidateReport(c.label, c.kind, notes=list(c.notes)) for c in candidates]
 
