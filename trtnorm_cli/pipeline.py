@@ -60,6 +60,7 @@ from trtnorm_cli.tensorrt.up_to_date import (
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 from trtnorm_cli.tensorrt.work_folder import work_folder
 from trtnorm_cli.variant_choice import (
+    Unchanged,
     faster,
     first_variant,
     made_again,
@@ -103,21 +104,22 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, findings: Fin
         one_child(),
     ):
         job = replace(started(prepared, engine, options, work, beside, side), findings=findings)
-        first = first_variant(job)
+        unchanged = Unchanged(job)
+        first = first_variant(job, unchanged)
         narrowing = narrowing_checked(job, first.rewriting)
         begun = make(job, first)
-        unbuilt = without_changes(job, begun)
+        unbuilt = without_changes(job, begun, unchanged)
         in_float32 = float32_kernels(job, begun)
         settled = Settled(lambda likely: settled_on(job, begun, unbuilt, likely))
         comparing = Later(lambda: comparison_of(job, begun, settled))
         if options.compare and side.is_beside:  # while TensorRT builds
             comparing.error()
-        made, unchanged = settled.result(), unbuilt.result()
+        made, before = settled.result(), unbuilt.result()
         job.clock.seconds.update(made.result.seconds)
         require_types(made.rewriting.model, made.result)
         require_same_bytes(job, made)
         comparison = compared(job, comparing)
-        optimize = optimized(job, made, None if unchanged is None else unchanged.kernels)
+        optimize = optimized(job, made, None if before is None else before.kernels)
         manifest = described(job, made, optimize, comparison, narrowing)
         manifest = replace(manifest, float32=in_float32.result())
         placed(manifest, job)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import onnx
+
 from trtnorm_cli.build_job import Job
 from trtnorm_cli.compare.session import Likely, Rewritten
 from trtnorm_cli.engine_making import Making, parsed_network
@@ -20,10 +22,13 @@ from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
     TO_DECIDE,
+    TO_DECIDE_ON_FOLDS,
     TO_TELL,
+    Bounds,
     Variant,
     bounds_for,
     fastest,
+    folds,
     is_quick,
     may_be_quick,
     preferred,
@@ -48,10 +53,47 @@ def first_rewriting(prepared: Prepared, backend: str | None) -> Rewriting:
     return session.rewrite()
 
 
-def first_variant(job: Job) -> Variant:
+class Unchanged:
+    """The model without the changes that only improve it, and its engine, which shows what they do.
+
+    Its build is ``begun`` as soon as such a change is foreseen, where it is likely to decide and there is a core for it.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.rewriting = Later(lambda: job.session.rewrite("never"))
+        self.begun: Awaited[BuiltVariant] | None = None
+        self._job = job
+
+    def foresee(self, rule: str) -> None:
+        """Begin the build: ``rule`` found a change that is optional."""
+        job, bounds = self._job, TO_DECIDE_ON_FOLDS if folds(rule) else TO_DECIDE
+        if not (may_be_chosen(job) and job.side.is_beside and usable_cores() > 1) or self.rewriting.error() is not None:
+            return
+        model = self.rewriting.result().model
+        if may_be_quick(model, bounds) and is_small(model, bounds):
+            self.begun = job.side.start(self.built)
+
+    def built(self) -> BuiltVariant:
+        """The result of the build, in the thread that asks for it."""
+        with self._job.clock.time("variants"):
+            return self._job.variants().built(self.rewriting.result(), self._job.unchanged)
+
+    def cancel(self) -> None:
+        """It is not wanted any more."""
+        if self.begun is not None:
+            self.begun.cancel()
+
+
+def is_small(model: onnx.ModelProto, bounds: Bounds) -> bool:
+    """True where the weights are small enough for an engine that is built without waiting for the first one."""
+    return sum(map(tensor_bytes, model.graph.initializer)) <= bounds.engine_bytes
+
+
+def first_variant(job: Job, unchanged: Unchanged) -> Variant:
     """The rewriting that the policy asks for.
 
-    Where builds will show which changes stay, those are tried too that are not always for the better.
+    Where builds will show which changes stay, those are tried too that are not always for the better, and the model
+    ``unchanged`` may be built beside the proofs.
     """
     with job.clock.time("rewrite"):
         if job.policy == "kernels":
@@ -59,7 +101,7 @@ def first_variant(job: Job) -> Variant:
         if not _estimates_decide(job) or not may_be_quick(job.prepared.loaded.proto, TO_DECIDE):
             return Variant(job.session.rewrite())
         if may_be_chosen(job):
-            return Variant(job.session.rewrite(measured=True), measured=True)
+            return Variant(job.session.rewrite(measured=True, foreseen=unchanged.foresee), measured=True)
     return _chosen_in_the_types_of_the_file(job)
 
 
@@ -72,8 +114,7 @@ def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
     with job.clock.time("rewrite"):
         usual, every = job.session.rewrite(), job.session.rewrite(measured=True)
     bounds = bounds_for(every.changes)
-    is_small = sum(map(tensor_bytes, every.model.graph.initializer)) <= bounds.engine_bytes
-    if every.failed or not is_small or not any(change.optional for change in every.changes):
+    if every.failed or not is_small(every.model, bounds) or not any(change.optional for change in every.changes):
         return Variant(usual)
     with job.clock.time("variants"):
         built = job.variants().built(every)
@@ -98,18 +139,18 @@ def may_be_replaced(job: Job, variant: Variant) -> bool:
     return may_be_chosen(job) and not variant.is_settled and any(change.optional for change in variant.rewriting.changes)
 
 
-def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
+def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[BuiltVariant | None]:
     """The build without the changes that only improve the model, to see what they did.
 
     None where there are no such changes, and where a second build would take long for what its answer is worth. TensorRT for
     RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
     """
+    if made.lowering is not None or not any(change.optional for change in made.variant.rewriting.changes):
+        unchanged.cancel()
+        return Later(lambda: None)
     model = made.variant.rewriting.model
-    bounds = bounds_for(made.variant.rewriting.changes) if may_be_replaced(job, made.variant) else TO_TELL
-
-    def build_unchanged() -> BuiltVariant:
-        with job.clock.time("variants"):
-            return job.variants().built(unchanged.result(), job.unchanged)
+    decides = may_be_replaced(job, made.variant)
+    bounds = bounds_for(made.variant.rewriting.changes) if decides else TO_TELL
 
     def where_quick(begun: Awaited[BuiltVariant]) -> BuiltVariant | None:
         result = made.building.result()
@@ -118,18 +159,16 @@ def without_changes(job: Job, made: Making) -> Awaited[BuiltVariant | None]:
         begun.cancel()
         return None
 
-    if made.lowering is not None or not any(change.optional for change in made.variant.rewriting.changes):
-        return Later(lambda: None)
-    unchanged = Later(lambda: job.session.rewrite("never"))
-    is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
-    if not (job.side.is_beside and is_likely and unchanged.error() is None):
-        return Later(lambda: where_quick(Later(build_unchanged)))
-    # TensorRT for RTX builds on one core: on two, both engines take as long as one.
-    decides, is_small = bounds is not TO_TELL, sum(map(tensor_bytes, model.graph.initializer)) <= bounds.engine_bytes
-    if decides and is_small and usable_cores() > 1:
-        begun = job.side.start(build_unchanged)
-        return Later(lambda: where_quick(begun), (begun, made.building))
-    return job.side.start(lambda: where_quick(Later(build_unchanged)))
+    if unchanged.begun is None:
+        is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
+        if not (job.side.is_beside and is_likely and unchanged.rewriting.error() is None):
+            return Later(lambda: where_quick(Later(unchanged.built)))
+        # TensorRT for RTX builds on one core: on two, both engines take as long as one.
+        if not (decides and is_small(model, bounds) and usable_cores() > 1):
+            return job.side.start(lambda: where_quick(Later(unchanged.built)))
+        unchanged.begun = job.side.start(unchanged.built)
+    begun = unchanged.begun
+    return Later(lambda: where_quick(begun), (begun, made.building))
 
 
 def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None]) -> bool:

@@ -16,8 +16,11 @@ from tests.models import batchnorm, parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
 from trtnorm_cli import build_job, child_process, engine_making, pipeline, variant_choice
 from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.rewrite.proof.check import Prover
+from trtnorm_cli.rewrite.realise import Realised
 from trtnorm_cli.rewrite.rewriting import RewritingSession
-from trtnorm_cli.side_work import Later
+from trtnorm_cli.rewrite.rule import Check, Match
+from trtnorm_cli.side_work import Later, SideWork
 from trtnorm_cli.tensorrt.kernel_search import Bounds, fastest
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
@@ -120,17 +123,51 @@ def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work
     assert hidden(work) == left_in_temp(work) == []
 
 
+def test_the_engine_without_changes_is_begun_before_they_are_proved(work, started, monkeypatch):
+    events: list[str] = []
+    starts, proves = SideWork.start, Prover.__call__
+    monkeypatch.setattr(variant_choice, "usable_cores", lambda: 2)
+    monkeypatch.setattr(SideWork, "start", lambda *given: events.append("a build") or starts(*given))
+    monkeypatch.setattr(Prover, "__call__", lambda *given: events.append("a proof") or proves(*given))
+    assert build("good.onnx") == 0
+    assert events[:2] == ["a build", "a proof"]
+    assert started.count(ENGINE) == 2
+    manifest = manifest_of(work / "good.engine")
+    assert manifest["optimize"]["before"]["reason"] == ""
+    assert manifest["comparison"]["state"] == "passed"
+
+
+def test_the_engine_without_changes_is_ended_where_none_is_left(work, monkeypatch):
+    """Here none is proved."""
+
+    def unproved(self: Prover, match: Match, realised: Realised) -> Check:
+        return replace(proves(self, match, realised), passed=False, reason="off")
+
+    proves = Prover.__call__
+    monkeypatch.setattr(Prover, "__call__", unproved)
+    monkeypatch.setattr(variant_choice, "usable_cores", lambda: 2)
+    monkeypatch.setattr("trtnorm_cli.tensorrt.variants.launch", partial(launch, worker=HANGS))
+    start = time.monotonic()
+    assert build("good.onnx") == 0
+    assert time.monotonic() - start < 40
+    manifest = manifest_of(work / "good.engine")
+    assert (manifest["changes"], manifest["optimize"]["before"]) == ([], None)
+    assert manifest["undone"]
+    assert hidden(work) == left_in_temp(work) == []
+
+
 def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started, monkeypatch):
     """And rewritten once with them: none of them is one that only a build could have kept."""
     wanted: list[str | None] = []
     real = RewritingSession.rewrite
 
-    def rewrite(self, optimize=None, left_out=frozenset(), measured=False):
+    def rewrite(self, optimize=None, left_out=frozenset(), measured=False, foreseen=None):
         wanted.append(optimize)
-        return real(self, optimize, left_out, measured)
+        return real(self, optimize, left_out, measured, foreseen)
 
     monkeypatch.setattr(RewritingSession, "rewrite", rewrite)
     monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(100, 100))
+    monkeypatch.setattr(variant_choice, "TO_DECIDE_ON_FOLDS", Bounds(100, 100))
     assert build("good.onnx") == 0
     assert wanted == [None, "never"]
     assert (started.count(ENGINE), started.count(NETWORK)) == (1, 0)
@@ -247,7 +284,7 @@ def test_a_comparison_that_fails_ends_a_build_that_still_runs(work, monkeypatch)
         raise OutOfTolerance("wrong")
 
     monkeypatch.setattr(pipeline, "compared", wrong)
-    monkeypatch.setattr(pipeline, "without_changes", lambda job, made: job.side.start(lambda: sleeping(work)) and nothing())
+    monkeypatch.setattr(pipeline, "without_changes", lambda job, *given: job.side.start(lambda: sleeping(work)) and nothing())
     start = time.monotonic()
     assert build("good.onnx") == 1
     assert time.monotonic() - start < 40

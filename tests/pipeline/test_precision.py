@@ -128,7 +128,7 @@ def test_calibration_inputs_that_do_not_fit(
     half: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, data: dict, message: str
 ) -> None:
     """They are refused before anything is rewritten or built."""
-    monkeypatch.setattr("trtnorm_cli.pipeline.first_variant", lambda job: pytest.fail("it is rewritten"))
+    monkeypatch.setattr("trtnorm_cli.pipeline.first_variant", lambda *given: pytest.fail("it is rewritten"))
     (half / "cfg.yaml").write_text(PROFILE + "precision: {type: fp16, data: inputs.npz}\n")
     np.savez(half / "inputs.npz", **data)
     assert build("m.onnx", "-o", "m.engine") == 2

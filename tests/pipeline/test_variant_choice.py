@@ -15,6 +15,7 @@ from trtnorm_cli.records.cost import CostTotal
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Bounds, Variant
 from trtnorm_cli.tensorrt.manifest import Kernels
+from trtnorm_cli.variant_choice import Unchanged
 
 
 @dataclass
@@ -87,7 +88,57 @@ def test_the_first_variant(monkeypatch, policy, decides, quick, lowered, begun):
     monkeypatch.setattr(variant_choice, "_chosen_in_the_types_of_the_file", lambda job: "measured in the types of the file")
     prepared = SimpleNamespace(loaded=SimpleNamespace(proto=None))
     job = SimpleNamespace(clock=CLOCK, policy=policy, session=SESSION, variants=lambda: None, prepared=prepared)
-    assert variant_choice.first_variant(job) == begun
+    assert variant_choice.first_variant(job, Unchanged(job)) == begun
+
+
+@pytest.mark.parametrize(
+    ("rule", "chosen", "is_beside", "cores", "quick", "size", "refused", "begun"),
+    [
+        ("fold-batchnorm-into-conv", True, True, 2, True, 9, False, True),
+        ("recompose-layernorm", True, True, 2, True, 99, False, True),
+        ("fold-batchnorm-into-conv", True, True, 2, True, 10, False, False),
+        ("recompose-layernorm", True, True, 2, True, 100, False, False),
+        ("fold-batchnorm-into-conv", False, True, 2, True, 9, False, False),
+        ("fold-batchnorm-into-conv", True, False, 2, True, 9, False, False),
+        ("fold-batchnorm-into-conv", True, True, 1, True, 9, False, False),
+        ("fold-batchnorm-into-conv", True, True, 2, False, 9, False, False),
+        ("fold-batchnorm-into-conv", True, True, 2, True, 9, True, False),
+    ],
+    ids=["a fold", "more than a fold", "large", "too large", "not chosen", "no room", "one core", "many nodes", "refused"],
+)
+def test_the_model_without_changes_is_built_once_one_is_foreseen_that_engines_decide_about(
+    monkeypatch, rule, chosen, is_beside, cores, quick, size, refused, begun
+):
+    model = SimpleNamespace(graph=SimpleNamespace(initializer=["weight"]))
+    found = SimpleNamespace(model=model)
+
+    def rewrite(policy: str) -> Any:
+        if refused:
+            raise UsageProblem("no")
+        return found
+
+    monkeypatch.setattr(variant_choice, "may_be_chosen", lambda job: chosen)
+    monkeypatch.setattr(variant_choice, "usable_cores", lambda: cores)
+    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: quick)
+    monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
+    monkeypatch.setattr(variant_choice, "TO_DECIDE_ON_FOLDS", Bounds(600, 9))
+    monkeypatch.setattr(variant_choice, "TO_DECIDE", Bounds(600, 99))
+    built = SimpleNamespace(built=lambda one, engine: (one, engine))
+    job: Any = SimpleNamespace(
+        clock=CLOCK, session=SimpleNamespace(rewrite=rewrite), side=SimpleNamespace(is_beside=is_beside, start=Later),
+        variants=lambda: built, unchanged="beside.engine",
+    )  # fmt: skip
+    unchanged = Unchanged(job)
+    unchanged.foresee(rule)
+    assert (unchanged.begun is not None) == begun
+    assert unchanged.begun is None or unchanged.begun.result() == (found, "beside.engine")
+
+
+def test_a_build_that_was_foreseen_is_ended_where_nothing_optional_is_left():
+    unchanged = Unchanged(job := SimpleNamespace(session=SESSION))
+    unchanged.begun = begun = Begun(lambda: "built")
+    assert variant_choice.without_changes(job, made(Variant(USUAL), None), unchanged).result() is None
+    assert begun.cancelled
 
 
 @pytest.mark.parametrize(
@@ -128,7 +179,9 @@ def test_a_second_build_without_the_changes_is_begun_beside_the_comparison_where
         side=SimpleNamespace(is_beside=is_beside, start=start), variants=lambda: builder, unchanged="beside.engine",
     )  # fmt: skip
     variant = Variant(EVERY if optional else USUAL)
-    later = variant_choice.without_changes(job, made(variant, SimpleNamespace(ok=ok), "half" if lowered else None))
+    later = variant_choice.without_changes(
+        job, made(variant, SimpleNamespace(ok=ok), "half" if lowered else None), Unchanged(job)
+    )
     assert bool(started) == begun
     if ended is UsageProblem:
         assert isinstance(later.error(), UsageProblem)
@@ -188,7 +241,7 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores
         variants=lambda: SimpleNamespace(built=second), unchanged="beside.engine",
     )  # fmt: skip
     making = replace(made(Variant(every), None), building=Later(first))
-    found = variant_choice.without_changes(job, making).result()
+    found = variant_choice.without_changes(job, making, Unchanged(job)).result()
     assert found == ("unchanged" if quick else None)
     assert events == (["second", "first"] if at_once else ["first", "second"])
     assert begun[0].cancelled == cancelled

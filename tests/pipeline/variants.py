@@ -22,7 +22,7 @@ def rewriting(*changes: Any, **more: Any) -> Any:
 USUAL, EVERY, NEVER = rewriting(NEEDED), rewriting(NEEDED, OPTIONAL), rewriting(NEEDED)
 
 
-def rewritten(policy: str = "", measured: bool = False) -> Any:
+def rewritten(policy: str = "", measured: bool = False, foreseen: Any = None) -> Any:
     return NEVER if policy == "never" else EVERY if measured else USUAL
 
 

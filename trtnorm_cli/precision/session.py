@@ -13,7 +13,7 @@ from trtnorm_cli.profile.prove import sizes_of
 from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
 from trtnorm_cli.records.types import NarrowedIntegers, TypesRecord
 from trtnorm_cli.rewrite.prepare import Prepared
-from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.rewrite.rewriting import Foreseen, Rewriting, RewritingSession
 
 
 class TypedSession:
@@ -28,10 +28,14 @@ class TypedSession:
         return self._session.settings
 
     def rewrite(
-        self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset(), measured: bool = False
+        self,
+        optimize: Optimize | None = None,
+        left_out: frozenset[str] = frozenset(),
+        measured: bool = False,
+        foreseen: Foreseen | None = None,
     ) -> Rewriting:
         """As ``RewritingSession.rewrite`` does it, then typed."""
-        rewriting = without_doubles_in(self._session.rewrite(optimize, left_out, measured))
+        rewriting = without_doubles_in(self._session.rewrite(optimize, left_out, measured, foreseen))
         profile = self._prepared.profile
         if profile is None or profile.int64 == "keep":
             return rewriting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
@@ -33,15 +33,17 @@ from trtnorm_cli.rewrite.ambiguities import ProofShapes, Resolver, tolerant_type
 from trtnorm_cli.rewrite.audit.audit import SPOILT, Refusal, audit
 from trtnorm_cli.rewrite.audit.plugin_choice import UnmetRequest, idle_requests, impossible, unmet_requests
 from trtnorm_cli.rewrite.audit.readings import CHECKPOINT
+from trtnorm_cli.rewrite.editor import Prove
 from trtnorm_cli.rewrite.effect import Effect
 from trtnorm_cli.rewrite.fixed_positions import single_positions, with_single_positions
 from trtnorm_cli.rewrite.norms.record import CompositeNorm, composite_norms
 from trtnorm_cli.rewrite.proof.check_shapes import CompletedTypes, check_types
 from trtnorm_cli.rewrite.proof.late import late_prover
-from trtnorm_cli.rewrite.rule import Cache, Change, Check, Rejection, Rule, Undone
+from trtnorm_cli.rewrite.realise import Realised
+from trtnorm_cli.rewrite.rule import Cache, Change, Check, Match, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
 from trtnorm_cli.rewrite.steady import apply_steadily
-from trtnorm_cli.rewrite.undoing import breakage, undone_warning
+from trtnorm_cli.rewrite.undoing import breakage, is_optional, undone_warning
 
 _SHOWN = 8
 
@@ -138,6 +140,10 @@ def _refused(refusals: Sequence[Refusal]) -> RewriteError:
     )
 
 
+# Is told the rule of an optional change that will be proved.
+Foreseen = Callable[[str], None]
+
+
 class Rewriter(Protocol):
     """One model under one set of settings, which can be rewritten several times with other optional changes left out."""
 
@@ -145,9 +151,16 @@ class Rewriter(Protocol):
     def settings(self) -> RewriteSettings: ...
 
     def rewrite(
-        self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset(), measured: bool = False
+        self,
+        optimize: Optimize | None = None,
+        left_out: frozenset[str] = frozenset(),
+        measured: bool = False,
+        foreseen: Foreseen | None = None,
     ) -> Rewriting:
-        """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``."""
+        """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``.
+
+        The first one that fits is ``foreseen`` before it is proved.
+        """
 
 
 class RewritingSession:
@@ -201,9 +214,16 @@ class RewritingSession:
         return self.loaded.runs_unmended and not self.was_raised and not self.resolved.differs_from_the_file
 
     def rewrite(
-        self, optimize: Optimize | None = None, left_out: frozenset[str] = frozenset(), measured: bool = False
+        self,
+        optimize: Optimize | None = None,
+        left_out: frozenset[str] = frozenset(),
+        measured: bool = False,
+        foreseen: Foreseen | None = None,
     ) -> Rewriting:
-        """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``."""
+        """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``.
+
+        The first one that fits is ``foreseen`` before it is proved.
+        """
         wanted = self.settings.optimize
         counted = wanted == "kernels"
         policy = optimize or wanted
@@ -221,7 +241,9 @@ class RewritingSession:
             composites, unread = _composites(surgery, self.declared, cache)
         runner, self._runner = self._runner or OrtRunner(), None
         with runner:
-            prover = late_prover(runner, self.pinned, self.proofs)
+            prover: Prove = late_prover(runner, self.pinned, self.proofs)
+            if foreseen is not None:
+                prover = _telling(foreseen, prover)
             surgery, outcome = apply_steadily(
                 lambda: waiting.pop() if waiting else open_model(model, folder),
                 self.rules,
@@ -256,6 +278,19 @@ class RewritingSession:
             shelves=(*resolved.shelves, surgery.shelf),
             follows_measured="measured" in settings.asked,
         )
+
+
+def _telling(foreseen: Foreseen, prove: Prove) -> Prove:
+    """As ``prove``, which tells of the first optional change before it begins."""
+    told: list[str] = []
+
+    def telling(found: Match, realised: Realised) -> Check:
+        if not told and is_optional(found):
+            told.append(found.rule.name)
+            foreseen(found.rule.name)
+        return prove(found, realised)
+
+    return telling
 
 
 def _is_changed_mostly(model: onnx.ModelProto) -> bool:

@@ -133,9 +133,14 @@ def preferred(costs: Sequence[Cost]) -> Cost:
     return min(nearest, key=lambda cost: (cost.launches, cost.compiled))
 
 
+def folds(rule: str) -> bool:
+    """True where ``rule`` folds BatchNormalizations into weights, which is for the better nearly everywhere."""
+    return rule.startswith("fold-batchnorm")
+
+
 def folds_alone(changes: Iterable[Change]) -> bool:
-    """True where all that is optional folds BatchNormalizations into weights, which is for the better nearly everywhere."""
-    return all(change.rule.startswith("fold-batchnorm") for change in changes if change.optional)
+    """True where all that is optional folds BatchNormalizations into weights."""
+    return all(folds(change.rule) for change in changes if change.optional)
 
 
 def bounds_for(changes: Iterable[Change]) -> Bounds:
