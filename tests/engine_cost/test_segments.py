@@ -72,3 +72,15 @@ def test_kernels_that_are_compiled_on_the_device_are_counted() -> None:
     fused = [Kernel("k", "runtime_fusion", "", (), (), ("conv", "norm"))]
     found = segments(side([kernel("x", "y", "conv")], [2.0]), side(fused, [2.0]), {"y": ["conv", "norm"]})
     assert found == [Segment(("y",), Sums(2.0, 1, 0), Sums(2.0, 1, 1))]
+
+
+def test_a_result_that_is_written_twice_for_a_change_behind_it_is_a_cost_of_that_change() -> None:
+    """The changed product wants its data in another layout, which the kernel before it writes beside the one that others read.
+
+    Held apart, the change of the product would gain two microseconds, and that of the sum cost two. The third is the same.
+    """
+    changed = [kernel("x", "a b", "add", "norm"), kernel("a", "c", "matmul"), kernel("b c", "y", "other")]
+    unchanged = [kernel("x", "a", "add", "norm"), kernel("a", "b", "matmul"), kernel("b a", "y", "other")]
+    sites = {"a": ["add"], "c": ["matmul"], "y": ["other"]}
+    found = segments(side(changed, [5.0, 4.0, 9.0]), side(unchanged, [3.0, 6.0, 9.0]), sites)
+    assert found == [Segment(("a", "c"), sums(9.0, 2), sums(9.0, 2)), Segment(("y",), sums(9.0, 1), sums(9.0, 1))]

@@ -7,6 +7,7 @@ be compared. A kernel without nodes, a transposition say, belongs to what it sta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from trtnorm_cli.engine_cost.engine import COMPILED_ON_DEVICE
@@ -80,6 +81,7 @@ def segments(
     for index, side in enumerate(sides):
         _join_kernels(groups, index, side)
     _join_altered(groups, sides, sites)
+    _join_touching(groups, sides)
     found: dict[_Key, list[str]] = {}
     for site in sites:
         found.setdefault(groups.of(("site", site)), []).append(site)
@@ -111,8 +113,7 @@ def _join_altered(groups: _Groups, sides: Sequence[Side], sites: Iterable[str]) 
     behind it, which then gets there by kernels of its own. So a border is one only where both engines are the same beyond it.
     Of the sites around, those count whose own kernels differ, where there are such.
     """
-    one, other = (_sums(groups, index, side) for index, side in enumerate(sides))
-    differing = {group for group in {*one, *other} if one.get(group, Sums()).differs(other.get(group, Sums()))}
+    differing = _differing(groups, sides)
     decided = {groups.of(("site", site)) for site in sites}
     around: dict[_Key, set[_Key]] = {}
     for index, side in enumerate(sides):
@@ -122,6 +123,41 @@ def _join_altered(groups: _Groups, sides: Sequence[Side], sites: Iterable[str]) 
     for altered in _connected(differing - decided, around):
         beside = decided & {neighbour for group in altered for neighbour in around.get(group, ())}
         groups.join([*(beside & differing or beside), *altered])
+
+
+def _join_touching(groups: _Groups, sides: Sequence[Side]) -> None:
+    """Join neighbours that both differ, where one does not hand on as many tensors in both engines.
+
+    A kernel may write its result a second time, in the layout that a change behind it wants. That is a cost of that change.
+    """
+    while touching := list(_touching(groups, sides)):
+        for pair in touching:
+            groups.join(pair)
+
+
+def _touching(groups: _Groups, sides: Sequence[Side]) -> Iterator[tuple[_Key, _Key]]:
+    differing = _differing(groups, sides)
+    one, other = (_handed_on(groups, index, side) for index, side in enumerate(sides))
+    for index, side in enumerate(sides):
+        for writer, reader in _neighbours(groups, index, side):
+            if writer != reader and {writer, reader} <= differing and one[writer] != other[writer]:
+                yield writer, reader
+
+
+def _handed_on(groups: _Groups, index: int, side: Side) -> Counter[_Key]:
+    """How many tensors each group writes for others."""
+    producers, handed_on = _producers(side), set[tuple[_Key, str]]()
+    for at, kernel in enumerate(side.kernels):
+        for tensor in kernel.inputs if isinstance(kernel, Kernel) else ():
+            producer = producers.get(tensor.name)
+            if producer is not None and (writer := groups.of((index, producer))) != groups.of((index, at)):
+                handed_on.add((writer, tensor.name))
+    return Counter(writer for writer, _ in handed_on)
+
+
+def _differing(groups: _Groups, sides: Sequence[Side]) -> set[_Key]:
+    one, other = (_sums(groups, index, side) for index, side in enumerate(sides))
+    return {group for group in {*one, *other} if one.get(group, Sums()).differs(other.get(group, Sums()))}
 
 
 def _connected(nodes: set[_Key], around: Mapping[_Key, set[_Key]]) -> Iterator[list[_Key]]:
