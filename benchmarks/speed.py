@@ -233,11 +233,19 @@ def environment(folder: Path, packages: tuple[str, ...]) -> Path:
     return python
 
 
+def chosen(names: tuple[str, ...], wanted: str) -> list[str]:
+    """Those of ``names`` that a pattern of ``wanted`` has. Ends the program where a pattern has none."""
+    patterns = wanted.split(",")
+    if idle := [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]:
+        sys.exit(f"no model has a name like {', '.join(map(repr, idle))}; there are {', '.join(names)}")
+    return [name for name in names if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+
+
 def made_models(folder: Path, libraries: Path | None, wanted: str) -> list[Path]:
     """The files of the table, exported or written if they are not there."""
     folder.mkdir(parents=True, exist_ok=True)
     exports = yaml.safe_load((HERE / "speed_models.yaml").read_text(encoding="utf-8"))["exports"]
-    named = [name for name in (*exports, *CHAINS) if any(fnmatch.fnmatch(name, pattern) for pattern in wanted.split(","))]
+    named = chosen((*exports, *CHAINS), wanted)
     script = [str(HERE / "export_library_models.py"), "--list", str(HERE / "speed_models.yaml"), "-o", str(folder)]
     for name in named:
         path = folder / f"{name}.onnx"

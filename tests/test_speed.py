@@ -89,6 +89,12 @@ def test_models_that_are_there_need_no_library(tmp_path, monkeypatch):
     assert sorted(path.stem for path in found) == ["chain_83mb", "resnet50"]
 
 
+def test_a_pattern_without_a_model_is_named():
+    assert speed.chosen(("resnet50", "bert_base", "unet3d"), "res*,unet3d") == ["resnet50", "unet3d"]
+    with pytest.raises(SystemExit, match=r"like 'resnet50 bert_base'; there are resnet50, bert_base"):
+        speed.chosen(("resnet50", "bert_base"), "resnet50 bert_base")
+
+
 def test_a_checkout_is_compiled_as_installed_tools_are(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "trtnorm_cli").mkdir()
