@@ -179,7 +179,7 @@ def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None]) -> b
         return False
     unchanged, cost = unbuilt.result(), job.estimated(made.building.result(), made.rewriting.model)
     if unchanged is None or cost is None:
-        return not made.variant.measured
+        return not (made.variant.measured and made.variant.rewriting.follows_measured)
     own = cost_of(kernels_of(made.building.result(), cost))
     return preferred([own, cost_of(unchanged.kernels)]) == own
 

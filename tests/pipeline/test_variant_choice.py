@@ -260,13 +260,15 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores
         ("TensorRT died of the other one", False),
         ("the other one was not built", True),
         ("the other one was not built, and it was to be measured", False),
+        ("the other one was not built, and no rule asked whether it was to be measured", True),
     ],
 )
 def test_what_was_made_is_likely_until_the_other_one_is_better(monkeypatch, case, stays):
     other, own = {"it is the faster one": (5.0, 4.0), "the other one is faster": (4.0, 5.0)}.get(case, (4.0, 4.0))
     monkeypatch.setattr(variant_choice, "kernels_of", lambda result, cost: Kernels({}, 1, cost=of_cost(cost)))
     result: Any = SimpleNamespace(ok=case != "TensorRT refused it")
-    making = replace(made(Variant(EVERY, measured=case.endswith("measured")), result), building=done(result))
+    every = rewriting(NEEDED, OPTIONAL, follows_measured="no rule asked" not in case)
+    making = replace(made(Variant(every, measured=case.endswith("measured")), result), building=done(result))
     unbuilt = done(None if "was not built" in case else SimpleNamespace(kernels=Kernels({}, 1, cost=of_cost(other))))
     if case == "its engine is being built":
         making = replace(making, building=Later(lambda: result))
