@@ -6,12 +6,12 @@ memory that it lies in, so that everything recognised is kept alive here, and sm
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.evaluate.fingerprint import fingerprint
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 
 MOST_BYTES = 1 << 29
@@ -72,15 +72,14 @@ class Known:
     def identity(self, value: np.ndarray) -> Hashable:
         """A key that tells a constant from others; its shape does not count.
 
-        That of one that there is no room for holds a checksum. Were it that of another constant too, the verdict would be
+        That of one that there is no room for holds a fingerprint. Were it that of another constant too, the verdict would be
         stricter: no noise is allowed for in a constant that all candidates hold.
         """
         if value.size <= _SMALL:
             return value.tobytes()
         if value in self._constants:
             return id(_owner(value))
-        flat = np.ascontiguousarray(value).reshape(-1)
-        return value.dtype, flat.size, zlib.crc32(flat.data), flat[:_SMALL].tobytes(), flat[-_SMALL:].tobytes()
+        return value.dtype, value.size, fingerprint(value)
 
     def results(self, call: Call) -> Sequence[Any] | None:
         """The results of an equal node, in the shapes that these inputs give; None where there is none."""

@@ -8,6 +8,7 @@ from dataclasses import field
 
 import numpy as np
 
+from trtnorm_cli.evaluate.fingerprint import fingerprint
 from trtnorm_cli.evaluate.float64.raising import raised_array
 from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
@@ -16,7 +17,6 @@ from trtnorm_cli.rewrite.proof.region import Region
 
 Tensors = dict[str, np.ndarray]
 
-_WIDTH = 4096
 # From so many values on, memory is used again.
 _LARGE = 1 << 17
 
@@ -49,21 +49,6 @@ class Pair:
         for name, value in self.stated.items():
             digest.update(f"{name} {value.tolist()}".encode())
         return digest.hexdigest()
-
-
-def fingerprint(array: np.ndarray) -> bytes:
-    """Sums of the bits along the rows and columns of a table of them, which change with any value, and where two are swapped.
-
-    A cryptographic digest would take longer than the proof that it saves.
-    """
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole = data.size // (8 * _WIDTH) * 8 * _WIDTH
-    table = data[:whole].view(np.uint64).reshape(-1, _WIDTH)
-    rest = data[whole:].tobytes()
-    if not whole:
-        return hashlib.blake2b(rest, digest_size=20).digest()
-    sums = (table.sum(axis=axis, dtype=np.uint64) for axis in (0, 1))
-    return hashlib.blake2b(b"".join((*(one.tobytes() for one in sums), rest)), digest_size=20).digest()
 
 
 class RaisedWeights:
