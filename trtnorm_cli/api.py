@@ -57,6 +57,8 @@ def build(
     is not built again unless ``force`` is set. ``on_event`` is told of the stages of the build. ``precision`` (as-written,
     fp16, bf16 or fp32) and ``dynamic_quantization`` (as-written or float) stand in place of what the profile says.
     """
+    from functools import partial
+
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
     from trtnorm_cli.progress import listening
@@ -71,12 +73,7 @@ def build(
     exporting = replace(_export_options(exporting, weights), backend=options.backend, seed=options.seed)
     heard = nullcontext() if on_event is None else listening(on_event)
     with heard, opened_model(target, _path(profile), exporting, precision, dynamic_quantization) as opened:
-
-        def on_loaded(loaded: LoadedModel) -> None:
-            pipeline.require_buildable(loaded, opened, options.backend)
-            loaded.start_digest()
-
-        prepared = prepare(opened, snap, on_loaded)
+        prepared = prepare(opened, snap, partial(pipeline.begin, opened=opened, backend=options.backend))
         earlier = None if force else pipeline.earlier_build(prepared, engine, options)
         return earlier or pipeline.build(prepared, engine, options)
 

@@ -71,11 +71,15 @@ from trtnorm_cli.variant_choice import (
 )
 
 
-def require_buildable(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
-    """Refuse a model that no rewriting can help, before any is tried. Plugins may know more operators than the parser."""
+def begin(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
+    """Refuse a model that no rewriting can help, before any is tried, and begin to digest its files.
+
+    Plugins may know more operators than the parser.
+    """
     if opened.profile is None or not opened.profile.plugins:
         taken = rewritten_operators(rewrite_settings(opened.profile))
         require_known_quantisation(loaded.proto, backend, str(loaded.path), taken)
+    loaded.start_digest()
 
 
 def earlier_build(prepared: Prepared, engine: Path, options: BuildOptions) -> Manifest | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from trtnorm_cli.compare.result import PASSED, Comparison
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.export.opening import in_precision
 from trtnorm_cli.export.options import ExportOptions
-from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.positions import Positions
 from trtnorm_cli.progress import Event, listening
@@ -125,12 +125,7 @@ def _prepared(ticket: Ticket, store: Store, folder: Path) -> Prepared:
     """The model of a job with its build profile, and the checks that are known of it."""
     laid, job = laid_out(ticket.inputs, store, folder, ticket.here), ticket.job
     opened = _opened(ticket, laid, store, folder)
-
-    def on_loaded(loaded: LoadedModel) -> None:
-        pipeline.require_buildable(loaded, opened, job.backend)
-        loaded.start_digest()
-
-    prepared = prepare(opened, job.how.snap, on_loaded)
+    prepared = prepare(opened, job.how.snap, partial(pipeline.begin, opened=opened, backend=job.backend))
     known = store.result(REWRITE, ticket.addresses.rewrite)
     checks = {} if known is None else {key: read(Check, value) for key, value in known["proofs"].items()}
     return replace(prepared, proofs=checks)

@@ -128,7 +128,7 @@ def command(
         shown_progress("build", progress, verbosity),
         opened_model(target, profile, export, precision, dynamic_quantization) as opened,
     ):
-        prepared = prepare(opened, snap, partial(pipeline.require_buildable, opened=opened, backend=backend))
+        prepared = prepare(opened, snap, partial(pipeline.begin, opened=opened, backend=backend))
         if report is not None:
             require_report_possible(report, [engine, manifest_of(engine), *pipeline.sources_of(prepared)])
         print_proof(prepared.proof, verbosity)
