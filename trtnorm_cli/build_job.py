@@ -16,6 +16,7 @@ from trtnorm_cli.compare.result import Comparison
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import available_memory
+from trtnorm_cli.onnx_model.save import SINGLE_FILE_LIMIT
 from trtnorm_cli.profile.rewriting import Optimize
 from trtnorm_cli.progress import stage
 from trtnorm_cli.records.cost import EngineCostRecord
@@ -32,8 +33,10 @@ from trtnorm_cli.tensorrt.variants import VariantBuilder
 _STEPS = ("rewrite", "types", "precision", "variants", "parse", "build", "reproducible", "compare")
 # A comparison may take this share of TensorRT's own time, within bounds.
 _SHARE_OF_TENSORRT, _LEAST_COMPARISON_S, _MOST_COMPARISON_S = 0.25, 1.0, 8.0
-# Processes that work on a model at once take this many times its size, of this share of the memory that there is.
-COPIES, _MEMORY_SHARE = 12, 0.5
+# Processes that work on a model at once take this many times its size, of this share of the memory that there is. TensorRT took
+# four times the size of models of 0.1 to 0.5 GB, of which it may build two engines at once. Of one of 2.6 GB, whose weights it
+# maps and of which it builds one, it took twice the size, and what is compared meanwhile 1.7 GB.
+_COPIES, _COPIES_OF_LARGE, _MEMORY_SHARE = 12, 4, 0.75
 
 
 @dataclass(frozen=True)
@@ -172,12 +175,14 @@ class Job:
 
 
 def has_room(prepared: Prepared, memory_bytes: int | None = None) -> bool:
-    """True where several processes of TensorRT may work on the model at once. Each takes about three times its size.
+    """True where several processes may work on the model at once.
 
     ``memory_bytes`` is what each may have at most, where that is limited.
     """
     share = _MEMORY_SHARE * available_memory()
-    return COPIES * model_bytes(prepared) < (share if memory_bytes is None else min(share, memory_bytes))
+    size = model_bytes(prepared)
+    copies = _COPIES if size <= SINGLE_FILE_LIMIT else _COPIES_OF_LARGE
+    return copies * size < (share if memory_bytes is None else min(share, memory_bytes))
 
 
 def model_bytes(prepared: Prepared) -> int:

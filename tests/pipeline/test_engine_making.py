@@ -159,13 +159,18 @@ def test_engines_are_kept_where_one_may_be_taken_with_the_network_to_compare(mon
 
 
 @pytest.mark.parametrize(
-    ("size", "limit", "room"), [(9, None, True), (10, None, False), (9, 27, False), (8, 27, True), (9, 40, True)]
-)
+    ("size", "limit", "room"),
+    [
+        (9, None, True), (10, None, False), (9, 27, False), (8, 27, True), (9, 40, True),
+        (14, None, True), (15, None, False), (14, 28, False),
+    ],
+)  # fmt: skip
 def test_several_processes_have_room_in_a_share_of_the_memory_and_within_its_limit(monkeypatch, tmp_path, size, limit, room):
     (tmp_path / "m.onnx").write_bytes(bytes(size - 1))
     (tmp_path / "m.data").write_bytes(bytes(1))
     monkeypatch.setattr(build_job, "available_memory", lambda: 30 / build_job._MEMORY_SHARE)
-    monkeypatch.setattr(build_job, "COPIES", 3)
+    for name, value in {"_COPIES": 3, "_COPIES_OF_LARGE": 2, "SINGLE_FILE_LIMIT": 12}.items():
+        monkeypatch.setattr(build_job, name, value)
     prepared: Any = SimpleNamespace(loaded=SimpleNamespace(path=tmp_path / "m.onnx", data_files=[tmp_path / "m.data"]))
     assert build_job.has_room(prepared, limit) == room
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trtnorm_cli.batch.inputs import Inputs
-from trtnorm_cli.build_job import COPIES
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import available_memory
 from trtnorm_cli.side_work import usable_cores
 
 # A worker with its imports, ONNX Runtime and TensorRT, working on a model without weights.
 BASE_BYTES = 1 << 30
-# The model in memory while its processes work one after the other; at once they take ``COPIES`` of it.
+# The model in memory while its processes work one after the other.
 LEAST_COPIES = 4
 # Of what is free: the rest is for the scheduler, and for whatever else the machine does.
 _SHARE = 0.9
@@ -36,11 +35,6 @@ class Slots:
 def memory_needed(inputs: Inputs) -> int:
     """The memory that a job needs at least, by the size of its model."""
     return BASE_BYTES + LEAST_COPIES * inputs.bytes
-
-
-def memory_wanted(inputs: Inputs) -> int:
-    """The memory with which a job can do at once all that it can do at once."""
-    return BASE_BYTES + COPIES * inputs.bytes
 
 
 def slots_for(
