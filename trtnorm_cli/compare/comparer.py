@@ -345,7 +345,7 @@ class Comparer:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
             if not attempt.report.depth:
                 attempt.report.depth, attempt.report.depth_at = seen.depth, run.trial.label
-            run.near.append(seen.own)
+            run.near.append(seen)
         attempt.exact = attempt.pairing.back(found.outputs) if found else {}
         attempt.follows = follower.has_all
         attempt.constants = found.constants if found else None

@@ -115,13 +115,13 @@ class SliceDistances:
 class Recognition:
     """A candidate's tensors while it is evaluated: one that is another's but for float64's rounding becomes that one.
 
-    What follows from it is then known already. ``slices`` are held to the reference, ``others`` are tensors of earlier
-    candidates, ``ulp`` is that of the model's own type, ``follower`` follows the reference's ties. ``depth`` has the distance
-    of each tensor as a whole, in the order of execution.
+    What follows from it is then known already. ``slices`` are held to the reference, ``others`` are earlier candidates, ``ulp``
+    is that of the model's own type, ``follower`` follows the reference's ties. ``depth`` has the distance of each tensor as a
+    whole, in the order of execution.
     """
 
     slices: SliceDistances
-    others: Sequence[InnerTensors]
+    others: Sequence[Recognition]
     ulp: float
     follower: Follower
     own: InnerTensors = field(default_factory=InnerTensors)
@@ -133,21 +133,42 @@ class Recognition:
         if same is not None:
             self.depth[name] = 0.0
             return same
+        for other in self.others:
+            same = self._same(other.own, name, value)
+            if same is not None:
+                self._take_over(other, name, same)
+                return same
+        self._measure(name, value)
+        return self.own.keep(name, value)
+
+    def _measure(self, name: str, value: Any) -> None:
         known = self.slices.reference.of(name, value)
         if known is not None:
             furthest, square = furthest_and_square(known, value)
             self.depth[name] = _relative(square, self.slices.reference.sizes(name).square)
             self.slices.look(name, value, furthest)
-        for other in self.others:
-            same = self._same(other, name, value)
-            if same is not None:
-                return same
-        return self.own.keep(name, value)
+
+    def _take_over(self, other: Recognition, name: str, same: np.ndarray) -> None:
+        """Take over what was measured of the same tensor of another candidate."""
+        if other.slices.floor != self.slices.floor:
+            self._measure(name, same)
+        elif name in other.depth:
+            self.depth[name] = other.depth[name]
+            if name in other.slices.found:
+                self.slices.found[name] = other.slices.found[name]
 
     def _same(self, other: InnerTensors, name: str, value: Any) -> np.ndarray | None:
         known = other.of(name, value)
+        if known is None or (_is_one(known, value) and math.isfinite(other.sizes(name).square)):
+            return known
         limit = _SAME_ULPS * self.ulp
-        return known if known is not None and _is_same(known, value, limit, limit * other.sizes(name).largest) else None
+        return known if _is_same(known, value, limit, limit * other.sizes(name).largest) else None
+
+
+def _is_one(one: np.ndarray, other: np.ndarray) -> bool:
+    """True for two views of the same elements."""
+    places = (array.__array_interface__["data"] for array in (one, other))
+    return one.strides == other.strides and len(set(places)) == 1
 
 
 def _is_same(one: np.ndarray, other: np.ndarray, limit: float, furthest: float) -> bool:

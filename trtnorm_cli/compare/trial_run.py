@@ -7,7 +7,7 @@ from dataclasses import field
 
 import onnx
 
-from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
+from trtnorm_cli.compare.inner_tensors import InnerTensors, Recognition, SliceDistances
 from trtnorm_cli.compare.participants import (
     Candidate,
     EngineParticipant,
@@ -52,7 +52,7 @@ class TrialRun:
     """One trial while it is judged. ``truth`` is the reference in float64 once it is known.
 
     ``seconds`` is what its own run took, ``float64_s`` what that in float64 took. ``known`` holds what was computed in
-    float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those inside candidates, each by name. ``asked``
+    float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those of candidates. ``asked``
     is the reference's run and ``exact`` what came of its evaluation in float64, each where it was begun. ``ties`` are its own.
     """
 
@@ -67,7 +67,7 @@ class TrialRun:
     truth: Outputs | None = None
     float64_s: float = 0.0
     inner: InnerTensors = field(default_factory=InnerTensors)
-    near: list[InnerTensors] = field(default_factory=list)
+    near: list[Recognition] = field(default_factory=list)
 
 
 @dataclass
