@@ -44,6 +44,26 @@ def test_what_is_likely_is_evaluated_once(changed, runs):
     assert report.depth
 
 
+def test_the_noise_that_a_verdict_asks_for_is_measured_while_others_work(changed, tmp_path, runs):
+    """Of tensors inside, which ask for some too, nothing is known here. What is judged at other inputs is judged as ever."""
+    reference, _ = changed
+    likely = onnx_participant(saved(nudged(nudged(nudged(deep()))), tmp_path / "far.onnx"), "candidate")
+    seen = {}
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out([likely], lambda: True)
+        seen.update(runs)
+        return [likely]
+
+    trials = [Trial("at", X), Trial("further", {"x": X["x"] * 2})]
+    found = compare(reference, late, trials[:1], Options())
+    assert runs == seen
+    assert runs["perturbed"] == 4
+    assert found.candidates == compare(reference, [likely], trials[:1], Options()).candidates
+    tried, plain = (compare(reference, one, trials, Options(float64_trials=1)) for one in (late, [likely]))
+    assert tried.candidates == plain.candidates
+
+
 def test_what_is_not_likely_any_more_is_given_up(changed, runs):
     reference, candidate = changed
     asked = iter([True] * 5)

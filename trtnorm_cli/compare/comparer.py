@@ -89,6 +89,17 @@ class Comparer:
         for attempt in run.attempts:
             self._look_inside(attempt)
         self._tried.append((run.attempts, self._noise, list(self.result.notes)))
+        bounds = dict(self._native_bounds)
+        try:
+            for attempt in run.attempts:
+                self._foresee(attempt)
+        finally:
+            self._native_bounds = bounds
+
+    def _foresee(self, attempt: Attempt) -> None:
+        """Measure the noise that the verdicts on a candidate that was tried out will ask for."""
+        if attempt.run.truth is not None and attempt.asked is not None:
+            self._verdicts(attempt, attempt.pairing.back(attempt.asked.results()[0]))
 
     def add(self, candidates: Sequence[Candidate]) -> None:
         """The candidates; raises ``UsageProblem`` where inputs or outputs do not correspond."""
