@@ -98,6 +98,7 @@ def rewrite(
     without TensorRT. ``dynamic_quantization`` is as in :func:`build`.
     """
     from trtnorm_cli.export.opening import opened_model
+    from trtnorm_cli.onnx_model.shelf import shelves_in
     from trtnorm_cli.onnx_model.stored import brought_in
     from trtnorm_cli.progress import stage
     from trtnorm_cli.rewrite.prepare import prepare
@@ -111,7 +112,8 @@ def rewrite(
 
     exporting = _export_options(exporting, weights)
     target = parse_model(str(model))
-    with opened_model(target, _path(profile), exporting, precision, dynamic_quantization) as opened:
+    shelves = nullcontext() if output is None else shelves_in(Path(output).absolute().parent)
+    with shelves, opened_model(target, _path(profile), exporting, precision, dynamic_quantization) as opened:
         prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
         with prepared.explaining_errors():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +19,7 @@ from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model import shelf as shelves
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shelf import Shelf
-from trtnorm_cli.onnx_model.stored import is_own_reference, tensor_array
+from trtnorm_cli.onnx_model.stored import file_part, is_own_reference, tensor_array
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 
 LARGE = random(128, 512)
@@ -83,3 +85,78 @@ def test_the_file_goes_with_the_shelf(tmp_path, monkeypatch):
     gc.collect()
     with pytest.raises(ModelError, match="cannot be read"):
         tensor_array(tensor)
+
+
+def written(surgery: Surgery, closed: onnx.ModelProto, folder: Path) -> tuple[Path, np.ndarray]:
+    """The file of weights of the saved model, and its weight as it is read from there."""
+    folder.mkdir()
+    _, data = sorted(save_model(closed, folder / "m.onnx", external_from=0))
+    assert surgery.shelf is not None
+    return data, numpy_helper.to_array(onnx.load(str(folder / "m.onnx")).graph.initializer[0])
+
+
+def inode(tensor: onnx.TensorProto) -> int:
+    """That of the file on the shelf."""
+    return file_part(tensor, None).file.stat().st_ino
+
+
+def test_its_file_becomes_that_of_the_weights_once(tmp_path):
+    surgery, closed = with_new_weight(LARGE)
+    first, value = written(surgery, closed, tmp_path / "first")
+    second, again = written(surgery, closed, tmp_path / "second")
+    assert first.stat().st_ino == inode(closed.graph.initializer[0]) != second.stat().st_ino
+    for found in (value, again, tensor_array(closed.graph.initializer[0])):
+        np.testing.assert_array_equal(found, LARGE)
+
+
+def test_values_behind_those_of_a_written_file_are_not_put_into_it(tmp_path):
+    surgery, closed = with_new_weight(LARGE)
+    data, _ = written(surgery, closed, tmp_path / "first")
+    before = data.read_bytes()
+    later = surgery.shelf.put(-LARGE, "later")
+    assert data.read_bytes() == before
+    np.testing.assert_array_equal(tensor_array(later.tensor), -LARGE)
+
+
+def test_a_file_of_weights_has_the_mode_of_a_new_file(tmp_path):
+    surgery, closed = with_new_weight(LARGE)
+    (tmp_path / "new").touch()
+    assert written(surgery, closed, tmp_path / "first")[0].stat().st_mode == (tmp_path / "new").stat().st_mode
+
+
+def test_a_shelf_with_values_that_nobody_needs_is_copied_from(tmp_path):
+    surgery, closed = with_new_weight(LARGE)
+    surgery.shelf.put(LARGE, "unused")
+    data, value = written(surgery, closed, tmp_path / "first")
+    assert data.stat().st_ino != inode(closed.graph.initializer[0])
+    assert data.stat().st_size == LARGE.nbytes
+    np.testing.assert_array_equal(value, LARGE)
+
+
+@pytest.mark.parametrize("reason", [errno.EXDEV, errno.ENOENT, errno.EPERM])
+def test_a_shelf_on_another_disk_is_copied_from(tmp_path, monkeypatch, reason):
+    def fails(*args, **further):
+        raise OSError(reason, os.strerror(reason))
+
+    surgery, closed = with_new_weight(LARGE)
+    monkeypatch.setattr(os, "link", fails)
+    data, value = written(surgery, closed, tmp_path / "first")
+    assert data.stat().st_ino != inode(closed.graph.initializer[0])
+    np.testing.assert_array_equal(value, LARGE)
+
+
+def test_a_shelf_is_where_the_result_will_be(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(os, "open", lambda path, *args, own=os.open: asked.append(path) or own(path, *args))
+    with shelves.shelves_in(tmp_path):
+        with_new_weight(LARGE)
+    assert asked[0] == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_nameless_files_in_the_folder_it_is_among_temporary_ones(tmp_path):
+    with shelves.shelves_in(tmp_path / "not-there"):
+        surgery, closed = with_new_weight(LARGE)
+    data, value = written(surgery, closed, tmp_path / "first")
+    assert data.stat().st_ino != inode(closed.graph.initializer[0])
+    np.testing.assert_array_equal(value, LARGE)

@@ -119,6 +119,34 @@ def test_a_further_output_of_the_root_that_is_used():
     assert len(unused.matches) == 1
 
 
+def refusing(rule: Rule) -> Rule:
+    return replace(rule, value_preconditions=(lambda m: "the values say no",))
+
+
+def test_where_values_speak_against_a_rule_another_may_take_the_node():
+    outcome, _ = applied(ADD_MUL, refusing(FUSE), EITHER_SUM)
+    assert [change.rule for change in outcome.changes] == ["sum"]
+    assert (outcome.rejections, outcome.undone) == ((), [])
+
+
+@pytest.mark.parametrize("optional", [None, lambda m: True])
+def test_a_refusal_because_of_values_is_told_as_others_are(optional):
+    rule, graph = replace(refusing(RELU), optional=optional), "g (float[4] a) => (float[4] y) { y = Relu(a) }"
+    outcome, result = applied(graph, rule)
+    assert outcome.rejections == planned(graph, rule).rejections == (Rejection("relu", "Relu -> y", "the values say no"),)
+    assert outcome.changes == outcome.failed == outcome.undone == []
+    assert text(result) == ["y = Relu(a)"]
+
+
+def test_an_optional_change_whose_values_cannot_be_asked_is_undone():
+    def breaks(m):
+        raise ValueError("no such thing")
+
+    rule = replace(RELU, value_preconditions=(breaks,), optional=lambda m: True)
+    outcome, _ = applied("g (float[4] a) => (float[4] y) { y = Relu(a) }", rule)
+    assert ["no such thing" in undone.reason for undone in outcome.undone] == [True]
+
+
 def test_opset_and_rank_are_asked_before_the_rule():
     never = replace(RELU, preconditions=(lambda m: pytest.fail("the rule was asked"),), since_opset=18)
     assert planned("g (float[4] a) => (float[4] y) { y = Relu(a) }", never).rejections[0].reason == (

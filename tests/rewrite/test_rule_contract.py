@@ -57,8 +57,9 @@ def test_docstring_has_algebra_and_source(rule):
 def test_preconditions_are_documented_as_a_sentence_that_is_true(rule):
     """``trtnorm rules show`` lists them after "Applied only when"."""
     assert rule.preconditions
-    assert len(set(rule.preconditions)) == len(rule.preconditions)
-    for condition in (*rule.preconditions, *([rule.extent] if rule.extent is not None else [])):
+    conditions = (*rule.preconditions, *rule.value_preconditions)
+    assert len(set(conditions)) == len(conditions)
+    for condition in (*rule.preconditions, *rule.value_preconditions, *([rule.extent] if rule.extent is not None else [])):
         sentence = " ".join((condition.__doc__ or "").split())
         assert sentence.endswith("."), condition.__name__
         assert sentence[0].islower(), f"{condition.__name__}: the sentence goes on after 'Applied only when'"
@@ -98,7 +99,7 @@ def test_a_rule_knows_nothing_of_the_driver(rule):
 def test_has_a_test_file_that_covers_every_precondition(rule):
     tests = importlib.import_module(f"tests.rewrite.rules.test_{rule.name.replace('-', '_')}")
     covered = {case.precondition for case in tests.REFUSALS}
-    assert covered == set(rule.preconditions)
+    assert covered == {*rule.preconditions, *rule.value_preconditions}
     assert hasattr(tests, "test_a_second_pass_changes_nothing")
 
 

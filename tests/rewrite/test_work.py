@@ -18,6 +18,7 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from tests.work import convolutions, counted, within
+from trtnorm_cli.onnx_model import surgery
 from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
@@ -171,3 +172,20 @@ def test_a_scale_and_shift_is_worked_out_once_for_a_state_of_the_graph(tmp_path,
     assert rewritten(model, tmp_path).changes == ()
     assert count.pop("asked") > links
     assert within(count, {"worked out": links})
+
+
+def test_a_weight_is_read_once_though_few_of_them_fit_into_memory(tmp_path, monkeypatch):
+    """Where rules fit is found out without the values of large weights."""
+    links, read = 10, Counter[str]()
+    reads = surgery.tensor_array
+
+    def counted(tensor: onnx.TensorProto, folder: Path | None = None) -> np.ndarray:
+        read[tensor.name] += 1
+        return reads(tensor, folder)
+
+    model = convolutions(links)
+    weights = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 4}
+    monkeypatch.setattr(surgery, "_CACHE_BYTES", 2 * max(len(tensor.raw_data) for tensor in model.graph.initializer))
+    monkeypatch.setattr(surgery, "tensor_array", counted)
+    assert len(rewritten(model, tmp_path).changes) == links
+    assert within(Counter({name: read[name] for name in weights}), dict.fromkeys(weights, 1))

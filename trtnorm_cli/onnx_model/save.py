@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,9 +10,11 @@ import onnx
 
 from trtnorm_cli.files import cannot_write
 from trtnorm_cli.onnx_model.light_file import whole_message
+from trtnorm_cli.onnx_model.shelf import given_away
 from trtnorm_cli.onnx_model.stored import (
     bring_in,
     copy_part,
+    external_tensors,
     file_part,
     is_external,
     raw_length,
@@ -82,13 +85,20 @@ def _write_pieces(pieces: list[Piece], file: Path) -> None:
 
 
 def _with_weights_out(model: onnx.ModelProto, data: Path, source_folder: Path | None) -> onnx.ModelProto:
-    """A copy of ``model`` whose large tensors are in the file ``data``, which is written one tensor at a time."""
+    """A copy of ``model`` whose large tensors are in the file ``data``, which is written one tensor at a time.
+
+    What this process has made on the same disk stays where it lies.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    with data.open("wb") as stream:
+    begun = given_away((file_part(tensor, source_folder) for tensor in external_tensors(copy)), data)
+    with data.open("wb" if begun is None else "r+b") as stream:
+        stream.seek(0, os.SEEK_END)
         for tensor in all_tensors(copy):
             length = raw_length(tensor)
-            if length >= _EXTERNALISED_FROM:
+            if is_external(tensor) and (part := file_part(tensor, source_folder)).file == begun:
+                refer(tensor, reference(data.name, part.offset, part.length))
+            elif length >= _EXTERNALISED_FROM:
                 _append(tensor, length, stream, data.name, source_folder)
             elif is_external(tensor):
                 bring_in(tensor, source_folder)

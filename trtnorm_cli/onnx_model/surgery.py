@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
+from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.light_dataclass import dataclass
@@ -29,6 +30,13 @@ from trtnorm_cli.onnx_model.walk import operator_may_hold_graphs, subgraphs
 _CACHE_BYTES = 64 << 20
 
 gs.logger.G_LOGGER.severity = gs.logger.G_LOGGER.CRITICAL
+
+
+class ConstantKind(NamedTuple):
+    """Shape and type of a constant, known before its value is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
 
 
 @dataclass
@@ -71,6 +79,16 @@ class Surgery:
                 return None
             self._remember(tensor, value)
         return self._constants[id(tensor)][1]
+
+    def constant_kind(self, tensor: gs.Tensor) -> ConstantKind | None:
+        """Shape and type of what ``constant`` gives. Reads no initializer."""
+        if isinstance(tensor, gs.Constant) and isinstance(tensor._values, LazyValues):
+            proto = tensor._values.tensor
+            if isinstance(proto, onnx.SparseTensorProto):
+                return None
+            return ConstantKind(tuple(proto.dims), np.dtype(onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)))
+        value = self.constant(tensor)
+        return None if value is None else ConstantKind(value.shape, value.dtype)
 
     def _remember(self, tensor: gs.Tensor, value: np.ndarray) -> None:
         """Keep ``value`` for the next question, within a bound: rules ask for the same weights several times."""

@@ -75,5 +75,5 @@ def _headline(rule: Rule) -> str:
 
 
 def _conditions(rule: Rule) -> list[str]:
-    held = (*rule.preconditions, *([rule.extent] if rule.extent is not None else []))
+    held = (*rule.preconditions, *rule.value_preconditions, *([rule.extent] if rule.extent is not None else []))
     return [" ".join((condition.__doc__ or "").split()) for condition in held]

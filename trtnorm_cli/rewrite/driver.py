@@ -61,12 +61,14 @@ def plan(
     settings: RewriteSettings | None = None,
     origins: Mapping[str, str] | None = None,
     cache: Cache | None = None,
+    asks_values: bool = True,
 ) -> RewritePlan:
     """Try every rule at every node. The first rule that fits a node takes it; the others are not asked about it. What a
     taken node feeds has to wait for the next plan, and so has a node whose rule would have to change a taken one too.
 
     ``given_up`` holds (rule, output tensor) pairs that are not tried again. ``origins`` and ``cache`` are those of
-    ``Match``, and what the cache has of the graph must hold for it as it is.
+    ``Match``, and what the cache has of the graph must hold for it as it is. Preconditions on large values are left open
+    unless it ``asks_values``.
     """
     matches: list[Match] = []
     rejections: list[Rejection] = []
@@ -75,7 +77,7 @@ def plan(
     waiting: set[int] = set()
     borders = Borders(surgery.graphs())
     cache = cache or Cache()
-    context = _MatchContext(surgery, types, settings or RewriteSettings(), borders, origins or {}, cache)
+    context = _MatchContext(surgery, types, settings or RewriteSettings(), borders, origins or {}, cache, asks_values)
     for rule in rules:
         for node in borders.nodes_of(rule.pattern.types):
             if id(node) in taken or id(node) in waiting or not _concerns(rule, node, surgery):
@@ -126,6 +128,7 @@ def apply(
     """
     outcome = Outcome()
     unproved: list[Rejection] = []
+    refused_late: list[tuple[gs.Node, Rejection]] = []
     failures: list[tuple[gs.Node, Change, Undone]] = []
     gone: dict[int, gs.Node] = {}
     given_up = set(excluded)
@@ -133,11 +136,12 @@ def apply(
     editor = Editor(surgery, dict(types))
     while outcome.is_whole:
         with stage("plan"):
-            planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, cache)
+            planned = plan(surgery, rules, editor.types, frozenset(given_up), settings, editor.origins, cache, False)
         outcome.undone += planned.undone
         given_up |= {undone.key for undone in planned.undone}
         if not planned.matches:
-            outcome.rejections = (*unproved, *planned.rejections)
+            late = (refusal for node, refusal in refused_late if id(node) not in gone)
+            outcome.rejections = (*unproved, *late, *planned.rejections)
             break
         refused = _Refusals(planned, rules)
         chosen = [found for found in planned.matches if not found.rule.last_resort] or planned.matches
@@ -151,7 +155,9 @@ def apply(
                 gone.update((id(node), node) for node in nodes)
                 continue
             given_up.add((found.rule.name, site))
-            if isinstance(made, Rejection):
+            if isinstance(made, _RefusedLate):
+                refused_late.append((found.site, made.rejection))
+            elif isinstance(made, Rejection):
                 unproved.append(made)
             elif isinstance(made, Undone):
                 outcome.undone.append(made)
@@ -171,10 +177,20 @@ def apply(
     return outcome
 
 
-def _make_safely(editor: Editor, found: Match, prove: Prove) -> Change | Rejection | Undone:
+@dataclass(frozen=True)
+class _RefusedLate:
+    """A place that was planned for a rule, and is refused now that its values were read. Nothing was tried."""
+
+    rejection: Rejection
+
+
+def _make_safely(editor: Editor, found: Match, prove: Prove) -> Change | Rejection | Undone | _RefusedLate:
     """As ``Editor.make``, but a change that the model can do without is undone whatever happens to it."""
     optional, undone = is_optional(found), left_out(found, "")
     try:
+        for precondition in found.rule.value_preconditions:
+            if (reason := precondition(found)) is not None:
+                return _RefusedLate(Rejection(found.rule.name, describe(found.site), reason))
         made = editor.make(found, prove)
     except Exception as error:
         if not optional:
@@ -212,6 +228,7 @@ class _MatchContext:
     borders: Borders
     origins: Mapping[str, str]
     cache: Cache
+    asks_values: bool
 
     def match(self, rule: Rule, node: gs.Node, bindings: Bindings) -> Match:
         used = _used_outputs(node, self.borders)
@@ -248,7 +265,8 @@ def _try(rule: Rule, node: gs.Node, context: _MatchContext) -> Match | Rejection
             return refuse(reason)
     if rule.subject is not None and rule.subject(found) is None:
         return None
-    for precondition in rule.preconditions:
+    asked = (*rule.preconditions, *rule.value_preconditions) if context.asks_values else rule.preconditions
+    for precondition in asked:
         reason = precondition(found)
         if reason is not None:
             return refuse(reason)

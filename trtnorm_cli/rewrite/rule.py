@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnx_graphsurgeon import Node as Node  # for the annotations of rules, which import no graphsurgeon
     from onnx_graphsurgeon import Tensor as Tensor
 
-    from trtnorm_cli.onnx_model.surgery import Surgery
+    from trtnorm_cli.onnx_model.surgery import ConstantKind, Surgery
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,14 @@ class Match:
             raise LookupError(f"{name} has no value in {describe(self.root)}")
         return value
 
+    def kind(self, name: str) -> ConstantKind:
+        """Shape and type of ``value(name)``. Reads no weights."""
+        tensor = self.bindings.tensors[name]
+        kind = None if tensor is None else self.surgery.constant_kind(tensor)
+        if kind is None:
+            raise LookupError(f"{name} has no value in {describe(self.root)}")
+        return kind
+
     def has(self, name: str) -> bool:
         """True when the optional input ``name`` is given."""
         return self.bindings.tensors.get(name) is not None
@@ -200,9 +208,9 @@ class Match:
     def shape(self, name: str) -> tuple[int | str | None, ...] | None:
         """The shape of a bound tensor as far as it is known: a number, a symbol or None for each axis."""
         tensor = self.bindings.tensors[name]
-        value = None if tensor is None else self.surgery.constant(tensor)
-        if value is not None:
-            return value.shape
+        constant = None if tensor is None else self.surgery.constant_kind(tensor)
+        if constant is not None:
+            return constant.shape
         kind = None if tensor is None else self.type_of(tensor)
         return None if kind is None else kind.shape
 
@@ -224,9 +232,11 @@ def _always(node: gs.Node, surgery: Surgery) -> bool:
 class Rule:
     """A rewrite: where (``pattern``), when (``preconditions``), and what instead (``replacement``).
 
-    A precondition returns None when it holds, or the reason for refusing. ``tolerance`` bounds the largest difference that
-    float32 rounding may make between before and after, relative to the largest output. ``needs_rank_of`` names tensors
-    whose rank must be known. A replacement that gives ``NewOutputs`` sets ``replaces_further_outputs``.
+    A precondition returns None when it holds, or the reason for refusing. ``value_preconditions`` are those that read large
+    weights. Where changes are made, each is asked just before its change, which reads these weights anyway. ``tolerance``
+    bounds the largest difference that float32 rounding may make between before and after, relative to the largest output.
+    ``needs_rank_of`` names tensors whose rank must be known. A replacement that gives ``NewOutputs`` sets
+    ``replaces_further_outputs``.
 
     ``warning`` is the text for the user where the rule is applied, without the node's name. ``reference`` writes the meaning of
     the match in other operators, where the file's own nodes are invalid or the user asked to read them otherwise
@@ -254,6 +264,7 @@ class Rule:
     tolerance: float = 1e-5
     needs_rank_of: tuple[str, ...] = ()
     since_opset: int = 7
+    value_preconditions: tuple[Precondition, ...] = ()
     replaces_further_outputs: bool = False
     warning: Callable[[Match], str | None] | None = None
     reference: Callable[[Match], Replacement] | None = None

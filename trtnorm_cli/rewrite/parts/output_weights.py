@@ -55,7 +55,7 @@ def not_representable(m: Match, fold: Callable[[Match], tuple[np.ndarray, np.nda
 
     ``fold`` gives the factors of the weight, and the bias.
     """
-    dtype = m.value("weight").dtype
+    dtype = m.kind("weight").dtype
     if _largest_folded(m, beta) <= float(ml_dtypes.finfo(dtype).max):
         return None
     factors, bias = fold(m)
@@ -81,14 +81,14 @@ def _largest(values: np.ndarray) -> float:
 
 def not_floating(m: Match, name: str) -> str | None:
     """None when the weight of the node ``name`` is of a floating type."""
-    dtype = m.value("weight").dtype
+    dtype = m.kind("weight").dtype
     return None if batchnorm.is_float(dtype) else f"the weight of {describe(m.node(name))} is {dtype.name}, not a floating type"
 
 
 def lacks_kernel_axes(m: Match, name: str) -> str | None:
     """None when the weight of the convolution ``name`` has two axes of channels and at least one of the kernel."""
-    weight = m.value("weight")
-    return None if weight.ndim >= 3 else f"the weight of {describe(m.node(name))} has shape {list(weight.shape)}"
+    shape = m.kind("weight").shape
+    return None if len(shape) >= 3 else f"the weight of {describe(m.node(name))} has shape {list(shape)}"
 
 
 def with_weights(m: Match, name: str, factors: np.ndarray, bias: np.ndarray, **changed: float) -> NewNode:

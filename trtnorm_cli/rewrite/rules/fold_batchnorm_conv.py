@@ -25,12 +25,12 @@ def weight_has_kernel_axes(m: Match) -> str | None:
 
 def parameters_match_output_channels(m: Match) -> str | None:
     """scale, bias, mean and variance each hold one value per output channel of the convolution."""
-    return batchnorm.channel_mismatch(m, m.value("weight").shape[0], describe(m.node("conv")))
+    return batchnorm.channel_mismatch(m, m.kind("weight").shape[0], describe(m.node("conv")))
 
 
 def bias_is_a_vector(m: Match) -> str | None:
     """the bias of the convolution, if there is one, is a vector with one value per output channel."""
-    if not m.has("bias") or m.value("bias").shape == (m.value("weight").shape[0],):
+    if not m.has("bias") or m.kind("bias").shape == (m.kind("weight").shape[0],):
         return None
     return f"the bias of {describe(m.node('conv'))} has shape {list(m.value('bias').shape)}, not one value per channel"
 
@@ -43,7 +43,7 @@ def folded_values_are_representable(m: Match) -> str | None:
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """The factors of W and the folded bias (C), float64."""
     scale, _ = batchnorm.scale_and_shift(m)
-    return output_weights.with_bias(m, output_weights.convolution_factors(m.value("weight").ndim, scale))
+    return output_weights.with_bias(m, output_weights.convolution_factors(len(m.kind("weight").shape), scale))
 
 
 def folded_convolution(m: Match) -> NewNode:
@@ -58,8 +58,8 @@ RULE = Rule(
         weight_has_kernel_axes,
         parameters_match_output_channels,
         bias_is_a_vector,
-        folded_values_are_representable,
     ),
+    value_preconditions=(folded_values_are_representable,),
     replacement=folded_convolution,
     optional=batchnorm.is_taken_by_tensorrt,
     because="the BatchNormalization scales and shifts each output channel of the convolution by constants",

@@ -25,7 +25,7 @@ def weight_has_kernel_axes(m: Match) -> str | None:
 
 def groups_divide_input_channels(m: Match) -> str | None:
     """the number of groups divides the input channels of the weight."""
-    channels, groups = m.value("weight").shape[0], _groups(m)
+    channels, groups = m.kind("weight").shape[0], _groups(m)
     if groups < 1 or channels % groups:
         return f"{describe(m.node('conv'))} has {channels} input channels in {groups} groups"
     return None
@@ -33,13 +33,13 @@ def groups_divide_input_channels(m: Match) -> str | None:
 
 def parameters_match_output_channels(m: Match) -> str | None:
     """scale, bias, mean and variance each hold one value per output channel of the transposed convolution."""
-    return batchnorm.channel_mismatch(m, m.value("weight").shape[1] * _groups(m), describe(m.node("conv")))
+    return batchnorm.channel_mismatch(m, m.kind("weight").shape[1] * _groups(m), describe(m.node("conv")))
 
 
 def bias_is_a_vector(m: Match) -> str | None:
     """the bias of the transposed convolution, if there is one, is a vector with one value per output channel."""
-    channels = m.value("weight").shape[1] * _groups(m)
-    if not m.has("bias") or m.value("bias").shape == (channels,):
+    channels = m.kind("weight").shape[1] * _groups(m)
+    if not m.has("bias") or m.kind("bias").shape == (channels,):
         return None
     return f"the bias of {describe(m.node('conv'))} has shape {list(m.value('bias').shape)}, not [{channels}]"
 
@@ -56,9 +56,7 @@ def _groups(m: Match) -> int:
 def fold(m: Match) -> tuple[np.ndarray, np.ndarray]:
     """The factors of W and the folded bias (C_out), float64."""
     scale, _ = batchnorm.scale_and_shift(m)
-    return output_weights.with_bias(
-        m, output_weights.transposed_convolution_factors(m.value("weight").shape, _groups(m), scale)
-    )
+    return output_weights.with_bias(m, output_weights.transposed_convolution_factors(m.kind("weight").shape, _groups(m), scale))
 
 
 def folded_convolution(m: Match) -> NewNode:
@@ -74,8 +72,8 @@ RULE = Rule(
         groups_divide_input_channels,
         parameters_match_output_channels,
         bias_is_a_vector,
-        folded_values_are_representable,
     ),
+    value_preconditions=(folded_values_are_representable,),
     replacement=folded_convolution,
     optional=batchnorm.is_taken_by_tensorrt,
     because="the BatchNormalization scales and shifts each output channel of the transposed convolution by constants",

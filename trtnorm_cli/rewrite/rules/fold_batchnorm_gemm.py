@@ -22,15 +22,15 @@ GEMM = op("Gemm", Var("x"), Const("weight"), optional(Const("bias")), name="gemm
 
 def weight_is_a_matrix(m: Match) -> str | None:
     """the weight of the Gemm is a matrix of a floating type."""
-    weight = m.value("weight")
-    if weight.ndim != 2 or not batchnorm.is_float(weight.dtype):
-        return f"the weight of {describe(m.node('gemm'))} is {weight.dtype.name} of shape {list(weight.shape)}"
+    shape, dtype = m.kind("weight")
+    if len(shape) != 2 or not batchnorm.is_float(dtype):
+        return f"the weight of {describe(m.node('gemm'))} is {dtype.name} of shape {list(shape)}"
     return None
 
 
 def parameters_match_columns(m: Match) -> str | None:
     """scale, bias, mean and variance each hold one value per column of the result."""
-    columns = m.value("weight").shape[0 if _is_transposed(m) else 1]
+    columns = m.kind("weight").shape[0 if _is_transposed(m) else 1]
     return batchnorm.channel_mismatch(m, columns, describe(m.node("gemm")))
 
 
@@ -64,8 +64,8 @@ RULE = Rule(
         *batchnorm.PRECONDITIONS,
         weight_is_a_matrix,
         parameters_match_columns,
-        folded_values_are_representable,
     ),
+    value_preconditions=(folded_values_are_representable,),
     replacement=folded_gemm,
     optional=batchnorm.is_taken_by_tensorrt,
     because="the BatchNormalization scales and shifts each column of the matrix product by constants",
