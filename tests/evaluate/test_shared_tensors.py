@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from trtnorm_cli.evaluate.shared_tensors import SharedTensors, shared_file
+from trtnorm_cli.evaluate.shared_tensors import SharedTensors, read_there, shared_file
+from trtnorm_cli.onnx_model.wire import FilePart
 
 
 @pytest.fixture
@@ -53,6 +54,24 @@ def test_much_memory_is_given_back_once_little_is_needed(both):
     writer.clear()
     assert os.fstat(writer.descriptor).st_size == 0
     assert reader.get(writer.put(np.arange(5)))[-1] == 4
+
+
+@pytest.mark.parametrize("offset", [0, 64, 4096, 4096 + 64, 3, 8193])
+def test_a_tensor_in_a_file_is_read_there(both, tmp_path, offset):
+    writer, reader = both
+    array, file = np.arange(3000, dtype=np.float32).reshape(3, 1000), tmp_path / "weights"
+    file.write_bytes(bytes(offset) + array.tobytes() + b"more")
+    record = read_there(array, FilePart(file, offset, array.nbytes))
+    found = reader.get(record)
+    np.testing.assert_array_equal(found, array)
+    assert found.ctypes.data % 4 == 0
+    assert os.fstat(writer.descriptor).st_size == 0
+
+
+@pytest.mark.parametrize("array", [np.ones(4, np.float32), np.ones(3, ">f4"), np.array(["abc"], object)])
+def test_a_tensor_that_the_file_has_otherwise_is_not_read_there(tmp_path, array):
+    assert read_there(array, FilePart(tmp_path / "weights", 0, 12)) is None
+    assert read_there(array, None) is None
 
 
 def test_strings_and_bytes(both):

@@ -18,11 +18,13 @@ from tests.models import parse, random
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model import shelf as shelves
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.onnx_model.shelf import Shelf
+from trtnorm_cli.onnx_model.shelf import Shelf, others_see
 from trtnorm_cli.onnx_model.stored import file_part, is_own_reference, tensor_array
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
 
 LARGE = random(128, 512)
+# Written in a thread of its own.
+HUGE = random(1024, 512)
 
 
 def with_new_weight(value: np.ndarray) -> tuple[Surgery, onnx.ModelProto]:
@@ -160,3 +162,38 @@ def test_without_nameless_files_in_the_folder_it_is_among_temporary_ones(tmp_pat
     data, value = written(surgery, closed, tmp_path / "first")
     assert data.stat().st_ino != inode(closed.graph.initializer[0])
     np.testing.assert_array_equal(value, LARGE)
+
+
+def test_a_value_that_was_begun_is_what_is_taken():
+    shelf = Shelf()
+    begun = shelf.begin(HUGE, "w")
+    kept = begun.result()
+    np.testing.assert_array_equal(tensor_array(kept.tensor), HUGE)
+    seen = others_see(begun.part)
+    assert seen.file == Path(f"/proc/{os.getpid()}/fd") / begun.part.file.name
+    assert seen.file.read_bytes()[seen.offset : seen.offset + seen.length] == HUGE.tobytes()
+    assert shelf.begin(LARGE, "small") is None
+
+
+def test_the_place_of_a_value_that_is_taken_back_is_free_again():
+    shelf = Shelf()
+    first, second = shelf.begin(HUGE, "first"), shelf.begin(-HUGE, "second")
+    second.take_back()
+    third = shelf.begin(2 * HUGE, "third")
+    assert third.part == second.part
+    first.take_back()  # another lies behind it
+    for begun, value in ((first, HUGE), (third, 2 * HUGE)):
+        np.testing.assert_array_equal(tensor_array(begun.result().tensor), value)
+
+
+def test_a_value_that_was_begun_stays_in_memory_where_there_is_no_room(monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    begun = Shelf().begin(HUGE, "w")
+    assert begun.result() is None
+    surgery = open_model(parse("g (float[N, 128] x) => (float[N, 512] y) { y = Relu(x) }"), None)
+    surgery.begin_constants({"w": HUGE})
+    assert surgery.begun_place("w") is None
+    assert surgery.new_constant("w", HUGE)._values is HUGE

@@ -11,6 +11,7 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.onnx_model.shapes import declared_types
+from trtnorm_cli.onnx_model.stored import file_part
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.rewrite import driver
 from trtnorm_cli.rewrite.editor import Editor
@@ -229,6 +230,16 @@ def test_a_failed_check_leaves_the_graph_and_is_not_repeated():
     assert [change.node for change in outcome.changes] == ["Relu -> y"]
     assert [(change.node, change.check.reason) for change in outcome.failed] == [("Relu -> z", "differs")]
     assert text(result) == ["y = Mul(a, Relu -> y/two)", "z = Relu(a)"]
+
+
+@pytest.mark.parametrize("prove", [lambda match, realised: verdict(False, "no"), agree])
+def test_a_large_constant_is_kept_on_the_disk_only_where_its_change_is_made(prove):
+    large = random(1 << 19)
+    rule = replace(RELU, replacement=lambda m: NewNode("Mul", (m.tensor("x"), NewConstant("large", large))))
+    surgery = opened("g (float[N, 524288] a) => (float[N, 524288] y) { y = Relu(a) }")
+    outcome = driver.apply(surgery, (rule,), declared_types(surgery.source), prove)
+    kept = surgery.shelf.put(WEIGHTS["w"].repeat(1 << 14), "next")
+    assert file_part(kept.tensor, None).offset == len(outcome.changes) * large.nbytes
 
 
 def test_after_a_failed_check_the_next_rule_is_tried():

@@ -5,6 +5,7 @@ The limits are what was counted when they were written. A change that needs less
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -18,8 +19,11 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from tests.work import convolutions, counted, within
+from trtnorm_cli.evaluate.shared_tensors import SharedTensors
 from trtnorm_cli.onnx_model import surgery
 from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
+from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.stored import file_part, is_external
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.rewrite.rules import fold_scale_shift_upstream
@@ -189,3 +193,27 @@ def test_a_weight_is_read_once_though_few_of_them_fit_into_memory(tmp_path, monk
     monkeypatch.setattr(surgery, "tensor_array", counted)
     assert len(rewritten(model, tmp_path).changes) == links
     assert within(Counter({name: read[name] for name in weights}), dict.fromkeys(weights, 1))
+
+
+def test_large_weights_are_written_once_and_read_in_place_by_onnx_runtime(tmp_path, monkeypatch):
+    """Neither side's weight is copied into the memory that is shared, and the file with the new ones becomes the result's."""
+    written, shared, real, write = [], [], SharedTensors.put, os.pwrite
+    monkeypatch.setattr(SharedTensors, "put", lambda self, array: shared.append(np.asarray(array).nbytes) or real(self, array))
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: written.append(len(data)) or write(file, data, at))
+    channels, links = 512, 3
+    nodes = " ".join(
+        f"c{i} = Conv(x{i}, w{i}) x{i + 1} = BatchNormalization(c{i}, gamma{i}, beta{i}, mu{i}, var{i})" for i in range(links)
+    )
+    weights = {f"w{i}": random(channels, channels, 1, 1, seed=i) for i in range(links)}
+    for i in range(links):
+        weights |= batchnorm(channels, seed=i, suffix=str(i))
+    sizes = f"N, {channels}, 8, 8"
+    made = rewritten(parse(f"g (float[{sizes}] x0) => (float[{sizes}] x{links}) {{ {nodes} }}", weights), tmp_path)
+    assert [change.check.passed for change in made.changes] == [True] * links
+    assert [change.check.evaluated_with for change in made.changes] == ["ONNX Runtime and float64"] * links
+    assert sum(written) == links * channels * channels * 4
+    assert max(shared) < channels * channels
+    files = save_model(made.model, tmp_path / "out.onnx", made.folder, external_from=0)
+    held = {file_part(tensor, None).file.stat().st_ino for tensor in made.model.graph.initializer if is_external(tensor)}
+    assert files[0].stat().st_ino in held
+    assert files[0].stat().st_size < links * channels * channels * 4 + 50_000

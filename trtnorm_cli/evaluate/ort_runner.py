@@ -21,6 +21,8 @@ from google.protobuf.message import DecodeError
 
 from trtnorm_cli.evaluate.model_file import model_file
 from trtnorm_cli.evaluate.ort_child import LOG, OrtChild, RunFailed, cleaned
+from trtnorm_cli.evaluate.shared_tensors import read_there
+from trtnorm_cli.onnx_model.wire import FilePart
 from trtnorm_cli.scratch import MARK, Scratch
 
 __all__ = ["AskedRuns", "OrtRunner", "RunFailed", "cleaned", "one_child"]
@@ -165,14 +167,21 @@ class OrtRunner:
             self._remove_files()
 
     def ask(
-        self, source: bytes, constants: Mapping[str, np.ndarray], feeds_list: Sequence[Mapping[str, np.ndarray]]
+        self,
+        source: bytes,
+        constants: Mapping[str, np.ndarray],
+        feeds_list: Sequence[Mapping[str, np.ndarray]],
+        places: Mapping[str, FilePart] | None = None,
     ) -> AskedRuns:
         """Begin to run a small model for each set of inputs, fed with ``constants`` too; the results are waited for later.
 
         ``source`` is the model, serialised. Its session is kept for the next time that it comes, with whatever constants.
+        Those that have ``places`` are read there.
         """
         self._require_open()
         asked = AskedRuns(self, hashlib.blake2b(source, digest_size=16).hexdigest(), self.timeout_s * (1 + len(feeds_list)))
+
+        given = places or {}
 
         def request(child: OrtChild) -> dict[str, object]:
             put = child.feeds.put
@@ -181,7 +190,7 @@ class OrtRunner:
                 "key": asked.key,
                 "dropped": self._dropped,
                 "keep": len(source) <= _MOST_KEPT_BYTES,
-                "constants": {name: put(array) for name, array in constants.items()},
+                "constants": {name: read_there(array, given.get(name)) or put(array) for name, array in constants.items()},
                 "feeds": [{name: put(array) for name, array in feeds.items()} for feeds in feeds_list],
                 **({} if asked.key in self._kept else {"model": child.feeds.put_bytes(source)}),
             }

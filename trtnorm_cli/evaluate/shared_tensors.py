@@ -1,7 +1,8 @@
 """Tensors in memory that a program shares with its child: written once, read where they lie.
 
 Either direction has a file of its own that both processes map; it has no name in any folder, so nothing is left behind. One
-process appends to it, the other reads. What travels through the pipe between them is a record: type, shape and place.
+process appends to it, the other reads. What travels through the pipe between them is a record: type, shape and place. A
+large tensor that stands in a file is read there.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from trtnorm_cli.onnx_model.wire import FilePart
 
 # The start of a tensor: vector instructions read whole lines of the cache.
 _ALIGNMENT = 64
@@ -54,6 +58,8 @@ class SharedTensors:
         size = math.prod(shape) * dtype.itemsize
         if not size:
             return np.empty(shape, dtype)
+        if "file" in record:
+            return _in_file(record["file"], record["offset"], size).view(dtype).reshape(shape)
         return np.ndarray((size,), np.uint8, self._mapped(record["offset"] + size), record["offset"]).view(dtype).reshape(shape)
 
     def clear(self) -> None:
@@ -77,6 +83,22 @@ class SharedTensors:
         if self._map is None or len(self._map) < size:
             self._map = mmap.mmap(self.descriptor, os.fstat(self.descriptor).st_size)
         return self._map
+
+
+def read_there(array: np.ndarray, part: FilePart | None) -> dict[str, Any] | None:
+    """The record of ``array`` that has the reader find it in a file; None where ``part`` does not hold what it holds."""
+    if part is None or part.length != array.nbytes or array.dtype.kind in "OUS" or not array.dtype.isnative:
+        return None
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "file": str(part.file), "offset": part.offset}
+
+
+def _in_file(file: str, offset: int, size: int) -> np.ndarray:
+    """Bytes of ``file``, mapped. Where they begin at no round number they are copied: vector instructions want that."""
+    begin = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    with Path(file).open("rb") as stream:
+        mapped = mmap.mmap(stream.fileno(), offset + size - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
+    found = np.frombuffer(mapped, np.uint8, size, offset - begin)
+    return found.copy() if offset % _ALIGNMENT else found
 
 
 def shared_file(folder: str) -> int:

@@ -7,7 +7,7 @@ connections, and on closing every node that was not replaced is taken from the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +23,10 @@ from trtnorm_cli.errors import ModelError
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import add_functions
-from trtnorm_cli.onnx_model.shelf import Shelf, ShelvedValues
-from trtnorm_cli.onnx_model.stored import tensor_array
+from trtnorm_cli.onnx_model.shelf import Shelf, ShelvedValues, Shelving, others_see
+from trtnorm_cli.onnx_model.stored import file_part, is_external, tensor_array
 from trtnorm_cli.onnx_model.walk import operator_may_hold_graphs, subgraphs
+from trtnorm_cli.onnx_model.wire import FilePart
 
 _CACHE_BYTES = 64 << 20
 
@@ -58,6 +59,7 @@ class Surgery:
     shelf: Shelf = field(default_factory=Shelf)
     _constants: dict[int, tuple[gs.Tensor, np.ndarray]] = field(default_factory=dict)
     _bytes: int = 0
+    _begun: dict[str, Shelving] = field(default_factory=dict)
 
     @property
     def opset(self) -> int:
@@ -98,9 +100,34 @@ class Surgery:
             self._bytes -= oldest.nbytes
         self._constants[id(tensor)] = (tensor, value)
 
+    def place(self, tensor: gs.Tensor) -> FilePart | None:
+        """Where a file has the value of an initializer, as other processes find it; None for one in memory."""
+        lazy = tensor._values if isinstance(tensor, gs.Constant) else None
+        if not isinstance(lazy, LazyValues) or isinstance(lazy.tensor, onnx.SparseTensorProto) or not is_external(lazy.tensor):
+            return None
+        return others_see(file_part(lazy.tensor, self.folder))
+
+    def begin_constants(self, values: Mapping[str, np.ndarray]) -> None:
+        """Begin to write large ``values`` that ``new_constant`` may be given, under these names."""
+        for name, value in values.items():
+            if (begun := self.shelf.begin(value, name)) is not None:
+                self._begun[name] = begun
+
+    def forget_begun(self) -> None:
+        """Nobody asks for constants any more that were begun and are not taken."""
+        while self._begun:
+            self._begun.popitem()[1].take_back()
+
+    def begun_place(self, name: str) -> FilePart | None:
+        """Where a file has the value of a constant that was begun, once it is there."""
+        begun = self._begun.get(name)
+        return None if begun is None or begun.result() is None else others_see(begun.part)
+
     def new_constant(self, name: str, value: np.ndarray) -> gs.Constant:
         """A constant for nodes that are added to the graph."""
-        return gs.Constant(name, self.shelf.put(value, name) or value)
+        begun = self._begun.pop(name, None)
+        kept = self.shelf.put(value, name) if begun is None else begun.result()
+        return gs.Constant(name, value if kept is None else kept)
 
     def is_constant(self, tensor: gs.Tensor) -> bool:
         """True when the value of ``tensor`` stands in the file. Reads no weights."""

@@ -75,6 +75,14 @@ class Editor:
     def make(self, found: Match, prove: Prove) -> Change | Rejection:
         """Prove the replacement of ``found`` and, if it passes, put it into the graph."""
         realised = realise(found.rule.replacement(found), found, lambda wanted: free_name(wanted, self.used))
+        # Most changes pass, so their weights are written while they are proved.
+        self.surgery.begin_constants(realised.constants)
+        try:
+            return self._proved(found, realised, prove)
+        finally:
+            self.surgery.forget_begun()
+
+    def _proved(self, found: Match, realised: Realised, prove: Prove) -> Change | Rejection:
         try:
             check = prove(found, realised)
         except Unprovable as reason:

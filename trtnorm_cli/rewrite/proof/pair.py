@@ -19,6 +19,8 @@ Tensors = dict[str, np.ndarray]
 
 # From so many values on, memory is used again.
 _LARGE = 1 << 17
+# From so many bytes on, ONNX Runtime reads a weight from its file.
+_READ_WHERE_IT_LIES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,10 @@ class PairRuns:
         canonical = region.canonical
         if canonical.source in self._refused:
             return None
-        return self._runner.ask(
-            canonical.source, canonical.fed(region.weights), [canonical.fed(feeds) for feeds in self._draws]
-        )
+        large = {name: where for name, where in region.places.items() if region.weights[name].nbytes >= _READ_WHERE_IT_LIES}
+        places = {name: part for name, where in large.items() if (part := where()) is not None}
+        constants, places = canonical.fed(region.weights), canonical.fed(places)
+        return self._runner.ask(canonical.source, constants, [canonical.fed(feeds) for feeds in self._draws], places)
 
     def results(self) -> Run:
         before = None

@@ -6,9 +6,10 @@ are the same model, and ONNX Runtime opens it once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.walk import subgraphs
+from trtnorm_cli.onnx_model.wire import FilePart
 from trtnorm_cli.rewrite.proof.shape_sources import ShapeSources
 from trtnorm_cli.rewrite.realise import Realised
 from trtnorm_cli.rewrite.rule import Match
@@ -33,12 +35,20 @@ _TAKES_WEIGHTS = frozenset((
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 
 
+T = TypeVar("T")
+Place = Callable[[], "FilePart | None"]
+
+
 @dataclass(frozen=True)
 class Region:
-    """``model`` computes the outputs from fed tensors and ``weights``, which are inputs of it, too."""
+    """``model`` computes the outputs from fed tensors and ``weights``, which are inputs of it, too.
+
+    ``places`` say where files have weights. To ask for one of the replacement's waits until it is written.
+    """
 
     model: onnx.ModelProto
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def whole(self) -> onnx.ModelProto:
         """A model that holds its weights itself."""
@@ -66,7 +76,7 @@ class Canonical:
     def source(self) -> bytes:
         return self.model.SerializeToString(deterministic=True)
 
-    def fed(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def fed(self, values: Mapping[str, T]) -> dict[str, T]:
         return {self.names[name]: value for name, value in values.items()}
 
 
@@ -109,7 +119,7 @@ def _region(
 ) -> Region:
     """``nodes``, what computes shapes for them, and the constants they read."""
     nodes = [*(_whole_proto(match, node) for node in shapes.nodes), *nodes]
-    values = _constants(match, nodes, shapes, constants)
+    values, places = _constants(match, nodes, shapes, constants)
     wanted = _wanted_as_constants(nodes, values)
     fed = {name for name, value in values.items() if name not in wanted and _may_be_fed(value)}
     initializers = {name: numpy_helper.from_array(value, name) for name, value in values.items() if name not in fed}
@@ -128,14 +138,19 @@ def _region(
     source = match.surgery.source
     model = onnx.helper.make_model(graph, opset_imports=list(source.opset_import))
     model.ir_version = max(source.ir_version, 4)
-    return Region(model, {name: values[name] for name in values if name in fed})
+    weights = {name: value for name, value in values.items() if name in fed}
+    return Region(model, weights, {name: places[name] for name in weights})
 
 
 def _constants(
     match: Match, nodes: Iterable[onnx.NodeProto], shapes: ShapeSources, constants: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """The values of the constants that ``nodes`` read; ``constants`` are those that the replacement brings along."""
+) -> tuple[dict[str, np.ndarray], dict[str, Place]]:
+    """The values of the constants that ``nodes`` read, and where they are in files.
+
+    ``constants`` are those that the replacement brings along.
+    """
     values = dict(constants)
+    places: dict[str, Place] = {name: partial(match.surgery.begun_place, name) for name in constants}
     known = {t.name: t for node in (*match.nodes, *shapes.nodes) for t in node.inputs}
     for node in nodes:
         for name in node.input:
@@ -144,7 +159,8 @@ def _constants(
                 value = match.surgery.constant(tensor)
                 if value is not None:
                     values[name] = value
-    return values
+                    places[name] = partial(match.surgery.place, tensor)
+    return values, places
 
 
 def _may_be_fed(value: np.ndarray) -> bool:
