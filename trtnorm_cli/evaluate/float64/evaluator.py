@@ -17,13 +17,13 @@ from trtnorm_cli.evaluate.float64.control_flow import CONTROL_FLOW, Body
 from trtnorm_cli.evaluate.float64.cost import predicted_seconds
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.evaluate.float64.function_bodies import body_model
-from trtnorm_cli.evaluate.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPLEMENTATIONS, KERNELS, microsoft
+from trtnorm_cli.evaluate.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPLEMENTATIONS, KERNELS, TAKES_STORED, microsoft
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.evaluate.float64.kernels.casting import dense
 from trtnorm_cli.evaluate.float64.known import Known
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, node_name, plan
-from trtnorm_cli.evaluate.float64.raising import raise_structure, raised_array
+from trtnorm_cli.evaluate.float64.raising import Stored, raise_structure, raised_array
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
 from trtnorm_cli.evaluate.float64.ties import Ties
 from trtnorm_cli.light_dataclass import dataclass
@@ -128,7 +128,7 @@ class Float64Model:
 
 def evaluate_float64(
     model: onnx.ModelProto | Path | Float64Model,
-    feeds: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray | Stored],
     outputs: Sequence[str] | None = None,
     budget_s: float = 60.0,
     perturbation: Perturbation | None = None,
@@ -139,9 +139,9 @@ def evaluate_float64(
     """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
 
     The model is raised with :func:`raise_structure`. Weights are raised one by one when they are needed, and every tensor is
-    freed after its last use. A ``perturbation`` moves constants and results. ``watch`` is shown every result of the main
-    graph by name. ``known`` holds what earlier evaluations found, and learns what this one finds unless it is perturbed.
-    ``ties`` learns where a rounding to steps could have come out otherwise.
+    freed after its last use. Where ``known`` is not given, a feed may be ``Stored``. A ``perturbation`` moves constants and
+    results. ``watch`` is shown every result of the main graph by name. ``known`` holds what earlier evaluations found, and
+    learns what this one finds unless it is perturbed. ``ties`` learns where a rounding to steps could have come out otherwise.
     Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
     :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
     stands in the way: a missing input, shapes that do not fit, no memory.
@@ -220,7 +220,9 @@ class _Run:
 
     def evaluate(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Watch | None) -> dict[str, Any]:
         scope = _Scope(self._weight)
-        scope.values = {name: self._fed(raised_array(value)) for name, value in feeds.items()}
+        scope.values = {
+            name: value if isinstance(value, Stored) else self._fed(raised_array(value)) for name, value in feeds.items()
+        }
         self._varying = set(feeds)
         todo = self._model.plan(outputs)
         self._check_inputs(todo, feeds)
@@ -292,7 +294,7 @@ class _Run:
     ) -> None:
         for step in todo.steps:
             self._check_time(step, 0.0)
-            inputs = [self._read(scope, step, name) for name in step.node.input]
+            inputs = [self._read(scope, step, index) for index in range(len(step.node.input))]
             results = self._evaluate(step, inputs, scope, todo.opsets, known)
             for name, value in zip(step.node.output, results):  # noqa: B905 - trailing outputs may be left out
                 if name:
@@ -308,11 +310,18 @@ class _Run:
             if told is not None:
                 told.advance()
 
-    def _read(self, scope: _Scope, step: Step, name: str) -> Any:
+    def _read(self, scope: _Scope, step: Step, index: int) -> Any:
+        name = step.node.input[index]
         try:
-            return scope.get(name) if name else None
+            value = scope.get(name) if name else None
         except KeyError:
             raise ReferenceUnavailable(f"the graph has no tensor '{name}'", where=node_name(step.node)) from None
+        if not isinstance(value, Stored):
+            return value
+        stays = self._perturbation is None and step.node.domain in DEFAULT_DOMAINS
+        if stays and index in TAKES_STORED.get(step.node.op_type, ()):
+            return value.array
+        return self._fed(raised_array(value))
 
     def _evaluate(
         self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int], known: Known | None

@@ -35,6 +35,13 @@ DEFAULT_FLOAT = {
 """Operators whose output is float32 when the attribute is absent."""
 
 
+class Stored:
+    """A floating weight as it is stored. Its numbers are meant in float64, and it is raised where a kernel wants that."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+
 def raise_structure(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of ``model`` in float64, without the weights of the main graph.
 
@@ -57,6 +64,8 @@ def raised_tensor(tensor: TensorProto) -> TensorProto:
 
 def raised_array(array: Any) -> Any:
     """Float16, bfloat16 and float32 as float64; sequences element by element; anything else as it is."""
+    if isinstance(array, Stored):
+        array = array.array
     if isinstance(array, list):
         return [raised_array(item) for item in array]
     if array is None:

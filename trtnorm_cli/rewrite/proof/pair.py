@@ -9,10 +9,13 @@ from dataclasses import field
 import numpy as np
 
 from trtnorm_cli.evaluate.fingerprint import fingerprint
-from trtnorm_cli.evaluate.float64.raising import raised_array
+from trtnorm_cli.evaluate.float64.kernels import TAKES_STORED
+from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
 from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.onnx_model.walk import subgraphs
 from trtnorm_cli.rewrite.proof.region import Region
 
 Tensors = dict[str, np.ndarray]
@@ -56,7 +59,7 @@ class Pair:
 class RaisedWeights:
     """Weights in float64. One that both sides have is raised once; large ones lie where those of the last proof did.
 
-    Fresh memory for each would cost more than the raising.
+    Fresh memory for each would cost more than the raising. What convolutions alone read is raised by these, piece by piece.
     """
 
     def __init__(self, pool: list[np.ndarray]) -> None:
@@ -64,8 +67,11 @@ class RaisedWeights:
         self._pool = pool
         self._lent: dict[int, np.ndarray] = {}
 
-    def of(self, region: Region) -> Tensors:
-        return {name: self._one(weight) for name, weight in region.weights.items()}
+    def of(self, region: Region) -> dict[str, np.ndarray | Stored]:
+        return {
+            name: Stored(weight) if weight.size >= _LARGE and _is_of_convolutions(region, name) else self._one(weight)
+            for name, weight in region.weights.items()
+        }
 
     def _one(self, weight: np.ndarray) -> np.ndarray:
         if id(weight) not in self._raised:
@@ -93,6 +99,14 @@ class RaisedWeights:
                 self._raised.pop(id(weight), None)
                 if (memory := self._lent.pop(id(weight), None)) is not None:
                     self._pool.append(memory)
+
+
+def _is_of_convolutions(region: Region, name: str) -> bool:
+    """True where nobody reads the weight ``name`` but as what the evaluation takes as it is stored."""
+    graph = region.model.graph
+    readers = [(node, index) for node in graph.node for index, read in enumerate(node.input) if read == name]
+    is_taken = all(node.domain in DEFAULT_DOMAINS and index in TAKES_STORED.get(node.op_type, ()) for node, index in readers)
+    return is_taken and not any(True for node in graph.node for _ in subgraphs(node))
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ IMPLEMENTATIONS: dict[ModuleType, str] = {
 
 KERNELS: dict[str, Kernel] = {op: kernel for module in IMPLEMENTATIONS for op, kernel in module.KERNELS.items()}
 DESCRIPTIONS: dict[str, str] = {op: text for module, text in IMPLEMENTATIONS.items() for op in module.KERNELS}
+# The inputs that a kernel also takes in the type in which they are stored.
+TAKES_STORED: dict[str, tuple[int, ...]] = {"Conv": (1,)}
 _CONTRIBUTING = (microsoft, quantization, qlinear, block_quantization)
 CONTRIBUTED: dict[tuple[str, str], Kernel] = {
     (microsoft.DOMAIN, op): kernel for module in _CONTRIBUTING for op, kernel in module.CONTRIBUTED.items()

@@ -20,10 +20,15 @@ WORTH_THREADS = 1 << 27
 """A convolution of fewer multiply-adds is done before threads have started."""
 MOST_THREADS = 8
 """Each has a window matrix of its own."""
+RAISED_ELEMENTS = 1 << 16
+"""A weight in a lower type is raised in pieces of so many elements (512 KiB): the product reads them from the cache."""
 
 
 def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int) -> np.ndarray:
-    """Cross-correlation of ``x`` [N, C, ...] with ``weight`` [M, C/group, kernel...]; [N, M, output...]."""
+    """Cross-correlation of ``x`` [N, C, ...] with ``weight`` [M, C/group, kernel...]; [N, M, output...].
+
+    ``weight`` may be of a lower type than ``x``: its numbers are taken exactly.
+    """
     batch, channels = x.shape[:2]
     maps = weight.shape[0]
     matrix = weight.reshape(group, maps // group, -1)
@@ -34,17 +39,34 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     rows = max(1, MATRIX_ELEMENTS // max(row_elements, 1))
     spatial = len(windows.kernel)
 
+    places = list(itertools.product(range(batch), range(0, windows.output[0], rows)))
+    if len(places) > 1:
+        matrix = matrix.astype(x.dtype, copy=False)
+
     def fill(place: tuple[int, int]) -> None:
         sample, first = place
         part = slice(first, min(first + rows, windows.output[0]))
         block = view[sample][(slice(None),) * (1 + spatial) + (part,)]
         columns = block.reshape(group, matrix.shape[2], (part.stop - part.start) * inner)
         with np.errstate(all="ignore"):  # a thread does not inherit it
-            product = np.matmul(matrix, columns)
+            product = _product(matrix, columns)
         result[sample, :, part] = product.reshape(maps, part.stop - part.start, *windows.output[1:])
 
-    places = list(itertools.product(range(batch), range(0, windows.output[0], rows)))
     _each(fill, places, weight.size * math.prod(windows.output) * batch)
+    return result
+
+
+def _product(matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """``matrix`` [G, M, K] times ``columns`` [G, K, N] in the type of ``columns``."""
+    if matrix.dtype == columns.dtype:
+        return np.matmul(matrix, columns)
+    groups, maps, inner = matrix.shape
+    result = np.empty((groups, maps, columns.shape[2]), columns.dtype)
+    rows = max(1, RAISED_ELEMENTS // max(inner, 1))
+    wide = max(1, rows // max(maps, 1))
+    for group, row in itertools.product(range(0, groups, wide), range(0, maps, rows)):
+        part = slice(group, group + wide), slice(row, row + rows)
+        np.matmul(matrix[part].astype(columns.dtype), columns[part[0]], out=result[part])
     return result
 
 
