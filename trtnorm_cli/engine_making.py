@@ -18,7 +18,7 @@ from trtnorm_cli.limits import out_of_memory
 from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.progress import stage
 from trtnorm_cli.record import json_of
 from trtnorm_cli.rewrite.prepare import rewrite_settings
@@ -106,7 +106,7 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
     lowering = lowered_variant(job, variant)
     rewriting = variant.rewriting if lowering is None else lowering.rewriting
     with stage("save"):
-        files = save_model(rewriting.model, fixed, rewriting.folder)
+        files = save_model(rewriting.model, fixed, rewriting.folder, MAPPED_FROM)
         require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
     # What else its process does decides where TensorRT's memory is, and so some bytes: to be repeated, it only builds.

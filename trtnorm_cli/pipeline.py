@@ -17,7 +17,7 @@ from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free
 from trtnorm_cli.lowering.calibration import require_fitting_data
 from trtnorm_cli.onnx_model.load import LoadedModel
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.placing import put_in_place
 from trtnorm_cli.precision.notes import type_notes, with_check
 from trtnorm_cli.precision.session import typed_session
@@ -215,7 +215,7 @@ def require_same_bytes(job: Job, made: Making) -> None:
         again = made_again(job, session, made.variant)
         lowering = lowered_variant(job, again)
         rewriting = again.rewriting if lowering is None else lowering.rewriting
-        files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder)
+        files = save_model(rewriting.model, folder / FIXED_NAME, rewriting.folder, MAPPED_FROM)
         return files, with_model(job.request(engine), rewriting, folder)
 
     with job.clock.time("reproducible"):

@@ -15,7 +15,7 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, model_inputs, tensor_type
 from trtnorm_cli.onnx_model.walk import all_graphs
 from trtnorm_cli.target import NETWORK_PREFIX
@@ -120,7 +120,7 @@ def loaded_network(
     target, parsed, notes = scratch / f"network-{number}.onnx", loaded.path, []
     if has_definitions(loaded.proto):
         parsed = scratch / f"definition-{number}.onnx"
-        save_model(by_definition(loaded.proto), parsed, loaded.folder)
+        save_model(by_definition(loaded.proto), parsed, loaded.folder, MAPPED_FROM)
         notes.append("its plugin nodes are taken for what they are defined to compute; what they do compute, an engine shows")
     translation = network_of(parsed, target, backend, replace(PARSE_LIMITS, memory_bytes=memory_bytes))
     return translated_network(translation, label or f"{NETWORK_PREFIX}{loaded.path}", notes)

@@ -28,7 +28,7 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.blas_threads import one_thread
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.progress import stage
@@ -98,7 +98,7 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
         found.files.include(prepared.original.files)
     reference = network or loaded_participant(prepared.original)
     meant = _as_meant(reference, rewriting, found.scratch)
-    save_model(rewriting.model, fixed, rewriting.folder)
+    save_model(rewriting.model, fixed, rewriting.folder, MAPPED_FROM)
     loaded, scratch = load_model(fixed), Path(tempfile.mkdtemp(prefix="network-", dir=found.scratch))
     made = side.start(lambda: loaded_network(loaded, scratch, found.backend, None, found.memory_bytes))
     proof = prepared.proof if network is None and meant is reference else None
@@ -273,5 +273,5 @@ def _as_meant(source: OnnxParticipant, rewriting: Rewriting, scratch: Path) -> O
     if rewriting.meant is None:
         return source
     path = scratch / "as-meant.onnx"
-    save_model(rewriting.meant, path, rewriting.folder)
+    save_model(rewriting.meant, path, rewriting.folder, MAPPED_FROM)
     return onnx_participant(path, f"{source.label} as it was read")

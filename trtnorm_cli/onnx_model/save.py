@@ -28,6 +28,9 @@ from trtnorm_cli.scratch import BESIDE, Scratch
 
 # A single protobuf file must stay below 2 GiB; above this the weights go to a file beside the model.
 SINGLE_FILE_LIMIT = 1 << 30
+# TensorRT and ONNX Runtime map a file of weights, and copy those that are in the message twice. So weights of more than this go
+# to a file of their own where processes of this program read them: TensorRT took 0.6 of the time for a model of 0.5 GB.
+MAPPED_FROM = 1 << 24
 _ALIGNMENT = 4096
 _EXTERNALISED_FROM = 1024
 

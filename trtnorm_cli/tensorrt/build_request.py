@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.tensorrt.plugin_request import with_plugins
@@ -30,7 +30,7 @@ def with_model(request: BuildRequest, rewriting: Rewriting, folder: Path) -> Bui
     model, name = for_builder(rewriting.model), FIXED_NAME
     if model is not rewriting.model:
         name = STRIPPED_NAME
-        save_model(model, folder / name, rewriting.folder)
+        save_model(model, folder / name, rewriting.folder, MAPPED_FROM)
     return with_plugins(replace(request, model=name), rewriting.model, request.plugins)
 
 

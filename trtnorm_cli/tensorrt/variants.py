@@ -15,7 +15,7 @@ from trtnorm_cli.child_process import Limits
 from trtnorm_cli.errors import BuilderDied, NoRoom
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.records.cost import EngineCostRecord
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rewriting import Rewriting
@@ -103,7 +103,7 @@ class VariantBuilder:
         try:
             work.mkdir()
             model = for_builder(rewriting.model)
-            save_model(model, work / VARIANT_NAME, rewriting.folder)
+            save_model(model, work / VARIANT_NAME, rewriting.folder, MAPPED_FROM)
             settings = {**self.request.settings, "profiling_verbosity": "detailed"}
             path = engine or work / "variant.engine"
             asked = network if model is rewriting.model else None  # a definition stands for a plugin where it is compared
