@@ -257,7 +257,7 @@ def _compared(job: Job, first: Making, settled: Settled) -> Comparison:
 
     settings = build_settings(options.memory_bytes, options.seed, budget_s, options.timeout_s)
     if first.lowering is None:
-        return compare_rewriting(prepared, first.variant.rewriting, rewritten, job.work, settings)
+        return compare_rewriting(prepared, first.variant.rewriting, rewritten, first.fixed, job.work, settings)
     typed, wide, network = first.fixed.result(), first.lowering.wide, Later(first.compared_network)
     most = first.lowering.record.max_error
     return compare_lowered(prepared, first.variant.rewriting, wide, typed, network, job.work, settings, most)

@@ -169,15 +169,16 @@ def test_inputs_that_are_not_run_are_not_drawn(tmp_path):
     assert found.trials == ["small"]
 
 
-def test_weights_that_two_models_have_in_one_place_are_read_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("side", [96, 400])
+def test_weights_that_two_models_have_in_one_place_are_read_once(tmp_path, monkeypatch, side):
     """As TensorRT's network has those of the rewriting."""
-    model = parse("g (float[2, 96] x) => (float[2, 96] y) { y = MatMul(x, w) }", {"w": random(96, 96)})
+    model = parse(f"g (float[2, {side}] x) => (float[2, {side}] y) {{ y = MatMul(x, w) }}", {"w": random(side, side)})
     path = saved(model, tmp_path / "m.onnx")
     one, other = (Float64Model(path) for _ in range(2))
     read: list[str] = []
-    real = Float64Model.weight
-    monkeypatch.setattr(Float64Model, "weight", lambda self, name: read.append(name) or real(self, name))
-    known, feeds = Known(), {"x": random(2, 96)}
+    real = Float64Model.lower_weight
+    monkeypatch.setattr(Float64Model, "lower_weight", lambda self, name: read.append(name) or real(self, name))
+    known, feeds = Known(), {"x": random(2, side)}
     first, second = (evaluate_float64(model, feeds, known=known) for model in (one, other))
     assert read == ["w"]
     assert np.array_equal(first.outputs["y"], second.outputs["y"])

@@ -200,7 +200,7 @@ def test_a_comparison_takes_as_long_as_the_build_allows(monkeypatch, lowered):
     monkeypatch.setattr(
         engine_making, "build_settings", lambda memory, seed, budget, timeout: (memory, seed, budget(), timeout)
     )
-    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: given[4])
+    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: given[5])
     monkeypatch.setattr(engine_making, "compare_lowered", lambda *given: given[6])
     job: Any = SimpleNamespace(clock=CLOCK, prepared=None, work=None, findings=None)
     job.options = SimpleNamespace(seed=1, memory_bytes=2, timeout_s=3)

@@ -10,7 +10,7 @@ import numpy as np
 
 from trtnorm_cli.compare.inner_tensors import InnerTensors, SliceDistances
 from trtnorm_cli.evaluate.float64 import Reference, ReferenceUnavailable, Watch
-from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
+from trtnorm_cli.evaluate.float64.perturbation import Constant, Moves, Perturbation
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
@@ -43,7 +43,7 @@ class NoiseRuns:
     truth: Arrays
     ulp: float
     moves: Moves
-    kept: Callable[[np.ndarray], bool] | None = None
+    kept: Callable[[Constant], bool] | None = None
     inner: InnerTensors = field(default_factory=InnerTensors)
     names: frozenset[str] = frozenset()
     decides: bool = False

@@ -34,7 +34,8 @@ class Session:
 
     ``refused`` are reports on candidates that TensorRT refuses. ``changes`` are those of the rewriting, if there is one.
     ``proof`` is that of the build profile's sizes in the reference, where it was made before. ``gather`` waits for candidates
-    that are still being made, and adds them. Meanwhile it may try out some that are likely.
+    that are still being made, and adds them. Meanwhile it may try out some that are likely. ``saved`` is a rewriting in files
+    that this program alone writes to.
     """
 
     reference: OnnxParticipant
@@ -43,6 +44,7 @@ class Session:
     changes: Sequence[Mapping[str, object]] = ()
     proof: Proof | None = None
     gather: Callable[[TryOut], None] = lambda try_out: None
+    saved: Awaited[LoadedModel] | None = None
 
     def gathered(self, try_out: TryOut) -> Sequence[Candidate]:
         """All candidates, once they are made."""

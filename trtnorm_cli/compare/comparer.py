@@ -54,6 +54,8 @@ class Comparer:
         self._exact = Float64Runs(options.budget_s)
         self._noise = NoiseMeter(reference, self._exact, runner)
         self._known = Known()
+        if options.own_weights:
+            self._known.lend(options.own_weights)
         # Candidates that were tried, with their noise and the notes on them.
         self._tried: list[tuple[list[Attempt], NoiseMeter, list[str]]] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import numpy as np
 import onnx
 
 from trtnorm_cli.compare.calibration import Noise, NoiseRuns, RunNoise
@@ -13,7 +12,7 @@ from trtnorm_cli.compare.participants import ModuleParticipant, OnnxParticipant,
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import ARITHMETIC, CONSTANTS, FUNCTIONS, NoiseOf
 from trtnorm_cli.evaluate.float64 import Perturbation, Reference, ReferenceUnavailable, Watch
-from trtnorm_cli.evaluate.float64.perturbation import Moves
+from trtnorm_cli.evaluate.float64.perturbation import Constant, Moves
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.walk import all_graphs
 
@@ -75,7 +74,7 @@ class NoiseMeter:
         if kind == CONSTANTS:
             held = _held_by_all(run)
 
-            def kept(value: np.ndarray) -> bool:
+            def kept(value: Constant) -> bool:
                 return run.known.identity(value) in held
 
             def following(perturbation: Perturbation, watch: Watch) -> Reference:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
 
 from trtnorm_cli.compare.inner_tensors import Difference
 from trtnorm_cli.evaluate.data.drawing import DrawnFeeds
+from trtnorm_cli.evaluate.float64 import Place
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.profile.model import Tolerance
 from trtnorm_cli.records.comparison import BlameRecord, OutputVerdict
@@ -43,7 +44,8 @@ class Options:
     smallest ones, are evaluated in float64 (all by default), and those where a candidate seems to fail without.
     ``total_budget_s`` gives the processor's seconds that bound the whole comparison likewise; it is asked anew for each trial.
     ``tolerances`` are by output name, '' for all others. ``max_error`` is the relative L2 that a precision allows: it decides
-    where rounding allows so much that agreement says nothing.
+    where rounding allows so much that agreement says nothing. ``own_weights`` are in files that this program alone writes to,
+    and read where they lie.
     """
 
     by_position: bool = False
@@ -55,6 +57,7 @@ class Options:
     float64_trials: int | None = None
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     max_error: float | None = None
+    own_weights: Sequence[Place] = ()
 
 
 @dataclass

@@ -26,18 +26,21 @@ from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import further_trials, trials_of
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.blas_threads import one_thread
+from trtnorm_cli.evaluate.float64 import Place
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
+from trtnorm_cli.onnx_model.stored import external_tensors, file_part
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.progress import stage
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.scratch import Scratch
-from trtnorm_cli.side_work import Awaited, SideWork
+from trtnorm_cli.side_work import Awaited, Later, SideWork
 from trtnorm_cli.target import Target
 
+_ALIGNMENT = 64
 # In a build the comparison should cost seconds, not minutes: the smallest shapes are compared in any case.
 _BUILD_FLOAT64_S = 20.0
 _BUILD_RUNS_S = 8.0
@@ -106,7 +109,7 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
     def gather(_: TryOut) -> None:
         found.add_rewriting(loaded, f"rewriting of {target.path}", network=made)
 
-    return Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather)
+    return Session(meant, found.accepted, found.refused, _changes(rewriting), proof, gather, Later(lambda: loaded))
 
 
 @dataclass(frozen=True)
@@ -126,10 +129,13 @@ def compare_rewriting(
     prepared: Prepared,
     first: Rewriting,
     rewritten: Callable[[Likely], Rewritten],
+    saved: Awaited[LoadedModel],
     scratch: Path,
     settings: Settings,
 ) -> Comparison:
     """The comparison of a build: the source with its rewriting, and the TensorRT network of that.
+
+    ``saved`` is the ``first`` rewriting, in files of the program's own.
 
     ``rewritten`` is asked for these when nothing is left that can be done without them. While it waits for TensorRT, it says
     what is likely. It is ``first``, or another that makes fewer changes. Where nothing was rewritten, only the network is
@@ -156,7 +162,7 @@ def compare_rewriting(
         found.accepted += gathered.accepted
         found.refused += gathered.refused
 
-    session = Session(meant, found.accepted, found.refused, changes, proof, gather)
+    session = Session(meant, found.accepted, found.refused, changes, proof, gather, saved)
     # TensorRT has the other cores, and threads that multiply matrices wait for the next ones by spinning.
     with one_thread():
         return judge_session(session, prepared.profile, settings)
@@ -215,6 +221,12 @@ def build_settings(
     return Settings(options, seed=seed, in_between=0)
 
 
+def _own_weights(saved: LoadedModel) -> list[Place]:
+    """Weights of a model that this program has saved for itself, where numbers can be read where they lie."""
+    tensors = ((file_part(tensor, saved.folder), tensor.data_type) for tensor in external_tensors(saved.proto))
+    return [(part, kind) for part, kind in tensors if part.offset % _ALIGNMENT == 0]
+
+
 def _joined(first: Comparison, second: Comparison) -> Comparison:
     """Two comparisons of one build as one."""
     for name in ("trials", "skipped", "notes"):
@@ -244,6 +256,8 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
         return further_trials(session.reference, profile, settings, drawn.proof)
 
     options = with_tolerances(settings, profile)
+    if session.saved is not None and session.saved.error() is None:
+        options = replace(options, own_weights=_own_weights(session.saved.result()))
     comparison = compare(session.reference, session.gathered, drawn.trials, options, further())
     comparison.candidates += session.refused
     comparison.notes += drawn.notes

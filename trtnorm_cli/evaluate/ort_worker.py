@@ -92,6 +92,8 @@ def open_session(model: str, external_folder: str | None, threads: int | None) -
 def session_options(threads: int | None) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # A session runs a few times at most. Packed copies of its weights take longer to make than they save.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     options.log_severity_level = 4  # the exception carries the words; the log would only repeat them
     options.inter_op_num_threads = 1
     if threads:

@@ -150,6 +150,33 @@ def read_part(part: FilePart, name: str) -> np.ndarray:
     return content
 
 
+def mapped(part: FilePart) -> np.ndarray:
+    """The bytes of ``part`` without reading them. Only for a file that nobody else writes to: one that is cut short ends us."""
+    return np.memmap(part.file, np.uint8, "r", part.offset, (part.length,))
+
+
+def ends_of(part: FilePart, length: int) -> tuple[bytes, bytes]:
+    """The first and the last bytes of ``part``, so many of each where there are as many."""
+    length = min(length, part.length)
+    last = FilePart(part.file, part.offset + part.length - length, length)
+    return read_part(FilePart(part.file, part.offset, length), "").tobytes(), read_part(last, "").tobytes()
+
+
+def holds(part: FilePart, array: np.ndarray) -> bool:
+    """True where ``part`` has the bytes of the contiguous ``array``; a piece at a time is in memory."""
+    wanted = array.reshape(-1).view(np.uint8)
+    if wanted.size != part.length:
+        return False
+    piece = np.empty(_CHUNK, np.uint8)
+    with _opened(part) as stream:
+        for start in range(0, part.length, _CHUNK):
+            expected = wanted[start : start + _CHUNK]
+            read = os.preadv(stream.fileno(), [piece.data], part.offset + start)
+            if read < expected.size or not np.array_equal(piece[: expected.size], expected):
+                return False
+    return True
+
+
 def _opened(part: FilePart) -> FileIO:
     try:
         return part.file.open("rb", buffering=0)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.evaluate.float64 import evaluate_float64
-from trtnorm_cli.evaluate.float64.kernels import convolution
+from trtnorm_cli.evaluate.float64.kernels import convolution, linear
 from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
 from trtnorm_cli.evaluate.float64.raising import Stored
 
@@ -46,10 +46,50 @@ def test_a_convolution_of_many_windows_raises_its_weight_once(monkeypatch):
     np.testing.assert_array_equal(stored, raised)
 
 
+MATRIX = "(float[A, B, C] x, float[K, N] w) => (float[P, Q, R] y)"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
+@pytest.mark.parametrize("elements", [1, 50, 1 << 21])
+@pytest.mark.parametrize(
+    ("body", "weight"),
+    [
+        ("y = MatMul(x, w)", (8, 10)),
+        ("y = MatMul(x, w)", (1, 8, 10)),
+        ("y = MatMul(x, w)", (2, 8, 10)),
+        ("y = MatMul(x, w)", (8,)),
+        ("t = Transpose<perm = [1, 0]>(w) y = MatMul(x, t)", (10, 8)),
+        ("s = Constant<value_ints = [0]>() t = Unsqueeze(w, s) y = MatMul(x, t)", (8, 10)),
+        ("s = Constant<value_ints = [8, -1]>() t = Reshape(w, s) y = MatMul(x, t)", (80,)),
+        ("q = Constant<value_ints = [6, 8]>() m = Reshape(x, q) y = Gemm(m, w)", (8, 10)),
+        ("q = Constant<value_ints = [6, 8]>() m = Reshape(x, q) y = Gemm<transB = 1, alpha = 0.5>(m, w)", (10, 8)),
+        ("q = Constant<value_ints = [8, 6]>() m = Reshape(x, q) y = Gemm<transA = 1>(m, w)", (8, 10)),
+        ("i = Constant<value_ints = [3, 0, 3]>() g = Gather<axis = 1>(w, i) y = MatMul(x, g)", (8, 5)),
+        ("i = Constant<value_ints = [3, 0, 3]>() g = Gather(w, i) y = Neg(g)", (8, 5)),
+        ("t = Transpose<perm = [1, 0]>(w) y = Identity(t)", (10, 8)),
+        ("t = Transpose<perm = [1, 0]>(w) n = Neg(t) y = MatMul(x, n)", (10, 8)),
+    ],
+)
+def test_products_and_views_take_a_stored_weight_exactly(monkeypatch, dtype, elements, body, weight):
+    monkeypatch.setattr(linear, "RAISED_ELEMENTS", elements)
+    raised, stored = both(f"{MATRIX} {{ {body} }}", random(2, 3, 8), random(*weight).astype(dtype))
+    np.testing.assert_allclose(stored, raised, rtol=0, atol=1e-14 * np.abs(raised).max())
+
+
 @pytest.mark.parametrize("node", ["Mul(x, w)", "Conv(w, x)", "ConvTranspose(x, w)"])
 def test_other_operators_and_places_get_it_raised(node):
     raised, stored = both(f"{CONV} {{ y = {node} }}", random(1, 4, 5, 5), random(4, 4, 5, 5))
     np.testing.assert_array_equal(stored, raised)
+
+
+def test_a_body_gives_the_stored_weight_of_the_graph_around_it():
+    text = """(float[A, B, C] x, float[K, N] w, bool b) => (float[P, Q, R] y) { c = If (b) <
+      then_branch = t () => (float[K, N] d) { d = Identity(w) },
+      else_branch = e () => (float[K, N] f) { f = Neg(w) }> y = MatMul(x, c) }"""
+    x, weight = random(2, 3, 8), random(8, 10)
+    fed = {"x": x, "b": np.array(True)}
+    found = [evaluate_float64(parse(f"g {text}", {}), {**fed, "w": w}).outputs["y"] for w in (weight, Stored(weight))]
+    np.testing.assert_allclose(*found, rtol=1e-13)
 
 
 def test_a_noisy_evaluation_gets_it_raised():

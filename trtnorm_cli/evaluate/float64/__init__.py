@@ -48,8 +48,9 @@ SAME padding and a kernel smaller than its stride, pooling with VALID and ``ceil
 from __future__ import annotations
 
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
-from trtnorm_cli.evaluate.float64.evaluator import Float64Model, Reference, Watch, evaluate_float64
-from trtnorm_cli.evaluate.float64.known import Known
+from trtnorm_cli.evaluate.float64.evaluator import Reference, Watch, evaluate_float64
+from trtnorm_cli.evaluate.float64.float64_model import Float64Model
+from trtnorm_cli.evaluate.float64.known import Known, Place
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 from trtnorm_cli.evaluate.float64.ties import Follower, Ties, nearness
 
@@ -59,6 +60,7 @@ __all__ = [
     "Follower",
     "Known",
     "Perturbation",
+    "Place",
     "Reference",
     "ReferenceUnavailable",
     "Ties",

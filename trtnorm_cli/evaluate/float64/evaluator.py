@@ -16,25 +16,29 @@ from trtnorm_cli.evaluate.float64 import onnx_reference
 from trtnorm_cli.evaluate.float64.control_flow import CONTROL_FLOW, Body
 from trtnorm_cli.evaluate.float64.cost import predicted_seconds
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
+from trtnorm_cli.evaluate.float64.float64_model import Float64Model
 from trtnorm_cli.evaluate.float64.function_bodies import body_model
-from trtnorm_cli.evaluate.float64.kernels import CONTRIBUTED, DESCRIPTIONS, IMPLEMENTATIONS, KERNELS, TAKES_STORED, microsoft
+from trtnorm_cli.evaluate.float64.kernels import (
+    CONTRIBUTED,
+    DESCRIPTIONS,
+    IMPLEMENTATIONS,
+    KERNELS,
+    TAKES_STORED,
+    VIEWS,
+    microsoft,
+)
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
-from trtnorm_cli.evaluate.float64.kernels.casting import dense
 from trtnorm_cli.evaluate.float64.known import Known
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, node_name, plan
-from trtnorm_cli.evaluate.float64.raising import Stored, raise_structure, raised_array
+from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
 from trtnorm_cli.evaluate.float64.ties import Ties
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
-from trtnorm_cli.onnx_model.load import read_model
-from trtnorm_cli.onnx_model.repair import mend
-from trtnorm_cli.onnx_model.stored import file_part, is_external, tensor_array
+from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.progress import Stage, stage
 
-OLDEST_OPSET = 7
-"""Before, operators broadcast by an attribute."""
 _SIZES = ("Shape", "Size")
 DISCONTINUOUS = (
     *("ArgMax", "ArgMin", "DynamicQuantizeLinear", "Hardmax", "NonMaxSuppression", "QLinearConv", "QLinearMatMul"),
@@ -76,56 +80,6 @@ Watch = Callable[[str, Any], Any]
 """Is shown a result of the main graph with its name, and gives what is to be computed with: the same, or its equal."""
 
 
-class Float64Model:
-    """A model read and raised once, to be evaluated as often as wanted; its weights are raised when they are needed."""
-
-    def __init__(self, model: onnx.ModelProto | Path, folder: Path | None = None) -> None:
-        """``folder`` is that of the external data of a model that was read before."""
-        self._proto, self.folder = _loaded(model, folder)
-        self.structure = _raised(self._proto)
-        self.opsets = imported_opsets(self._proto)
-        if self.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
-            raise UnsupportedOperator(f"opset {self.opsets['']} is older than {OLDEST_OPSET}")
-        self._weights = {t.name: t for t in (*self._proto.graph.initializer, *self.structure.graph.initializer)}
-        self._sparse = {s.values.name: s for s in self.structure.graph.sparse_initializer}
-        self._plans: dict[tuple[str, ...], Plan] = {}
-
-    def plan(self, outputs: Sequence[str] | None) -> Plan:
-        """The steps to ``outputs``, with nothing remembered from another evaluation."""
-        graph = self.structure.graph
-        names = tuple(outputs) if outputs is not None else tuple(value.name for value in graph.output)
-        if names not in self._plans:
-            self._plans[names] = plan(graph, names, self.opsets)
-        for step in self._plans[names].steps:
-            step.cache.clear()
-        return self._plans[names]
-
-    def holds(self, name: str) -> bool:
-        return name in self._weights or name in self._sparse
-
-    def is_stored(self, name: str) -> bool:
-        """True for dense weights, which stand for an input that is not given."""
-        return name in self._weights
-
-    def place(self, name: str) -> Hashable | None:
-        """The place of a weight's bytes and the type that they have, where they are in a file and are raised."""
-        tensor = self._weights.get(name)
-        if tensor is None or not is_external(tensor) or name in self._sparse or name.endswith(KEPT):
-            return None
-        return file_part(tensor, self.folder), tensor.data_type
-
-    def dims(self, name: str) -> tuple[int, ...]:
-        """The shape of a dense weight."""
-        return tuple(self._weights[name].dims)
-
-    def weight(self, name: str) -> tuple[Any, bool]:
-        """A weight raised to float64, and whether it is stored in the model's own type; KeyError where there is none."""
-        if name in self._sparse:
-            return dense(self._sparse[name]), False
-        array = tensor_array(self._weights[name], self.folder)
-        return (array, False) if name.endswith(KEPT) else (raised_array(array), True)
-
-
 def evaluate_float64(
     model: onnx.ModelProto | Path | Float64Model,
     feeds: Mapping[str, np.ndarray | Stored],
@@ -152,25 +106,6 @@ def evaluate_float64(
     with np.errstate(all="ignore"):
         values = run.evaluate(feeds, outputs, watch)
     return Reference(values, run.evaluated_with, clock.seconds(), run.notes(), frozenset(run.constants))
-
-
-def _loaded(model: onnx.ModelProto | Path, folder: Path | None) -> tuple[onnx.ModelProto, Path | None]:
-    """The model without its external data, and the folder in which that is."""
-    if isinstance(model, onnx.ModelProto):
-        return model, folder
-    try:
-        proto = read_model(model)
-        mend(proto)  # a file is given the meaning that ``load_model`` gives it
-        return proto, model.absolute().parent
-    except Exception as error:
-        raise ReferenceUnavailable(f"the model cannot be read: {error}", where=str(model)) from error
-
-
-def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return raise_structure(model)
-    except Exception as error:
-        raise ReferenceUnavailable(f"the model cannot be raised to float64: {error}") from error
 
 
 def _no_weight(name: str) -> Any:
@@ -220,9 +155,9 @@ class _Run:
 
     def evaluate(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Watch | None) -> dict[str, Any]:
         scope = _Scope(self._weight)
-        scope.values = {
-            name: value if isinstance(value, Stored) else self._fed(raised_array(value)) for name, value in feeds.items()
-        }
+        for name, value in feeds.items():
+            stays = isinstance(value, Stored) and self._perturbation is None
+            scope.values[name] = value if stays else self._fed(raised_array(value))
         self._varying = set(feeds)
         todo = self._model.plan(outputs)
         self._check_inputs(todo, feeds)
@@ -255,16 +190,15 @@ class _Run:
 
     def _weight(self, name: str) -> Any:
         known, place = self._known, self._model.place(name)
-        shared = None if known is None or place is None else known.read(place)
-        if shared is not None:
-            return self._shared(shared.reshape(self._model.dims(name)))
-        value, is_stored = self._model.weight(name)
-        if not is_stored:
-            return value
-        shared = value if known is None else known.constant(value)
-        if known is not None and place is not None:
-            known.remember(place, shared)
-        return self._shared(shared)
+        if known is None or place is None:
+            value, is_raised = self._model.weight(name)
+            return self._stored(value) if is_raised else value
+        found = known.read(place)
+        if found is None:
+            found = known.constant(self._model.lower_weight(name))
+            known.remember(place, found)
+        found = found.reshape(self._model.dims(name))
+        return self._shared(Stored(found) if found.dtype == np.float32 else found)
 
     def _fed(self, value: Any) -> Any:
         moved = value if self._perturbation is None else self._perturbation.input(value)
@@ -274,7 +208,7 @@ class _Run:
         return self._shared(value if self._known is None else self._known.constant(value))
 
     def _shared(self, shared: Any) -> Any:
-        if self._known is not None and self._perturbation is None and isinstance(shared, np.ndarray):
+        if self._known is not None and self._perturbation is None and isinstance(shared, np.ndarray | Stored):
             self.constants.add(self._known.identity(shared))
         return shared if self._perturbation is None else self._perturbation.constant(shared)
 
@@ -296,8 +230,12 @@ class _Run:
             self._check_time(step, 0.0)
             inputs = [self._read(scope, step, index) for index in range(len(step.node.input))]
             results = self._evaluate(step, inputs, scope, todo.opsets, known)
+            is_view = step.node.domain in DEFAULT_DOMAINS and step.node.op_type in VIEWS
             for name, value in zip(step.node.output, results):  # noqa: B905 - trailing outputs may be left out
                 if name:
+                    if is_view and isinstance(scope.get(step.node.input[0]), Stored):
+                        scope.values[name] = Stored(value)
+                        continue
                     array = value if value is None or isinstance(value, list) else np.asarray(value)
                     array = self._computed(step, inputs, name, array)
                     if self._ties is not None:
@@ -318,10 +256,14 @@ class _Run:
             raise ReferenceUnavailable(f"the graph has no tensor '{name}'", where=node_name(step.node)) from None
         if not isinstance(value, Stored):
             return value
-        stays = self._perturbation is None and step.node.domain in DEFAULT_DOMAINS
-        if stays and index in TAKES_STORED.get(step.node.op_type, ()):
+        if step.node.domain in DEFAULT_DOMAINS and index in TAKES_STORED.get(step.node.op_type, ()):
             return value.array
-        return self._fed(raised_array(value))
+        return self._in_float64(value)
+
+    def _in_float64(self, value: Any) -> Any:
+        if not isinstance(value, Stored):
+            return value
+        return raised_array(value) if self._known is None else self._known.raised(value)
 
     def _evaluate(
         self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int], known: Known | None
@@ -362,7 +304,9 @@ class _Run:
             call = Call(node.op_type, opsets.get(domain, 1), tuple(inputs), step.attributes, tuple(node.output))
             self._check_time(step, predicted_seconds(call))
             self._used(operator, DESCRIPTIONS[node.op_type])
-            return KERNELS[node.op_type](call)
+            results = KERNELS[node.op_type](call)
+            is_copied = node.op_type == "Gather" and not node.output[0].endswith(KEPT)
+            return [raised_array(value) for value in results] if is_copied else results
         if operator in CONTRIBUTED:
             call = Call(node.op_type, opsets.get(domain, 1), tuple(inputs), step.attributes, tuple(node.output))
             self._used(operator, IMPLEMENTATIONS[microsoft])
@@ -386,7 +330,7 @@ class _Run:
         inner = _Scope(_no_weight, scope)
         inner.values = {name: value for name, value in zip(step.node.input, inputs, strict=True) if name}
         self._run_plan(plan(model.graph, wanted, imported_opsets(model)), inner)
-        return [inner.get(name) if name else None for name in step.node.output]
+        return [self._in_float64(inner.get(name)) if name else None for name in step.node.output]
 
     def _body(self, step: Step, outer: _Scope, opsets: Mapping[str, int], attribute: str) -> Body:
         """The body's plan and weights are made once for all iterations."""
@@ -404,7 +348,7 @@ class _Run:
             scope.values = {value.name: given for value, given in zip(todo.graph.input, inputs, strict=True)}
             self._varying.update(scope.values)
             self._run_plan(todo, scope)
-            return [scope.get(name) for name in todo.outputs]
+            return [self._in_float64(scope.get(name)) for name in todo.outputs]
 
         return evaluate
 

@@ -6,16 +6,27 @@ memory that it lies in, so that everything recognised is kept alive here, and sm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from trtnorm_cli.evaluate.fingerprint import fingerprint
 from trtnorm_cli.evaluate.float64.kernels.call import Call
+from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
+from trtnorm_cli.onnx_model.stored import ends_of, holds, mapped
+from trtnorm_cli.onnx_model.wire import FilePart
 
+Place = tuple[FilePart, int]
+"""Where the bytes of a constant are, and the number of their ONNX type."""
 MOST_BYTES = 1 << 29
+STORED_FROM = 1 << 17
+"""Constants of so many elements stay in float32, where their numbers are, and are raised by who reads them."""
 _SMALL = 64
+# So many elements at either end are looked at first.
+_END = 8
+_FLOAT32 = np.dtype(np.float32)
 # These give their first input in another shape, however they say which.
 _RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 # The versions of these operators, from opset 7 on, differ in nothing but the types that they take.
@@ -33,8 +44,12 @@ class Known:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._constants, self._results = _Arrays(most_bytes), _Arrays(most_bytes)
         self._equal: dict[Hashable, list[np.ndarray]] = {}
-        self._read: dict[Hashable, np.ndarray] = {}
+        self._read: dict[Place, np.ndarray] = {}
+        # By constants in another type, which are kept as well: in float64, and in float32.
+        self._raised: dict[int, np.ndarray] = {}
+        self._lowered: dict[int, np.ndarray] = {}
         self._found: dict[Hashable, tuple[Any, ...]] = {}
+        self._keeps_large = True
         # Attributes by identity, with what they are compared by; and the key of the node that was asked for last.
         self._attributes: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
         self._key: Hashable | None = None
@@ -43,14 +58,45 @@ class Known:
         """The same constants, and no results."""
         other = Known(self._results.most_bytes)
         other._constants, other._equal, other._attributes = self._constants, self._equal, self._attributes
-        other._read = self._read
+        other._read, other._raised, other._lowered = self._read, self._raised, self._lowered
+        other._keeps_large = self._keeps_large
         return other
 
-    def read(self, place: Hashable) -> np.ndarray | None:
-        """The constant that was read at ``place`` before."""
+    def lend(self, places: Iterable[Place]) -> None:
+        """Use large constants where they lie, in files that nobody else writes to. From now on only these are kept.
+
+        What a model reads from another file is held to them, piece by piece, and takes no memory where it is the same.
+        """
+        self._keeps_large = False
+        for place in places:
+            part, kind = place
+            if kind == TensorProto.FLOAT and part.length >= STORED_FROM * _FLOAT32.itemsize:
+                flat = mapped(part).view(_FLOAT32)
+                equal = self._equal.setdefault(_ends(flat), [])
+                one = next((other for other in equal if np.array_equal(_bits(other), _bits(flat))), None)
+                if one is None:
+                    self._constants.hold(flat)
+                    equal.append(flat)
+                self._read[place] = flat if one is None else one
+
+    def read(self, place: Place) -> np.ndarray | None:
+        """The constant that was read at ``place`` before, or one with the same bytes."""
+        if place not in self._read and place[1] == TensorProto.FLOAT:
+            equal = self._with_bytes_of(place[0])
+            if equal is not None:
+                self._read[place] = equal
         return self._read.get(place)
 
-    def remember(self, place: Hashable, value: np.ndarray) -> None:
+    def _with_bytes_of(self, part: FilePart) -> np.ndarray | None:
+        """The constant in float32 that has the bytes of ``part``, which are not all held in memory to find out."""
+        size = part.length // _FLOAT32.itemsize
+        if size < STORED_FROM:
+            return None
+        ends = ends_of(part, _END * _FLOAT32.itemsize)
+        equal = self._equal.get((_FLOAT32, size, *ends), ())
+        return next((constant for constant in equal if holds(part, constant)), None)
+
+    def remember(self, place: Place, value: np.ndarray) -> None:
         """Remember that ``value`` is at ``place``, where it is kept alive anyway."""
         if value.size > _SMALL and value in self._constants:
             self._read[place] = value
@@ -60,26 +106,53 @@ class Known:
         if not isinstance(value, np.ndarray) or value.size <= _SMALL or value.dtype.hasobject:
             return value
         flat = np.ascontiguousarray(value).reshape(-1)
-        key = (flat.dtype, flat.size, flat[:8].tobytes(), flat[-8:].tobytes())
+        key = _ends(flat)
         for other in self._equal.get(key, ()):
             if np.array_equal(_bits(other), _bits(flat)):
                 return other.reshape(value.shape)
-        if self._constants.keep(flat):
+        if (flat.size < STORED_FROM or self._keeps_large) and self._constants.keep(flat):
             self._equal.setdefault(key, []).append(flat)
             return flat.reshape(value.shape)
         return value
 
-    def identity(self, value: np.ndarray) -> Hashable:
-        """A key that tells a constant from others; its shape does not count.
+    def raised(self, stored: Stored) -> np.ndarray:
+        """A constant in float64. It is raised once while there is room for it."""
+        value = stored.array
+        owner = _owner(value)
+        if value not in self._constants or owner.nbytes != value.nbytes or not value.flags.c_contiguous:
+            return raised_array(stored)
+        if id(owner) not in self._raised:
+            raised = raised_array(value.reshape(-1))
+            if not self._constants.keep(raised):
+                return raised.reshape(value.shape)
+            self._raised[id(owner)] = raised
+        return self._raised[id(owner)].reshape(value.shape)
+
+    def identity(self, value: np.ndarray | Stored) -> Hashable:
+        """A key that tells a constant from others; neither its shape nor the floating type that it is in counts.
 
         That of one that there is no room for holds a fingerprint. Were it that of another constant too, the verdict would be
         stricter: no noise is allowed for in a constant that all candidates hold.
         """
+        value = value.array if isinstance(value, Stored) else value
         if value.size <= _SMALL:
             return value.tobytes()
+        if value.size >= STORED_FROM and value.dtype == np.float64:
+            value = self._lower(value)
         if value in self._constants:
             return id(_owner(value))
         return value.dtype, value.size, fingerprint(value)
+
+    def _lower(self, value: np.ndarray) -> np.ndarray:
+        """A constant in float32, if that holds the same numbers."""
+        owner = id(_owner(value))
+        if owner in self._lowered:
+            return self._lowered[owner]
+        lower = value.astype(np.float32)
+        lowered = self.constant(lower) if np.array_equal(_bits(lower.astype(np.float64)), _bits(value)) else value
+        if value in self._constants and lowered in self._constants:
+            self._lowered[owner] = lowered
+        return lowered
 
     def results(self, call: Call) -> Sequence[Any] | None:
         """The results of an equal node, in the shapes that these inputs give; None where there is none."""
@@ -169,6 +242,10 @@ class _Arrays:
     def __contains__(self, value: np.ndarray) -> bool:
         return id(_owner(value)) in self._owners
 
+    def hold(self, value: np.ndarray) -> None:
+        """Keep what takes no room."""
+        self._owners[id(_owner(value))] = _owner(value)
+
     def keep(self, value: np.ndarray) -> bool:
         """True if there was room, or it was kept already."""
         owner = _owner(value)
@@ -208,6 +285,11 @@ def _owner(value: np.ndarray) -> np.ndarray:
     while isinstance(value.base, np.ndarray):
         value = value.base
     return value
+
+
+def _ends(flat: np.ndarray) -> Hashable:
+    """A key that equal constants have in common, and few others have."""
+    return flat.dtype, flat.size, flat[:_END].tobytes(), flat[-_END:].tobytes()
 
 
 def _bits(flat: np.ndarray) -> np.ndarray:

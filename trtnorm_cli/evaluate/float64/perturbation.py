@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
+from trtnorm_cli.evaluate.float64.raising import Stored
 from trtnorm_cli.evaluate.float64.ties import Tie, nearness, next_to_ties
 
+Constant = np.ndarray | Stored
 _SUM = 0.2
 # Elements that are moved at once, so that what lies between their value and their result stays in the processor's caches.
 _BLOCK = 1 << 15
@@ -124,7 +126,7 @@ class Perturbation:
     """
 
     def __init__(
-        self, half_ulp: float, seed: int, moves: Moves, kept: Callable[[np.ndarray], bool] | None = None, decides: bool = False
+        self, half_ulp: float, seed: int, moves: Moves, kept: Callable[[Constant], bool] | None = None, decides: bool = False
     ) -> None:
         self.half_ulp, self.moves, self._kept = half_ulp, moves, kept
         self._rng = np.random.default_rng(seed)
@@ -138,9 +140,11 @@ class Perturbation:
         return self._moved(value) if self.moves is Moves.ARITHMETIC and _is_floating(value) else value
 
     def constant(self, value: Any) -> Any:
-        if not _is_floating(value) or self.moves is Moves.FUNCTIONS or (self._kept is not None and self._kept(value)):
+        """A constant rounded, in float64 if it moved. It may be given as it is stored."""
+        is_floating = isinstance(value, Stored) or _is_floating(value)
+        if not is_floating or self.moves is Moves.FUNCTIONS or (self._kept is not None and self._kept(value)):
             return value
-        return self._moved(value)
+        return self._moved(value.array if isinstance(value, Stored) else value)
 
     def result(self, node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any], value: Any, fixed: bool) -> Any:
         """``value`` as finite precision might give it; ``fixed`` means that it depends on no input's elements."""

@@ -59,7 +59,8 @@ class Pair:
 class RaisedWeights:
     """Weights in float64. One that both sides have is raised once; large ones lie where those of the last proof did.
 
-    Fresh memory for each would cost more than the raising. What convolutions alone read is raised by these, piece by piece.
+    Fresh memory for each would cost more than the raising. What only operators read that take it as it is stored is raised by
+    these, piece by piece.
     """
 
     def __init__(self, pool: list[np.ndarray]) -> None:
@@ -69,7 +70,7 @@ class RaisedWeights:
 
     def of(self, region: Region) -> dict[str, np.ndarray | Stored]:
         return {
-            name: Stored(weight) if weight.size >= _LARGE and _is_of_convolutions(region, name) else self._one(weight)
+            name: Stored(weight) if weight.size >= _LARGE and _is_taken_as_stored(region, name) else self._one(weight)
             for name, weight in region.weights.items()
         }
 
@@ -101,7 +102,7 @@ class RaisedWeights:
                     self._pool.append(memory)
 
 
-def _is_of_convolutions(region: Region, name: str) -> bool:
+def _is_taken_as_stored(region: Region, name: str) -> bool:
     """True where nobody reads the weight ``name`` but as what the evaluation takes as it is stored."""
     graph = region.model.graph
     readers = [(node, index) for node in graph.node for index, read in enumerate(node.input) if read == name]

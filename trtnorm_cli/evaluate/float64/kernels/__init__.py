@@ -47,8 +47,13 @@ IMPLEMENTATIONS: dict[ModuleType, str] = {
 
 KERNELS: dict[str, Kernel] = {op: kernel for module in IMPLEMENTATIONS for op, kernel in module.KERNELS.items()}
 DESCRIPTIONS: dict[str, str] = {op: text for module, text in IMPLEMENTATIONS.items() for op in module.KERNELS}
+# These give another view of their first input.
+VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 # The inputs that a kernel also takes in the type in which they are stored.
-TAKES_STORED: dict[str, tuple[int, ...]] = {"Conv": (1,)}
+TAKES_STORED: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Conv", "Gemm", "MatMul"), (1,)),
+    **dict.fromkeys(("Gather", *VIEWS), (0,)),
+}
 _CONTRIBUTING = (microsoft, quantization, qlinear, block_quantization)
 CONTRIBUTED: dict[tuple[str, str], Kernel] = {
     (microsoft.DOMAIN, op): kernel for module in _CONTRIBUTING for op, kernel in module.CONTRIBUTED.items()

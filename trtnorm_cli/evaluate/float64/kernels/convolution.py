@@ -22,6 +22,9 @@ MOST_THREADS = 8
 """Each has a window matrix of its own."""
 RAISED_ELEMENTS = 1 << 16
 """A weight in a lower type is raised in pieces of so many elements (512 KiB): the product reads them from the cache."""
+RAISED_FOR_MANY = 1 << 20
+"""The same where a piece is multiplied by more than ``FEW_COLUMNS``: products of few rows cost more than the raising."""
+FEW_COLUMNS = 8
 
 
 def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int) -> np.ndarray:
@@ -62,7 +65,8 @@ def _product(matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
         return np.matmul(matrix, columns)
     groups, maps, inner = matrix.shape
     result = np.empty((groups, maps, columns.shape[2]), columns.dtype)
-    rows = max(1, RAISED_ELEMENTS // max(inner, 1))
+    elements = RAISED_ELEMENTS if columns.shape[2] <= FEW_COLUMNS else RAISED_FOR_MANY
+    rows = max(1, elements // max(inner, 1))
     wide = max(1, rows // max(maps, 1))
     for group, row in itertools.product(range(0, groups, wide), range(0, maps, rows)):
         part = slice(group, group + wide), slice(row, row + rows)

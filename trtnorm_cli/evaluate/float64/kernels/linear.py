@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,10 +13,33 @@ COERCES_TO_2D_BEFORE = 13
 """Softmax, LogSoftmax and Hardmax work on a matrix of the axes before and from ``axis`` until opset 12."""
 
 
+RAISED_ELEMENTS = 1 << 21
+"""A weight in a lower type is raised in pieces of so many elements (16 MiB), which take the same memory one after the other."""
+
+
+def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a`` [..., M, K] times ``b`` [..., K, N]. ``b`` may be of a lower type than ``a``: its numbers are taken exactly."""
+    if b.dtype == a.dtype:
+        return np.matmul(a, b)
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2] or b.shape[:-2] != (1,) * (b.ndim - 2):
+        return np.matmul(a, b.astype(a.dtype))
+    inner, columns = b.shape[-2], b.shape[-1]
+    further, b = max(b.ndim - a.ndim, 0), b.reshape(inner, columns)
+    rows = a.reshape(math.prod(a.shape[:-1]), inner)
+    result = np.empty((*(1,) * further, *a.shape[:-1], columns), a.dtype)
+    made, pieces = result.reshape(len(rows), columns), -(-b.size // RAISED_ELEMENTS) or 1
+    wide = -(-columns // pieces) or 1
+    for first in range(0, columns, wide):
+        part = slice(first, first + wide)
+        np.matmul(rows, b[:, part].astype(a.dtype), out=made[:, part])
+    return result
+
+
 def gemm(call: Call) -> np.ndarray:
     a, b, c = call.inputs[0], call.inputs[1], call.input(2)
     a, b = (a.T if call["transA"] else a), (b.T if call["transB"] else b)
-    product = a @ b if call["alpha"] == 1.0 else call["alpha"] * (a @ b)
+    product = matrix_product(a, b)
+    product = product if call["alpha"] == 1.0 else call["alpha"] * product
     if c is not None:
         product = product + (c if call["beta"] == 1.0 else call["beta"] * c)
     return product.astype(a.dtype)
@@ -65,6 +89,6 @@ KERNELS: dict[str, Kernel] = {
     "Gemm": one(gemm),
     "Hardmax": along_axis(hardmax),
     "LogSoftmax": along_axis(log_softmax),
-    "MatMul": one(lambda call: np.matmul(call.inputs[0], call.inputs[1])),
+    "MatMul": one(lambda call: matrix_product(call.inputs[0], call.inputs[1])),
     "Softmax": along_axis(softmax),
 }
