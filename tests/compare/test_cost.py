@@ -18,6 +18,7 @@ from tests.models import parse, random, saved
 from trtnorm_cli.compare import budget, comparison
 from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparison import compare
+from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDistances, first_difference, slice_distances
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
@@ -185,6 +186,15 @@ def test_weights_that_two_models_have_in_one_place_are_read_once(tmp_path, monke
     assert first.constants == second.constants
     perturbed = evaluate_float64(other, feeds, perturbation=Perturbation(1e-3, 0, Moves.CONSTANTS), known=known)
     assert not np.array_equal(first.outputs["y"], perturbed.outputs["y"])
+
+
+def test_a_file_that_takes_the_place_of_another_is_evaluated(tmp_path):
+    """As that of a rewriting does, when another one is chosen."""
+    exact, found = Float64Runs(60.0), []
+    for operator in ("Neg", "Abs"):
+        path = saved(parse(f"g (float[2] x) => (float[2] y) {{ y = {operator}(x) }}", {}), tmp_path / "fixed.onnx")
+        found.append(exact.evaluate(onnx_participant(path), {"x": np.array([2.0, 3.0])}).outputs["y"].tolist())
+    assert found == [[-2, -3], [2, 3]]
 
 
 def small_and_large(folder: Path, monkeypatch, seconds: float) -> Comparison:

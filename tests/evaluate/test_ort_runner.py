@@ -134,6 +134,16 @@ def test_transposed_input(runner):
     np.testing.assert_array_equal(runner.run(model, {"x": x})["y"], -x)
 
 
+def test_a_file_that_takes_the_place_of_another_is_run(runner, tmp_path):
+    path, found = tmp_path / "m.onnx", []
+    for operator in ("Neg", "Abs", "Neg"):
+        other = tmp_path / "other.onnx"
+        onnx.save(parsed(f"g (float[N] x) => (float[N] y) {{ y = {operator}(x) }}"), other)
+        other.replace(path)
+        found += [runner.begin(path, {"x": np.array([2.0], np.float32)}, hold=True).results()[0]["y"][0] for _ in range(2)]
+    assert found == [-2, -2, 2, 2, -2, -2]
+
+
 def test_one_session_for_several_inputs(runner):
     feeds = [{"x": np.full(n, -n, np.float32)} for n in (1, 2, 5)]
     assert [r["y"].tolist() for r in runner.run_many(RELU, feeds)] == [[1], [2, 2], [5, 5, 5, 5, 5]]

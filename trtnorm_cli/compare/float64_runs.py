@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trtnorm_cli.compare.participants import OnnxParticipant
 from trtnorm_cli.evaluate.float64 import (
@@ -30,7 +31,7 @@ class Float64Runs:
 
     def __init__(self, budget_s: float) -> None:
         self.budget_s = budget_s
-        self._models: dict[str, Float64Model] = {}
+        self._models: dict[int, tuple[onnx.ModelProto, Float64Model]] = {}
         self._rates: dict[str, float] = {}
         self._is_wanted: Callable[[], bool] | None = None
 
@@ -67,10 +68,11 @@ class Float64Runs:
 
     def model(self, participant: OnnxParticipant) -> Float64Model:
         """The participant's model; raises ``ReferenceUnavailable`` where it cannot be raised to float64."""
-        name = str(participant.path)
-        if name not in self._models:
-            self._models[name] = Float64Model(participant.model, participant.path.absolute().parent)
-        return self._models[name]
+        # A file may be another model's by now, and what was read of it stays here so that nothing else is taken for it.
+        key = id(participant.model)
+        if key not in self._models:
+            self._models[key] = participant.model, Float64Model(participant.model, participant.path.absolute().parent)
+        return self._models[key][1]
 
 
 def _while(is_wanted: Callable[[], bool], watch: Watch | None) -> Watch:

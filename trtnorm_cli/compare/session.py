@@ -31,7 +31,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
-from trtnorm_cli.onnx_model.stored import external_tensors, file_part
+from trtnorm_cli.onnx_model.stored import external_tensors
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.progress import stage
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
@@ -223,8 +223,8 @@ def build_settings(
 
 def _own_weights(saved: LoadedModel) -> list[Place]:
     """Weights of a model that this program has saved for itself, where numbers can be read where they lie."""
-    tensors = ((file_part(tensor, saved.folder), tensor.data_type) for tensor in external_tensors(saved.proto))
-    return [(part, kind) for part, kind in tensors if part.offset % _ALIGNMENT == 0]
+    places = (Place.of(tensor, saved.folder) for tensor in external_tensors(saved.proto))
+    return [place for place in places if place.part.offset % _ALIGNMENT == 0]
 
 
 def _joined(first: Comparison, second: Comparison) -> Comparison:

@@ -101,6 +101,15 @@ def session_options(threads: int | None) -> ort.SessionOptions:
     return options
 
 
+def _state_of(file: str) -> tuple[int, ...]:
+    """Numbers that tell the file from another that gets its name; none where it is not there, as opening it will say."""
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def infer(session: ort.InferenceSession, feeds: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
     if any(array.dtype == object for array in feeds.values()):  # an OrtValue cannot be made from strings
         return [np.asarray(value) for value in session.run(outputs, feeds)]
@@ -118,7 +127,7 @@ class Worker:
         self.feeds, self.results, self.threads = feeds, results, threads
         self.session: ort.InferenceSession | None = None
         self.kept: dict[str, ort.InferenceSession] = {}
-        self.held: dict[str, ort.InferenceSession] = {}
+        self.held: dict[tuple[object, ...], ort.InferenceSession] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -166,11 +175,12 @@ class Worker:
     def do_run_file(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the model in a file once; with ``hold`` its session is there for the next time."""
         start, began, model = time.perf_counter(), time.process_time(), request["model"]
-        session = self.held.get(model)
+        key = (model, *_state_of(model))
+        session = self.held.get(key)
         if opened := session is None:
             session = open_session(model, None, self.threads)
             if request["hold"]:
-                self.held[model] = session
+                self.held[key] = session
         while len(self.held) > MOST_HELD:
             del self.held[next(iter(self.held))]
         ready = time.process_time()

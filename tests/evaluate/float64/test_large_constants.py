@@ -10,12 +10,12 @@ import pytest
 from onnx import TensorProto
 
 from tests.models import parse, random, saved
-from trtnorm_cli.evaluate.float64 import Float64Model, Known, Perturbation, evaluate_float64, float64_model, known
+from trtnorm_cli.evaluate.float64 import Float64Model, Known, Perturbation, Place, evaluate_float64, float64_model, known
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.evaluate.float64.perturbation import Moves
 from trtnorm_cli.evaluate.float64.raising import Stored
 from trtnorm_cli.onnx_model.save import save_model
-from trtnorm_cli.onnx_model.stored import external_tensors, file_part
+from trtnorm_cli.onnx_model.stored import external_tensors
 
 SIDE = 16
 WEIGHTS = {"w": random(SIDE, SIDE, seed=1), "v": random(SIDE, SIDE, seed=2)}
@@ -38,9 +38,8 @@ def on_disk(proto: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
-def places(path: Path) -> list[tuple]:
-    tensors = external_tensors(onnx.load(path, load_external_data=False))
-    return [(file_part(tensor, path.parent), tensor.data_type) for tensor in tensors]
+def places(path: Path) -> list[Place]:
+    return [Place.of(tensor, path.parent) for tensor in external_tensors(onnx.load(path, load_external_data=False))]
 
 
 def outputs(path: Path, known: Known | None, feeds=X, **options) -> np.ndarray:
@@ -117,12 +116,23 @@ def test_constants_of_our_own_files_are_used_where_they_lie(tmp_path, products):
     expected = outputs(theirs, None)
     products.clear()
     np.testing.assert_allclose(outputs(theirs, shared), expected, rtol=1e-12)
-    held = {part.file.name: shared.read((part, kind)) for part, kind in places(ours)}
-    assert isinstance(held["ours.onnx.data"].base, np.memmap)
+    assert all(isinstance(shared.read(place).base, np.memmap) for place in places(ours))
     found = [shared.read(place) for place in places(theirs)]
     assert np.shares_memory(found[0], shared.read(places(ours)[0])), "the same bytes"
     assert found[1] is None, "what only they have is not kept"
     np.testing.assert_allclose(outputs(ours, shared), outputs(ours, None), rtol=1e-12)
+
+
+@pytest.mark.parametrize("side", [4, SIDE])
+def test_a_file_that_takes_the_place_of_another_is_read(tmp_path, side):
+    """As that of a variant of a rewriting, when another one is built."""
+    shared, path = Known(), tmp_path / "fixed.onnx"
+    for factor in (1, 2, 3):
+        weights = {"w": WEIGHTS["w"] * np.float32(factor), "g": random(side, side, seed=factor)}
+        proto = model("p = MatMul(x, w) n = ReduceSum(g) y = Add(p, n)", **weights)
+        save_model(proto, path, external_from=0)
+        np.testing.assert_allclose(outputs(path, shared), outputs(path, None), rtol=1e-12)
+        shared.lend(places(path))
 
 
 def test_two_constants_with_the_same_bytes_are_one(tmp_path):

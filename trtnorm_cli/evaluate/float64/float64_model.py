@@ -17,7 +17,7 @@ from trtnorm_cli.evaluate.float64.raising import RAISED, raise_structure, raised
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
 from trtnorm_cli.onnx_model.load import read_model
 from trtnorm_cli.onnx_model.repair import mend
-from trtnorm_cli.onnx_model.stored import file_part, is_external, tensor_array
+from trtnorm_cli.onnx_model.stored import is_external, tensor_array
 
 OLDEST_OPSET = 7
 """Before, operators broadcast by an attribute."""
@@ -59,7 +59,7 @@ class Float64Model:
         tensor = self._weights.get(name)
         if tensor is None or not is_external(tensor) or name in self._sparse or name.endswith(KEPT):
             return None
-        return file_part(tensor, self.folder), tensor.data_type
+        return Place.of(tensor, self.folder)
 
     def dims(self, name: str) -> tuple[int, ...]:
         """The shape of a dense weight."""

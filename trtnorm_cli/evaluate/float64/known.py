@@ -7,6 +7,7 @@ memory that it lies in, so that everything recognised is kept alive here, and sm
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ from onnx import TensorProto
 from trtnorm_cli.evaluate.fingerprint import fingerprint
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
-from trtnorm_cli.onnx_model.stored import ends_of, holds, mapped
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.stored import ends_of, file_part, holds, mapped
 from trtnorm_cli.onnx_model.wire import FilePart
 
-Place = tuple[FilePart, int]
-"""Where the bytes of a constant are, and the number of their ONNX type."""
 MOST_BYTES = 1 << 29
 STORED_FROM = 1 << 17
 """Constants of so many elements stay in float32, where their numbers are, and are raised by who reads them."""
@@ -36,6 +36,25 @@ _OF_ONE_MEANING = frozenset(
         *("Neg", "PRelu", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where"),
     )
 )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the bytes of a constant are, and the number of their ONNX type. ``state`` tells the file from a later one there."""
+
+    part: FilePart
+    kind: int
+    state: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: TensorProto, folder: Path | None) -> Place:
+        """The place of a tensor whose bytes are in a file; ``folder`` is what its location is relative to."""
+        part = file_part(tensor, folder)
+        try:
+            found = part.file.stat()
+        except OSError:  # reading it says why
+            return cls(part, tensor.data_type, ())
+        return cls(part, tensor.data_type, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
 
 
 class Known:
@@ -69,9 +88,8 @@ class Known:
         """
         self._keeps_large = False
         for place in places:
-            part, kind = place
-            if kind == TensorProto.FLOAT and part.length >= STORED_FROM * _FLOAT32.itemsize:
-                flat = mapped(part).view(_FLOAT32)
+            if place.kind == TensorProto.FLOAT and place.part.length >= STORED_FROM * _FLOAT32.itemsize:
+                flat = mapped(place.part).view(_FLOAT32)
                 equal = self._equal.setdefault(_ends(flat), [])
                 one = next((other for other in equal if np.array_equal(_bits(other), _bits(flat))), None)
                 if one is None:
@@ -81,8 +99,8 @@ class Known:
 
     def read(self, place: Place) -> np.ndarray | None:
         """The constant that was read at ``place`` before, or one with the same bytes."""
-        if place not in self._read and place[1] == TensorProto.FLOAT:
-            equal = self._with_bytes_of(place[0])
+        if place not in self._read and place.kind == TensorProto.FLOAT:
+            equal = self._with_bytes_of(place.part)
             if equal is not None:
                 self._read[place] = equal
         return self._read.get(place)
