@@ -186,7 +186,7 @@ def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkPart
     scratch = Path(tempfile.mkdtemp(prefix="network-", dir=job.work))
 
     def translated() -> NetworkParticipant:
-        return loaded_network(loaded.result(), scratch, backend, memory_bytes=memory_bytes)
+        return loaded_network(loaded.result(), scratch, backend, memory_bytes=memory_bytes, is_own=True)
 
     if not job.options.compare or not job.side.is_beside or loaded.error() is not None:
         return Later(translated)

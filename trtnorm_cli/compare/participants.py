@@ -110,14 +110,21 @@ def loaded_participant(loaded: LoadedModel, label: str | None = None) -> OnnxPar
 
 
 def loaded_network(
-    loaded: LoadedModel, scratch: Path, backend: str | None, label: str | None = None, memory_bytes: int | None = None
+    loaded: LoadedModel,
+    scratch: Path,
+    backend: str | None,
+    label: str | None = None,
+    memory_bytes: int | None = None,
+    is_own: bool = False,
 ) -> NetworkParticipant:
     """TensorRT's network of a model that was read before, translated back to ONNX in ``scratch``.
 
-    Raises ``TensorRTRefusal`` when the parser refuses the model or a layer has no translation.
+    That of a file that ``is_own``, which this program alone writes to, comes beside it and refers to its weights. Raises
+    ``TensorRTRefusal`` when the parser refuses the model or a layer has no translation.
     """
     number = len(list(scratch.iterdir()))
-    target, parsed, notes = scratch / f"network-{number}.onnx", loaded.path, []
+    folder, name = (loaded.folder, f"{scratch.name}-network") if is_own else (scratch, "network")
+    target, parsed, notes = folder / f"{name}-{number}.onnx", loaded.path, []
     if has_definitions(loaded.proto):
         parsed = scratch / f"definition-{number}.onnx"
         save_model(by_definition(loaded.proto), parsed, loaded.folder, MAPPED_FROM)

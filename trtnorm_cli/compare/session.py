@@ -103,7 +103,7 @@ def _rewriting_session(target: Target, opened: OpenedModel, found: Candidates, s
     meant = _as_meant(reference, rewriting, found.scratch)
     save_model(rewriting.model, fixed, rewriting.folder, MAPPED_FROM)
     loaded, scratch = load_model(fixed), Path(tempfile.mkdtemp(prefix="network-", dir=found.scratch))
-    made = side.start(lambda: loaded_network(loaded, scratch, found.backend, None, found.memory_bytes))
+    made = side.start(lambda: loaded_network(loaded, scratch, found.backend, None, found.memory_bytes, is_own=True))
     proof = prepared.proof if network is None and meant is reference else None
 
     def gather(_: TryOut) -> None:

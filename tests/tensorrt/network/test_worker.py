@@ -12,10 +12,12 @@ import onnx
 import onnx.parser
 import pytest
 
+from tests.models import parse, random
 from tests.tensorrt.network.harness import Bench, run_onnx
 from trtnorm_cli.child_process import Limits
 from trtnorm_cli.cli import run
 from trtnorm_cli.errors import BuilderDied, ModelError, TensorRTRefusal, UsageProblem
+from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork, network_of, parsing
 from trtnorm_cli.tensorrt.network.problems import UntranslatableLayer
 
@@ -44,6 +46,20 @@ def fake(tmp_path: Path, code: str) -> tuple[str, ...]:
     script = tmp_path / "fake_worker.py"
     script.write_text(f"import json, os, signal, sys, time\nfrom pathlib import Path\n{code}\n", encoding="utf-8")
     return sys.executable, str(script)
+
+
+@pytest.mark.rtx
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_only_beside_the_model_a_network_refers_to_its_weights(tmp_path: Path, is_beside: bool) -> None:
+    side = 100
+    model = parse(f"g (float[2, {side}] x) => (float[2, {side}] y) {{ y = MatMul(x, w) }}", {"w": random(side, side)})
+    path, out = tmp_path / "model.onnx", tmp_path / ("" if is_beside else "elsewhere") / "network.onnx"
+    out.parent.mkdir(exist_ok=True)
+    onnx.save_model(model, path, save_as_external_data=True, location="model.data", size_threshold=1024)
+    network_of(path, out)
+    assert (out.stat().st_size < path.with_name("model.data").stat().st_size) is is_beside
+    x = random(2, side)
+    np.testing.assert_allclose(evaluate_float64(out, {"x": x}).outputs["y"], evaluate_float64(path, {"x": x}).outputs["y"])
 
 
 @pytest.mark.rtx

@@ -31,6 +31,8 @@ class ParserRefused(Exception):
 def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int = 0) -> dict[str, Any]:
     """Parse ``model_path``, translate the network, and write it to ``out_path``. Returns what the caller reports.
 
+    Beside the model the network refers to weights in its files, so nobody may write to these while it is needed.
+
     ``trt`` is TensorRT's module and ``flags`` are for ``create_network``. The result holds ``layers`` (type -> count),
     ``warnings`` of the parser, ``notes`` of the translation, ``external_data`` and ``seconds``. Raises ``UntranslatableLayer``,
     and ``ParserRefused`` also for an empty network, which the parser makes without an error of files that hold no graph.
@@ -44,7 +46,8 @@ def parse_and_translate(model_path: Path, out_path: Path, trt: Any, flags: int =
         raise ParserRefused(parser_errors(parser) or [TensorRTMessage(text) for text in logger.errors] or [_SILENT])
     if network.num_layers == 0 or network.num_outputs == 0:
         raise ParserRefused([_EMPTY])
-    written = write_network(network, trt, out_path)
+    places = Places(model_path) if out_path.parent == model_path.parent else None
+    written = write_network(network, trt, out_path, places)
     return {**written, "warnings": logger.warnings, "seconds": round(time.monotonic() - started, 3)}
 
 
