@@ -15,6 +15,7 @@ from trtnorm_cli.lowering.lower import settings_of
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.precision.session import typed_session
+from trtnorm_cli.rewrite.before_means import batchnorms_before_means
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.side_work import Awaited, Later, usable_cores
@@ -101,8 +102,20 @@ def first_variant(job: Job, unchanged: Unchanged) -> Variant:
         if not _estimates_decide(job) or not may_be_quick(job.prepared.loaded.proto, TO_DECIDE):
             return Variant(job.session.rewrite())
         if may_be_chosen(job):
-            return Variant(job.session.rewrite(measured=True, foreseen=unchanged.foresee), measured=True)
+            skipped = likely_to_cost(job.session)
+            rewriting = job.session.rewrite(left_out=skipped, measured=True, foreseen=unchanged.foresee)
+            return Variant(rewriting, measured=True, not_tried=skipped)
     return _chosen_in_the_types_of_the_file(job)
+
+
+def likely_to_cost(session: Rewriter) -> frozenset[str]:
+    """The folds that are left out from the start, where the model is small enough for a second engine to tell the rest.
+
+    What the engine without changes has there is kept, so that the result is not slower than that one, and without them seldom
+    than with. A third engine, and its comparison, would mostly have come to the same.
+    """
+    is_told = may_be_quick(session.model, TO_DECIDE_ON_FOLDS) and is_small(session.model, TO_DECIDE_ON_FOLDS)
+    return batchnorms_before_means(session.model) if is_told else frozenset()
 
 
 def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
@@ -112,7 +125,8 @@ def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
     traffic they do in half precision too.
     """
     with job.clock.time("rewrite"):
-        usual, every = job.session.rewrite(), job.session.rewrite(measured=True)
+        skipped = likely_to_cost(job.session)
+        usual, every = job.session.rewrite(), job.session.rewrite(left_out=skipped, measured=True)
     bounds = bounds_for(every.changes)
     if every.failed or not is_small(every.model, bounds) or not any(change.optional for change in every.changes):
         return Variant(usual)
@@ -121,7 +135,8 @@ def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
         if built.result is None or built.cost is None or not is_quick(built.result, bounds):
             return Variant(usual)
         unchanged = job.variants().built(job.session.rewrite("never"))
-        return fastest(job.session, job.variants().tried, Built(every, built.result, built.cost), unchanged, measured=True)
+        first = Built(every, built.result, built.cost)
+        return fastest(job.session, job.variants().tried, first, unchanged, measured=True, not_tried=skipped)
 
 
 def _estimates_decide(job: Job) -> bool:
@@ -179,7 +194,7 @@ def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None]) -> b
         return False
     unchanged, cost = unbuilt.result(), job.estimated(made.building.result(), made.rewriting.model)
     if unchanged is None or cost is None:
-        return not (made.variant.measured and made.variant.rewriting.follows_measured)
+        return not made.variant.measured or is_for_the_better(made.variant)
     own = cost_of(kernels_of(made.building.result(), cost))
     return preferred([own, cost_of(unchanged.kernels)]) == own
 
@@ -197,7 +212,9 @@ def faster(job: Job, made: Making, unchanged: BuiltVariant | None, variants: Var
         return without_measured_changes(job, variant)
     with job.clock.time("variants"):
         every = Built(made.rewriting, made.result, cost)
-        return fastest(job.session, partial(_tried, job, variants, likely), every, unchanged, variant.measured)
+        return fastest(
+            job.session, partial(_tried, job, variants, likely), every, unchanged, variant.measured, variant.not_tried
+        )
 
 
 def _tried(job: Job, variants: VariantBuilder, likely: Likely, rewriting: Rewriting) -> BuiltVariant:
@@ -219,11 +236,16 @@ def without_measured_changes(job: Job, variant: Variant) -> Variant:
     """The rewriting with those changes only that are for the better everywhere, for an engine that is not built twice."""
     if not variant.measured:
         return variant
-    if not variant.rewriting.follows_measured:
+    if is_for_the_better(variant):
         return replace(variant, is_settled=True)
     with job.clock.time("rewrite"):
         rewriting = job.session.rewrite()
     return Variant(variant.rewriting if rewriting.changes == variant.rewriting.changes else rewriting, is_settled=True)
+
+
+def is_for_the_better(variant: Variant) -> bool:
+    """True where it makes those changes that are for the better everywhere, and no others."""
+    return not variant.rewriting.follows_measured and not variant.not_tried
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
@@ -238,7 +260,7 @@ def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:
 def made_again(job: Job, session: Rewriter, variant: Variant) -> Variant:
     """``variant`` from the start. What a search found is taken over: it follows from engines that are thrown away."""
     if variant.choice is None:
-        return Variant(session.rewrite(measured=variant.measured))
+        return Variant(session.rewrite(left_out=variant.not_tried, measured=variant.measured))
     if job.policy == "kernels":
         return with_fewest_kernels(session, job.variants())
     if not variant.rewriting.changes or variant.choice.chosen == variant.choice.no_change:

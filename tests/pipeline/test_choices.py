@@ -31,7 +31,7 @@ def test_changes_to_be_measured_are_tried_where_builds_are_quick_and_decide(monk
 @pytest.mark.parametrize(
     ("policy", "changes", "choice", "again"),
     [
-        ("auto", ["a"], None, ((), {"measured": True})),
+        ("auto", ["a"], None, ((), {"left_out": frozenset("c"), "measured": True})),
         ("kernels", ["a"], SimpleNamespace(chosen=1, no_change=2, left_out=["b"]), "searched"),
         ("auto", [], SimpleNamespace(chosen=1, no_change=2, left_out=["b"]), (("never",), {})),
         ("auto", ["a"], SimpleNamespace(chosen=2, no_change=2, left_out=["b"]), (("never",), {})),
@@ -42,7 +42,8 @@ def test_to_be_repeated_a_choice_is_taken_over(monkeypatch, policy, changes, cho
     session = SimpleNamespace(rewrite=lambda *given, **named: (given, named))
     monkeypatch.setattr(variant_choice, "with_fewest_kernels", lambda session, variants: "searched")
     job = SimpleNamespace(policy=policy, variants=lambda: None)
-    variant = SimpleNamespace(rewriting=SimpleNamespace(changes=changes), choice=choice, measured=True)
+    rewriting = SimpleNamespace(changes=changes)
+    variant = SimpleNamespace(rewriting=rewriting, choice=choice, measured=True, not_tried=frozenset("c"))
     made = variant_choice.made_again(job, session, variant)
     assert (made if made == "searched" else made.rewriting) == again
 

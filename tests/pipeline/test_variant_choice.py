@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.variants import CLOCK, EVERY, NEEDED, NEVER, OPTIONAL, SESSION, USUAL, made, rewriting, rewritten
+from tests.pipeline.variants import CLOCK, EVERY, NEEDED, NEVER, NO_NODES, OPTIONAL, SESSION, USUAL, made, rewriting, rewritten
 from trtnorm_cli import variant_choice
 from trtnorm_cli.errors import BuilderDied, UsageProblem
 from trtnorm_cli.records.cost import CostTotal
@@ -47,7 +47,14 @@ def test_optional_changes_are_measured_in_the_types_of_the_file_where_that_is_qu
     every = rewriting(*([NEEDED, OPTIONAL] if case.optional else [NEEDED]))
     every.failed = [1] if case.failed else []
     every.model.graph.initializer.append("weight")
-    session = SimpleNamespace(rewrite=lambda policy="", measured=False: every if measured else rewritten(policy))
+
+    def rewrite(policy: str = "", left_out: frozenset[str] = frozenset(), measured: bool = False) -> Any:
+        asked.append(left_out)
+        return every if measured else rewritten(policy)
+
+    asked: list[frozenset[str]] = []
+    session = SimpleNamespace(rewrite=rewrite, model=NO_NODES)
+    monkeypatch.setattr(variant_choice, "batchnorms_before_means", lambda model: frozenset("a"))
     built = []
 
     def build(one: Any) -> Any:
@@ -58,15 +65,17 @@ def test_optional_changes_are_measured_in_the_types_of_the_file_where_that_is_qu
     monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: case.bytes)
     monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: SimpleNamespace(engine_bytes=8))
     monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: case.quick)
-    monkeypatch.setattr(variant_choice, "fastest", lambda *given, measured: chosen.append((given, measured)) or "chosen")
+    monkeypatch.setattr(variant_choice, "fastest", lambda *given, **named: chosen.append((given, named)) or "chosen")
     job = SimpleNamespace(clock=CLOCK, session=session, variants=lambda: SimpleNamespace(built=build, tried=None))
     variant = variant_choice._chosen_in_the_types_of_the_file(job)
     if not decided:
         assert variant == Variant(USUAL)
         assert NEVER not in built
         return
-    (((_, _, changed, _), measured),) = chosen
-    assert (variant, measured, built) == ("chosen", True, [every, NEVER])
+    (((_, _, changed, _), named),) = chosen
+    assert named == {"measured": True, "not_tried": frozenset("a")}
+    assert frozenset("a") in asked
+    assert (variant, built) == ("chosen", [every, NEVER])
     assert (changed.rewriting, changed.result, changed.cost) == (every, "built", "cost")
 
 
@@ -261,6 +270,7 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores
         ("the other one was not built", True),
         ("the other one was not built, and it was to be measured", False),
         ("the other one was not built, and no rule asked whether it was to be measured", True),
+        ("the other one was not built, no rule asked, and folds were not tried where it was to be measured", False),
     ],
 )
 def test_what_was_made_is_likely_until_the_other_one_is_better(monkeypatch, case, stays):
@@ -268,7 +278,9 @@ def test_what_was_made_is_likely_until_the_other_one_is_better(monkeypatch, case
     monkeypatch.setattr(variant_choice, "kernels_of", lambda result, cost: Kernels({}, 1, cost=of_cost(cost)))
     result: Any = SimpleNamespace(ok=case != "TensorRT refused it")
     every = rewriting(NEEDED, OPTIONAL, follows_measured="no rule asked" not in case)
-    making = replace(made(Variant(every, measured=case.endswith("measured")), result), building=done(result))
+    skipped = frozenset("a" if "not tried" in case else "")
+    variant = Variant(every, measured=case.endswith("measured"), not_tried=skipped)
+    making = replace(made(variant, result), building=done(result))
     unbuilt = done(None if "was not built" in case else SimpleNamespace(kernels=Kernels({}, 1, cost=of_cost(other))))
     if case == "its engine is being built":
         making = replace(making, building=Later(lambda: result))

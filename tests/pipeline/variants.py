@@ -6,6 +6,8 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import onnx
+
 from trtnorm_cli.engine_making import Making
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Variant
@@ -22,11 +24,12 @@ def rewriting(*changes: Any, **more: Any) -> Any:
 USUAL, EVERY, NEVER = rewriting(NEEDED), rewriting(NEEDED, OPTIONAL), rewriting(NEEDED)
 
 
-def rewritten(policy: str = "", measured: bool = False, foreseen: Any = None) -> Any:
+def rewritten(policy: str = "", left_out: frozenset[str] = frozenset(), measured: bool = False, foreseen: Any = None) -> Any:
     return NEVER if policy == "never" else EVERY if measured else USUAL
 
 
-SESSION = SimpleNamespace(rewrite=rewritten)
+NO_NODES = onnx.ModelProto()
+SESSION = SimpleNamespace(rewrite=rewritten, model=NO_NODES)
 
 
 def made(variant: Variant, result: Any, lowering: Any = None) -> Any:

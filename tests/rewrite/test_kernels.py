@@ -11,12 +11,14 @@ import pytest
 from onnx import parser
 
 from tests.models import batchnorm, parse, random
+from trtnorm_cli import variant_choice
 from trtnorm_cli.cli import run
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.report.build import _optimize_rows, summary_rows
 from trtnorm_cli.rewrite.kernels import Cost, choose, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriting, RewritingSession
+from trtnorm_cli.tensorrt import part_search
 from trtnorm_cli.tensorrt.manifest import Choice, Manifest, Optimization
 
 CHAIN = """
@@ -120,12 +122,8 @@ def test_changes_that_take_kernels_are_taken_back(
     assert auto["cost"]["total"]["us"] <= min(auto["optimize"]["before"]["cost"]["us"], always["cost"]["total"]["us"])
 
 
-@pytest.mark.rtx
-def test_a_fold_that_costs_time_is_left_out_and_one_that_does_not_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Behind a convolution that a BatchNormalization was folded into, a mean over the plane takes a kernel more."""
-    monkeypatch.chdir(tmp_path)
+def save_with_a_last_pooling() -> None:
+    """Two convolutions, each with BatchNormalization and Relu, and the mean over the plane."""
     links = [
         f"c{i} = Conv({x}, w) [bn{i}] n{i} = BatchNormalization(c{i}, gamma, beta, mu, var) a{i} = Relu(n{i})"
         for i, x in enumerate(("x", "a0"))
@@ -133,6 +131,39 @@ def test_a_fold_that_costs_time_is_left_out_and_one_that_does_not_is_made(
     links.append("y = ReduceMean <axes=[2, 3], keepdims=0> (a1)")
     text = f"g (float[N, 64, 14, 14] x) => (float[N, 64] y) {{ {' '.join(links)} }}"
     onnx.save(parse(text, {"w": random(64, 64, 1, 1), **batchnorm(64)}, opset=17), "m.onnx")
+
+
+@pytest.mark.rtx
+def test_a_fold_that_is_likely_to_cost_a_kernel_is_left_out_without_a_third_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes to what the search of three engines comes to."""
+    monkeypatch.chdir(tmp_path)
+    save_with_a_last_pooling()
+    manifest = manifest_with("auto", capsys)
+    chosen = manifest["optimize"]["chosen"]
+    assert (chosen["not_tried"], chosen["left_out"], chosen["builds"]) == (["n1"], ["n1"], 2)
+    assert chosen["chosen"] == chosen["every change"], "of every other change"
+    assert [change["tensor"] for change in manifest["changes"]] == ["n0"]
+    (refused,) = (one for one in manifest["refused"] if one["node"] == "bn1" and one["rule"] == "fold-batchnorm-conv")
+    assert "without the change" in refused["reason"]
+    assert dict(summary_rows(Manifest.load(Path("m.engine.json"))))["  optimize"].startswith("every other change ")
+    monkeypatch.setattr(variant_choice, "batchnorms_before_means", lambda model: frozenset())
+    monkeypatch.setattr(part_search, "_WORTH", 0.0)
+    searched = manifest_with("auto", capsys)
+    assert searched["optimize"]["chosen"]["builds"] == 3
+    assert searched["network"]["kernels_by_type"] == manifest["network"]["kernels_by_type"]
+    assert searched["engine"]["sha256"] == manifest["engine"]["sha256"]
+
+
+@pytest.mark.rtx
+def test_a_fold_that_costs_time_is_left_out_and_one_that_does_not_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Behind a convolution that a BatchNormalization was folded into, a mean over the plane takes a kernel more."""
+    monkeypatch.chdir(tmp_path)
+    save_with_a_last_pooling()
+    monkeypatch.setattr(variant_choice, "batchnorms_before_means", lambda model: frozenset())
     manifest = manifest_with("auto", capsys)
     chosen = manifest["optimize"]["chosen"]
     assert chosen["every change"]["us"] > chosen["no change"]["us"], "or the test shows nothing"

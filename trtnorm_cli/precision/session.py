@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import onnx
+
 from trtnorm_cli.precision.wide.absent import require_known_types
 from trtnorm_cli.precision.wide.double import has_doubles, without_doubles
 from trtnorm_cli.precision.wide.integer_proof import difference
@@ -26,6 +28,10 @@ class TypedSession:
     @property
     def settings(self) -> RewriteSettings:
         return self._session.settings
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        return self._session.model
 
     def rewrite(
         self,

@@ -126,7 +126,8 @@ def _optimize_rows(optimize: Optimization, lowered: bool) -> list[tuple[str, str
     if optimize.more:
         rows.append(("  more kernels", optimize.more))
     if chosen is not None:
-        costs = {"every change": chosen.every_change, "no change": chosen.no_change, "chosen": chosen.chosen}
+        every = "every other change" if chosen.not_tried else "every change"
+        costs = {every: chosen.every_change, "no change": chosen.no_change, "chosen": chosen.chosen}
         compared = ", ".join(f"{name} {_choice_text(cost)}" for name, cost in costs.items())
         types = ", in the types of the file" if lowered else ""
         sites = len(chosen.left_out)

@@ -150,6 +150,10 @@ class Rewriter(Protocol):
     @property
     def settings(self) -> RewriteSettings: ...
 
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The model that the rules are applied to."""
+
     def rewrite(
         self,
         optimize: Optimize | None = None,

@@ -43,13 +43,15 @@ class Variant:
     """A rewriting, and the search that came to it where there was one.
 
     ``measured`` is set where changes were tried that are not always for the better, so that a build has to show whether they
-    stay. ``is_settled`` says that no other comes in its place.
+    stay. ``not_tried`` are the tensors of changes that were left out from the start. ``is_settled`` says that no other comes in
+    its place.
     """
 
     rewriting: Rewriting
     choice: Choice | None = None
     measured: bool = False
     is_settled: bool = False
+    not_tried: frozenset[str] = frozenset()
 
 
 def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:
@@ -90,27 +92,32 @@ def fastest(
     changed: Built,
     unchanged: BuiltVariant,
     measured: bool,
+    not_tried: frozenset[str] = frozenset(),
 ) -> Variant:
-    """The rewriting of least estimated time: every change, none, or those that gain time where the two engines differ.
+    """The rewriting of least estimated time: every change but those ``not_tried``, none, or those that gain time where the two
+    engines differ.
 
     Both engines are held against each other part by part, so that few further builds are enough for any number of sites, and
     none where nothing is to be gained. The result is not slower than either, as far as the estimate tells.
     """
     none = Built(unchanged.rewriting, unchanged.result, unchanged.cost) if unchanged.result and unchanged.cost else None
     every, never = changed.total, NOT_BUILT if none is None else none.total
+    skipped = tuple(sorted(not_tried))
     if none is None:
-        return Variant(changed.rewriting, Choice(every, never, every, (), 2), measured, is_settled=True)
+        choice = Choice(every, never, every, skipped, 2, skipped)
+        return Variant(changed.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
     search = PartSearch(changed, none, takes_longer)
 
     def build(left_out: frozenset[str]) -> Built | None:
-        made = tried(session.rewrite("auto", left_out, measured))
+        made = tried(session.rewrite("auto", left_out | not_tried, measured))
         return None if made.result is None or made.cost is None else Built(made.rewriting, made.result, made.cost)
 
     found = search.run(build)
     costs = {left_out: one.total for left_out, one in found.items()}
     chosen = preferred(list(costs.values()))
     left_out, best = next((left_out, found[left_out]) for left_out, cost in costs.items() if cost == chosen)
-    return Variant(best.rewriting, Choice(every, never, chosen, tuple(sorted(left_out)), len(found)), measured, is_settled=True)
+    choice = Choice(every, never, chosen, tuple(sorted(left_out | not_tried)), len(found), skipped)
+    return Variant(best.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
 
 
 def takes_longer(one: Sums, other: Sums) -> bool:

@@ -146,13 +146,18 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Choice(Record):
-    """The result of a search for the fewest kernels. ``left_out`` are the tensors whose computation stays as it is."""
+    """The result of a search for the least time or the fewest kernels.
+
+    ``left_out`` are the tensors whose computation stays as it is. Of these ``not_tried`` stayed from the start, so that
+    ``every_change`` is every other change.
+    """
 
     every_change: Annotated[Cost, Field(alias=_SPOKEN["every_change"])]
     no_change: Annotated[Cost, Field(alias=_SPOKEN["no_change"])]
     chosen: Cost
     left_out: tuple[str, ...]
     builds: int
+    not_tried: tuple[str, ...] = field(default=(), metadata=LEFT_OUT_BY_DEFAULT)
 
     def to_json(self) -> dict[str, Any]:
         """The choice as JSON values."""

@@ -27,6 +27,8 @@ from trtnorm_cli.tensorrt.variants import cost_of, kernels_of
 # The sites of a part that are left out one by one, and the builds that all parts together may take beyond the first two.
 _FEW_SITES = 3
 MOST_FURTHER_BUILDS = 3
+# The share of the time that a further engine has to save, where it saves no kernel: estimates of kernels are off by more.
+_WORTH = 0.005
 
 Sites = frozenset[str]
 
@@ -159,9 +161,18 @@ class PartSearch:
         return None if left_out in self.built else left_out
 
     def _is_promising(self) -> bool:
-        """True where the best choice in each part costs less than everything that was built."""
+        """True where the best choice in each part costs less than everything that was built, by as much as a build is worth."""
         expected = self._expected(self.best)
-        return expected is not None and all(self.worse(one.sums, expected) for one in self.built.values())
+        return (
+            expected is not None and all(self.worse(one.sums, expected) for one in self.built.values()) and self._pays(expected)
+        )
+
+    def _pays(self, expected: Sums) -> bool:
+        """True for fewer kernels than the best one built has, fewer that are compiled on the device, or clearly less time."""
+        best, *others = [one.sums for one in self.built.values()]
+        for other in others:
+            best = other if self.worse(best, other) else best
+        return (expected.launches, expected.compiled) < (best.launches, best.compiled) or expected.us < (1 - _WORTH) * best.us
 
     def _expected(self, left_out: Sites) -> Sums | None:
         """The sums of a choice from what its parts cost; None where one of them was not tried."""

@@ -6,9 +6,10 @@ with one value per output channel, or one for all. It goes through the same oper
 ``fold-batchnorm-upstream``. This is how a frozen BatchNormalization is written (Conv Mul Add), and the scale of a residual
 branch or of attention logits.
 
-An addition of zero behind a MatMul, the bias of an untrained layer, goes only where all sizes are fixed. TensorRT for RTX
-brings the heads of an attention forward in the kernel of that addition. Without it, open sizes take casts and reshapes
-instead: of 20 exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer.
+An addition of zero behind a MatMul, the bias of an untrained layer, goes where all sizes are fixed. TensorRT for RTX brings
+the heads of an attention forward in the kernel of that addition. Without it, open sizes take casts and reshapes instead: of 20
+exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. On up to three axes the addition
+is otherwise part of the product's kernel, so that nothing is gained. On four it is a kernel of its own, and a build decides.
 Source: Jacob et al. 2018, §3.2; the operators as in the ONNX operator specification.
 """
 
@@ -30,6 +31,9 @@ from trtnorm_cli.rewrite.scale_shift.weights import require_cheap_copies
 if TYPE_CHECKING:
     from trtnorm_cli.onnx_model.surgery import Surgery
     from trtnorm_cli.rewrite.rule import Node
+
+# TensorRT for RTX takes the addition and activation behind a product into its kernel on so many axes and not on more.
+_AXES_OF_A_PRODUCT = 3
 
 
 def concerns(node: Node, surgery: Surgery) -> bool:
@@ -73,7 +77,15 @@ def is_worth_removing(m: Match, before: Node) -> bool:
     An untrained normalization ends with a multiplication by one, by which it is recognised. Behind a MatMul of open sizes
     TensorRT does in its kernel what else would take two.
     """
-    return before.op in WEIGHTED and (before.op != "MatMul" or m.settings.allows_measured() or _has_fixed_sizes(m, before))
+    if before.op != "MatMul" or _has_fixed_sizes(m, before):
+        return before.op in WEIGHTED
+    return m.settings.counted or (_has_more_axes_than_products(m, before) and m.settings.allows_measured())
+
+
+def _has_more_axes_than_products(m: Match, node: Node) -> bool:
+    """TensorRT for RTX gives its output to an addition as it is, and takes that into the product where there are fewer axes."""
+    kind = m.type_of(node.outputs[0])
+    return kind is not None and kind.shape is not None and len(kind.shape) > _AXES_OF_A_PRODUCT
 
 
 def _has_fixed_sizes(m: Match, node: Node) -> bool:
