@@ -405,12 +405,17 @@ def answer_request(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> NoRetu
 
 def die_with_parent() -> None:
     """In the child: ask the kernel to kill this process when its parent dies. Does nothing outside Linux."""
+    parent = os.environ.get(PARENT_VARIABLE)
+    die_with(None if parent is None else int(parent))
+
+
+def die_with(parent: int | None) -> None:
+    """In a process that ``parent`` has started: ask the kernel to kill it when that dies."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # The parent may have died before; then another process has taken its place.
-    parent = os.environ.get(PARENT_VARIABLE)
-    if parent is not None and os.getppid() != int(parent):
+    if parent is not None and os.getppid() != parent:
         os._exit(1)
 
 

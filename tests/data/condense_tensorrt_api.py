@@ -16,7 +16,7 @@ from typing import Any
 
 # Plugins' and refitters' own interfaces, and what only running an engine needs.
 _LEFT_OUT = re.compile(
-    r"IPlugin(?!V[23]Layer|Registry)|Plugin|Refitter|Dims|Calibrat|Algorithm|Expr|Debug|Allocator|Stream(Reader|Writer)"
+    r"IPlugin(?!V[23]Layer|Registry)|Plugin|Refitter|Dims|Calibrat|Algorithm|Expr|Debug|Allocator|StreamReader"
 )
 TARGET = Path(__file__).with_name("tensorrt_names.json")
 

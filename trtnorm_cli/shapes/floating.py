@@ -7,6 +7,8 @@ kept as the operations of its type and evaluated in that type.
 from __future__ import annotations
 
 import math
+import operator
+import struct
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +17,8 @@ from trtnorm_cli.shapes.expression import Expr, Size, apply, ceil_divide, floor_
 
 Value = float | Expr
 _EXACT = frozenset({"float32", "float64"})
+_PYTHON = {"float_add": operator.add, "float_sub": operator.sub, "float_mul": operator.mul, "float_div": operator.truediv}
+_SINGLE = struct.Struct("f")
 
 
 def from_size(value: Size, kind: str) -> Value:
@@ -93,10 +97,27 @@ def _combined(op: str, a: Value, b: Value, kind: str, exact: Callable[[Size, Siz
 
 
 def _rounded(op: str, a: float, b: float, kind: str) -> float:
+    """The result in the type ``kind``. Python's own numbers take a tenth of the time of NumPy's, and a grid has thousands.
+
+    Twice as many digits and two more round an operation of float32 as it would be rounded at once (Figueroa 1995).
+    """
+    if kind in _EXACT and (op != "float_div" or b != 0):
+        if kind == "float64":
+            return _PYTHON[op](a, b)
+        return _single(_PYTHON[op](_single(a), _single(b)))
     functions = {"float_add": np.add, "float_sub": np.subtract, "float_mul": np.multiply, "float_div": np.divide}
     with np.errstate(all="ignore"):
         number = np.dtype(kind).type
         return float(functions[op](number(a), number(b)))
+
+
+def _single(value: float) -> float:
+    """The nearest number of float32."""
+    try:
+        rounded: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return rounded
 
 
 def whole(value: object) -> Size | None:

@@ -55,6 +55,8 @@ CAPABILITIES = (
     Capability("hardware compatibility", ("HardwareCompatibilityLevel.AMPERE_PLUS",), (_COMPILES_FOR_TARGETS,)),
     Capability("same compute capability", ("HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY",), (_COMPILES_FOR_TARGETS,)),
     Capability("timing cache", ("IBuilderConfig.create_timing_cache", "ITimingCache.combine"), (_COMPILES_FOR_TARGETS,)),
+    # TensorRT from 10.16 on has the names, too. How it hands the pieces on was only seen on TensorRT for RTX.
+    Capability("engine in pieces", ("Builder.build_serialized_network_to_stream", "IStreamWriter", _COMPILES_FOR_TARGETS)),
     Capability("attention", ("LayerType.ATTENTION_INPUT", "IAttentionInputLayer", "IAttention.decomposable")),
     # Its wheel comes without libnvinfer_lean, which a version-compatible engine carries along.
     Capability("lean runtime", ("BuilderFlag.VERSION_COMPATIBLE",), (_COMPILES_FOR_TARGETS,)),

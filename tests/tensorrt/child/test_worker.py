@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +16,9 @@ from tests.models import batchnorm, parse, random
 from tests.tensorrt.builds import built
 from trtnorm_cli.records.engine_parts import Binding, BindingRange, NetworkTensor, UnreadKernel
 from trtnorm_cli.tensorrt.child.describe import describe_tensor
+from trtnorm_cli.tensorrt.child.process_copy import Copy
 from trtnorm_cli.tensorrt.child.worker import Build, Refused
+from trtnorm_cli.tensorrt.request import NETWORK_RESULT_FILE
 
 pytestmark = pytest.mark.rtx
 BN = "y = BatchNormalization(c, gamma, beta, mu, var)"
@@ -171,3 +177,21 @@ def test_a_native_crash_is_survived(tmp_path):
     with pytest.raises(BuilderDied) as caught:
         built(model, tmp_path)
     assert caught.value.summary == "the build process was ended by SIGSEGV"
+
+
+def test_a_network_of_which_the_writer_died_is_told_as_such(tmp_path: Path) -> None:
+    build = object.__new__(Build)
+    build.folder, build.backend = tmp_path, SimpleNamespace(name="tensorrt-rtx", version="1.7")
+    build._writing = Copy(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    build.wait_for_network()
+    said = json.loads((tmp_path / NETWORK_RESULT_FILE).read_text())
+    assert (said["ok"], said["kind"], said["backend"]) == (False, "failed", "tensorrt-rtx")
+    assert "died" in said["errors"][0]["reason"]
+
+
+def test_a_network_that_was_written_is_left_as_it_is(tmp_path: Path) -> None:
+    build = object.__new__(Build)
+    build.folder = tmp_path
+    build._writing = Copy(lambda: (tmp_path / NETWORK_RESULT_FILE).write_text("{}") and None)
+    build.wait_for_network()
+    assert (tmp_path / NETWORK_RESULT_FILE).read_text() == "{}"

@@ -27,8 +27,10 @@ from trtnorm_cli.tensorrt.catalogue import is_missing_driver_noise
 from trtnorm_cli.tensorrt.child import shape_ranges, timing_cache
 from trtnorm_cli.tensorrt.child.attention import allow_decomposition
 from trtnorm_cli.tensorrt.child.describe import inputs_of, layers_of, outputs_of
+from trtnorm_cli.tensorrt.child.engine_output import write_engine
 from trtnorm_cli.tensorrt.child.io_table import read_io_table
 from trtnorm_cli.tensorrt.child.plan import CompiledFor, compiled_for
+from trtnorm_cli.tensorrt.child.process_copy import Copy
 from trtnorm_cli.tensorrt.gpu import device_names
 from trtnorm_cli.tensorrt.layer_table import is_layer_table, read_layer_table
 from trtnorm_cli.tensorrt.logger import make_logger
@@ -121,23 +123,27 @@ class Build:
         self.log = BuildLog(log)
         self.logger = make_logger(self.trt, self.log.hear)
         self.seconds: dict[str, float] = {}
+        self._writing: Copy | None = None
 
     def run(self) -> BuildResult:
         self.builder = self.trt.Builder(self.logger)
         network = self._timed("parse", self._parse)
         if self.request.network is not None:
-            self._write_network(network, self.request.network)
+            self._begin_network(network, self.request.network)
         allow_decomposition(network, self.backend)
         if self.request.parse_only:
             return BuildResult(ok=True, stage="parse", backend=self.backend.name, version=self.backend.version)
         inputs, outputs, layers = inputs_of(network), outputs_of(network), layers_of(network, self.trt)
         config = self._configure(network)
-        plan = self._timed("build", lambda: self._build(network, config))
-        self._require_all_profiles()
-        if warnings := shape_ranges.inconsistent(self.logger.warnings):
-            raise Refused("profile", [TensorRTMessage(text) for text in warnings])
-        path = self._write(plan)
-        compiled = self._require_targets(path)
+        path = self._timed("build", lambda: self._build(network, config))
+        try:
+            self._require_all_profiles()
+            if warnings := shape_ranges.inconsistent(self.logger.warnings):
+                raise Refused("profile", [TensorRTMessage(text) for text in warnings])
+            compiled = self._require_targets(path)
+        except Refused:
+            path.unlink()
+            raise
         return BuildResult(
             ok=True,
             stage="done",
@@ -179,6 +185,21 @@ class Build:
             text = "the parser reported success, but the network it made has no layers and no outputs"
             raise Refused("parse", [TensorRTMessage(text)])
         return network
+
+    def _begin_network(self, network: Any, name: str) -> None:
+        """Write the network as it is now, beside the build, which may change it."""
+        self._writing = Copy(lambda: self._write_network(network, name))
+
+    def wait_for_network(self) -> None:
+        """Wait until the network is written, where that was begun, or say that it is not."""
+        if self._writing is None:
+            return
+        self._writing.wait()
+        if not (self.folder / NETWORK_RESULT_FILE).is_file():
+            from trtnorm_cli.tensorrt.network.answers import failed, made_by
+
+            died = failed("the process that writes it died")
+            save_in_one_step({**died, **made_by(self.backend), "seconds": 0.0}, self.folder / NETWORK_RESULT_FILE)
 
     def _write_network(self, network: Any, name: str) -> None:
         """Write the network as ONNX, or why that cannot be. Neither is anything to the build."""
@@ -243,13 +264,20 @@ class Build:
                 text = f"optimization profile {index}, input {name}: {error}"
                 raise Refused("profile", [TensorRTMessage(text)]) from error
 
-    def _build(self, network: Any, config: Any) -> Any:
-        plan = self.builder.build_serialized_network(network, config)
-        if plan is None:
+    def _build(self, network: Any, config: Any) -> Path:
+        """The file with the engine."""
+        path = Path(self.request.engine)
+        if not path.parent.is_dir():  # a build repeated by hand: the place for the engine is gone
+            path = self.folder / path.name
+        try:
+            is_built = write_engine(self.builder, network, config, self.backend, path)
+        except OSError as error:
+            raise Refused("write", [TensorRTMessage(error.strerror or str(error))]) from error
+        if not is_built:
             raise Refused("build", self._logged_errors())
         if (cache := self._timing_cache()) is not None:
             timing_cache.store(config, cache)
-        return plan
+        return path
 
     def _weight_errors(self) -> list[TensorRTMessage]:
         """The reasons why a weight could not be read, which the parser's own error does not give."""
@@ -274,20 +302,6 @@ class Build:
             raise Refused("build", [TensorRTMessage(text)])
         return compiled
 
-    def _write(self, plan: Any) -> Path:
-        path = Path(self.request.engine)
-        if not path.parent.is_dir():  # a build repeated by hand: the place for the engine is gone
-            path = self.folder / path.name
-        try:
-            with path.open("wb") as stream:
-                stream.write(memoryview(plan))
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            path.unlink(missing_ok=True)
-            raise Refused("write", [TensorRTMessage(error.strerror or str(error))]) from error
-        return path
-
 
 def unique(messages: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(messages))
@@ -307,7 +321,11 @@ def work(folder: Path, events: Events) -> int:
     with (folder / LOG_FILE).open("w", encoding="utf-8", buffering=1) as log:
         build = Build(folder, request, backend, events, log)
         try:
-            build.run().save(folder)
+            try:
+                result = build.run()
+            finally:
+                build.wait_for_network()
+            result.save(folder)
         except Refused as refusal:
             BuildResult(
                 ok=False,
