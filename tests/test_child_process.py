@@ -258,7 +258,7 @@ def test_variables_are_added(tmp_path):
 
 
 def test_only_this_module_starts_processes():
-    """But for the driver's own tool, which is not a child of ours to follow: it answers at once, in text. And a child may make a
+    """But for the driver's own tool, which is not a child of ours to follow: it answers at once. And a child may make a
     copy of itself."""
     package = Path(child_process.__file__).parent
     starts = ("subprocess.Popen(", "subprocess.run(", "subprocess.check_", "os.system(", "os.fork(")

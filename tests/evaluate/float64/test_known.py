@@ -95,6 +95,38 @@ def test_what_differs_is_not_taken_for_known(body):
     np.testing.assert_array_equal(outputs(other, known), outputs(other, None))
 
 
+ATTENTION = "p = MatMul(x, w) s = Softmax<axis = {axis}>(p) y = {activation}(s)"
+
+
+def of_opset(opset: int, body: str) -> onnx.ModelProto:
+    return parse(f"g (float[2, N, 16] x) => (float[2, N, 16] y) {{ {body} }}", {"w": W}, opset=opset)
+
+
+@pytest.mark.parametrize(
+    ("axis", "opset", "softmax", "gelu"), [(-1, 23, 0, 0), (2, 20, 0, 0), (2, 23, 0, 0), (1, 20, 1, 1)],
+    ids=["a later opset", "the axis from the front", "both", "another axis"],
+)  # fmt: skip
+def test_an_operator_is_the_same_in_every_opset_that_has_this_version_of_it(evaluated, axis, opset, softmax, gelu):
+    known, written = Known(), ATTENTION.format(axis=-1, activation="Gelu")
+    first = outputs(of_opset(20, written), known)
+    evaluated.clear()
+    other = of_opset(opset, ATTENTION.format(axis=axis, activation="Gelu"))
+    found = outputs(other, known)
+    assert (evaluated["Softmax"], evaluated["Gelu"]) == (softmax, gelu)
+    np.testing.assert_array_equal(found, first if not softmax else outputs(other, None))
+
+
+def test_another_version_of_an_operator_is_another_one(evaluated):
+    """Before opset 13 Softmax took all axes from its own on as one."""
+    known, body = Known(), ATTENTION.format(axis=1, activation="Relu")
+    outputs(of_opset(12, body), known)
+    evaluated.clear()
+    later = of_opset(13, body)
+    found = outputs(later, known)
+    assert evaluated["Softmax"] == 1
+    np.testing.assert_array_equal(found, outputs(later, None))
+
+
 def test_the_sign_of_zero_is_a_difference():
     zeros = np.zeros((100,), np.float32)
     known = Known()

@@ -7,10 +7,12 @@ memory that it lies in, so that everything recognised is kept alive here, and sm
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from trtnorm_cli.evaluate.fingerprint import fingerprint
@@ -20,7 +22,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import ends_of, file_part, holds, mapped
 from trtnorm_cli.onnx_model.wire import FilePart
 
-MOST_BYTES = 1 << 29
+MOST_BYTES = 3 << 28
 STORED_FROM = 1 << 17
 """Constants of so many elements stay in float32, where their numbers are, and are raised by who reads them."""
 _SMALL = 64
@@ -36,6 +38,8 @@ _OF_ONE_MEANING = frozenset(
         *("Neg", "PRelu", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where"),
     )
 )
+# An axis counted from the end is that from the front.
+_OF_ONE_AXIS = frozenset(("LogSoftmax", "Softmax"))
 
 
 @dataclass(frozen=True)
@@ -241,13 +245,23 @@ def _key(
     if None in tokens:
         return None
     if id(call.attributes) not in seen:
-        attributes = _spelled_out(call.attributes, call.x.ndim - 2) if kind == "Conv" else call.attributes
+        attributes = _spelled_out(kind, call.attributes, call.x.ndim)
         frozen = tuple((name, _frozen(value)) for name, value in sorted(attributes.items()))
         seen[id(call.attributes)] = call.attributes, None if any(value is _UNKNOWN for _, value in frozen) else frozen
     compared = seen[id(call.attributes)][1]
     if compared is None:
         return None
-    return kind, 0 if kind in _OF_ONE_MEANING else call.opset, compared, tokens, tuple(map(bool, call.outputs))
+    version = 0 if kind in _OF_ONE_MEANING else _version(kind, call.opset)
+    return kind, version, compared, tokens, tuple(map(bool, call.outputs))
+
+
+@cache
+def _version(kind: str, opset: int) -> int:
+    """The opset that brought the operator as ``opset`` has it."""
+    try:
+        return int(onnx.defs.get_schema(kind, opset).since_version)
+    except onnx.defs.SchemaError:
+        return opset
 
 
 class _Arrays:
@@ -292,7 +306,14 @@ def _frozen(value: Any) -> Hashable:
     return _UNKNOWN
 
 
-def _spelled_out(attributes: Mapping[str, Any], spatial: int) -> dict[str, Any]:
+def _spelled_out(kind: str, attributes: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
+    """The attributes of a node with data of ``rank`` as all models write them that mean the same."""
+    if kind in _OF_ONE_AXIS and isinstance(attributes.get("axis"), int):
+        return {**attributes, "axis": attributes["axis"] % max(rank, 1)}
+    return _of_convolution(attributes, rank - 2) if kind == "Conv" else attributes
+
+
+def _of_convolution(attributes: Mapping[str, Any], spatial: int) -> dict[str, Any]:
     """The attributes of a Conv with those that were left out; the kernel's size is that of the weight."""
     defaults = {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [0] * 2 * spatial, "auto_pad": "NOTSET"}
     given = {name: value for name, value in attributes.items() if value is not None and name != "kernel_shape"}
