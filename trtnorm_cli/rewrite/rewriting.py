@@ -24,8 +24,9 @@ from trtnorm_cli.onnx_model.old_opsets import raise_old_opset
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.shelf import Shelf
+from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
-from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
+from trtnorm_cli.profile.rewriting import LARGE_BYTES, Optimize, RewriteSettings
 from trtnorm_cli.progress import stage
 from trtnorm_cli.records.types import TypesRecord
 from trtnorm_cli.rewrite import driver
@@ -231,10 +232,16 @@ class RewritingSession:
         wanted = self.settings.optimize
         counted = wanted == "kernels"
         policy = optimize or wanted
-        settings = replace(
-            self.settings, optimize=policy, left_out=left_out, measured=measured or counted, counted=counted, asked=set()
-        )
         resolved, folder, model = self.resolved, self.loaded.folder, self.model
+        settings = replace(
+            self.settings,
+            optimize=policy,
+            left_out=left_out,
+            measured=measured or counted,
+            counted=counted,
+            large=_multiplied_bytes(model) > LARGE_BYTES,
+            asked=set(),
+        )
         opened, resolved.opened = resolved.opened, None
         # Nothing changes a graph before the rules are applied, so the first application takes the one that is open already.
         waiting = [open_model(model, folder) if opened is None else opened.surgery]
@@ -295,6 +302,12 @@ def _telling(foreseen: Foreseen, prove: Prove) -> Prove:
         return prove(found, realised)
 
     return telling
+
+
+def _multiplied_bytes(model: onnx.ModelProto) -> int:
+    """The size of the weights, but for tables of which a run reads a few rows."""
+    tables = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
+    return sum(tensor_bytes(weight) for weight in model.graph.initializer if weight.name not in tables)
 
 
 def _is_changed_mostly(model: onnx.ModelProto) -> bool:

@@ -8,8 +8,8 @@ branch or of attention logits.
 
 An addition of zero behind a MatMul, the bias of an untrained layer, goes where all sizes are fixed. TensorRT for RTX brings
 the heads of an attention forward in the kernel of that addition. Without it, open sizes take casts and reshapes instead: of 20
-exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. On up to three axes the addition
-is otherwise part of the product's kernel, so that nothing is gained. On four it is a kernel of its own, and a build decides.
+exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. So builds decide about open sizes,
+but for additions on up to three axes in a large model: these cost little beside its products, and a second engine of it much.
 Source: Jacob et al. 2018, §3.2; the operators as in the ONNX operator specification.
 """
 
@@ -79,12 +79,13 @@ def is_worth_removing(m: Match, before: Node) -> bool:
     """
     if before.op != "MatMul" or _has_fixed_sizes(m, before):
         return before.op in WEIGHTED
-    return m.settings.counted or (_has_more_axes_than_products(m, before) and m.settings.allows_measured())
+    costs_little = m.settings.large and not _is_a_kernel_of_its_own(m, before)
+    return m.settings.counted or (not costs_little and m.settings.allows_measured())
 
 
-def _has_more_axes_than_products(m: Match, node: Node) -> bool:
-    """TensorRT for RTX gives its output to an addition as it is, and takes that into the product where there are fewer axes."""
-    kind = m.type_of(node.outputs[0])
+def _is_a_kernel_of_its_own(m: Match, product: Node) -> bool:
+    """True of an addition behind ``product`` on so many axes that TensorRT for RTX leaves it out of the product's kernel."""
+    kind = m.type_of(product.outputs[0])
     return kind is not None and kind.shape is not None and len(kind.shape) > _AXES_OF_A_PRODUCT
 
 
