@@ -46,3 +46,19 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytes
     assert json.dumps(manifest.to_json(), indent=2) + "\n" == written.read_text()
     assert manifest.comparison is not None
     assert manifest.network.kernels
+
+
+@pytest.mark.parametrize(
+    "operators", ["k = Constant <value = float {1.5}> () y = Mul(x, k)", "s = Shape(x) c = Size(x) y = Softmax(x)"]
+)
+def test_a_comparison_is_one_in_float64_whatever_nodes_the_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operators: str
+) -> None:
+    pytest.importorskip("tensorrt_rtx")
+    monkeypatch.chdir(tmp_path)
+    saved(parse(f"g (float[2, 4] x) => (float[2, 4] y) {{ {operators} }}", {}), Path("m.onnx"))
+    assert run(["build", "m.onnx"]) == 0
+    comparison = Manifest.load(Path("m.engine.json")).comparison
+    assert comparison is not None
+    assert (comparison.state, comparison.notes, comparison.skipped) == ("passed", (), ())
+    assert all(output.exact is not None for candidate in comparison.candidates for output in candidate.outputs)

@@ -127,6 +127,12 @@ def test_another_version_of_an_operator_is_another_one(evaluated):
     np.testing.assert_array_equal(found, outputs(later, None))
 
 
+def test_a_node_without_inputs_is_nothing_to_compare():
+    """Only the operators that have an axis or a plane are asked for the rank of their data."""
+    body = "k = Constant <value = float {1.5}> () p = MatMul(x, w) y = Mul(p, k)"
+    np.testing.assert_array_equal(outputs(model(body), Known()), outputs(model(body), None))
+
+
 def test_the_sign_of_zero_is_a_difference():
     zeros = np.zeros((100,), np.float32)
     known = Known()

@@ -245,7 +245,7 @@ def _key(
     if None in tokens:
         return None
     if id(call.attributes) not in seen:
-        attributes = _spelled_out(kind, call.attributes, call.x.ndim)
+        attributes = _spelled_out(call)
         frozen = tuple((name, _frozen(value)) for name, value in sorted(attributes.items()))
         seen[id(call.attributes)] = call.attributes, None if any(value is _UNKNOWN for _, value in frozen) else frozen
     compared = seen[id(call.attributes)][1]
@@ -306,11 +306,11 @@ def _frozen(value: Any) -> Hashable:
     return _UNKNOWN
 
 
-def _spelled_out(kind: str, attributes: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
-    """The attributes of a node with data of ``rank`` as all models write them that mean the same."""
-    if kind in _OF_ONE_AXIS and isinstance(attributes.get("axis"), int):
-        return {**attributes, "axis": attributes["axis"] % max(rank, 1)}
-    return _of_convolution(attributes, rank - 2) if kind == "Conv" else attributes
+def _spelled_out(call: Call) -> Mapping[str, Any]:
+    """The attributes of a node as all models write them that mean the same."""
+    if call.op_type in _OF_ONE_AXIS and isinstance(call.attributes.get("axis"), int):
+        return {**call.attributes, "axis": call.attributes["axis"] % max(call.x.ndim, 1)}
+    return _of_convolution(call.attributes, call.x.ndim - 2) if call.op_type == "Conv" else call.attributes
 
 
 def _of_convolution(attributes: Mapping[str, Any], spatial: int) -> dict[str, Any]:
