@@ -32,7 +32,7 @@ _MOST_SLICES = 1 << 14
 _OWN_NOISE, _COMMON_NOISE = 3.0, 5.0
 # The unluckiest of many slices is looked at: a thousand allow twice as much as one.
 _DECADES_TO_DOUBLE = 3.0
-_MOST_BYTES = 3 << 28
+_MOST_BYTES = 1 << 29
 # Two computations of one formula in float64 are nearer than this, in units in the last place of the model's own type.
 _SAME_ULPS = 1e-5
 
@@ -60,7 +60,7 @@ class Difference:
 
 @dataclass
 class InnerTensors:
-    """Tensors of a model by name, up to three quarters of a gibibyte of them."""
+    """Tensors of a model by name, up to half a gibibyte of them."""
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
     _room: int = _MOST_BYTES

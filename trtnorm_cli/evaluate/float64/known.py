@@ -22,7 +22,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import ends_of, file_part, holds, mapped
 from trtnorm_cli.onnx_model.wire import FilePart
 
-MOST_BYTES = 3 << 28
+MOST_BYTES = 1 << 29
 STORED_FROM = 1 << 17
 """Constants of so many elements stay in float32, where their numbers are, and are raised by who reads them."""
 _SMALL = 64
