@@ -104,6 +104,9 @@ def first_variant(job: Job, unchanged: Unchanged) -> Variant:
         if may_be_chosen(job):
             skipped = likely_to_cost(job.session)
             rewriting = job.session.rewrite(left_out=skipped, measured=True, foreseen=unchanged.foresee)
+            if skipped and not any(change.optional for change in rewriting.changes):  # no second engine would be built to tell
+                skipped = frozenset()
+                rewriting = job.session.rewrite(measured=True, foreseen=unchanged.foresee)
             return Variant(rewriting, measured=True, not_tried=skipped)
     return _chosen_in_the_types_of_the_file(job)
 

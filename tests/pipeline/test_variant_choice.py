@@ -100,6 +100,25 @@ def test_the_first_variant(monkeypatch, policy, decides, quick, lowered, begun):
     assert variant_choice.first_variant(job, Unchanged(job)) == begun
 
 
+@pytest.mark.parametrize(("others", "not_tried"), [(True, frozenset("a")), (False, frozenset())])
+def test_a_likely_fold_is_left_out_where_a_second_engine_will_tell_of_others(monkeypatch, others, not_tried):
+    """With no other change there is no second engine, and what it costs to leave the fold out is never known."""
+    asked: list[frozenset[str]] = []
+
+    def rewrite(left_out: frozenset[str] = frozenset(), measured: bool = False, foreseen: Any = None) -> Any:
+        asked.append(left_out)
+        return EVERY if others or not left_out else USUAL
+
+    monkeypatch.setattr(variant_choice, "_estimates_decide", lambda job: True)
+    monkeypatch.setattr(variant_choice, "settings_of", lambda prepared: None)
+    monkeypatch.setattr(variant_choice, "batchnorms_before_means", lambda model: frozenset("a"))
+    prepared = SimpleNamespace(loaded=SimpleNamespace(proto=NO_NODES))
+    session = SimpleNamespace(rewrite=rewrite, model=NO_NODES)
+    job = SimpleNamespace(clock=CLOCK, policy="auto", session=session, variants=lambda: None, prepared=prepared)
+    assert variant_choice.first_variant(job, Unchanged(job)) == Variant(EVERY, measured=True, not_tried=not_tried)
+    assert asked == ([frozenset("a")] if others else [frozenset("a"), frozenset()])
+
+
 @pytest.mark.parametrize(
     ("rule", "chosen", "is_beside", "cores", "quick", "size", "refused", "begun"),
     [
