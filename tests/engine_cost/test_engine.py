@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -48,6 +49,19 @@ def test_open_sizes_cost_what_they_cost_when_they_are_fixed(
     (conv,) = [one for one in open_sizes.kernels if one.name.startswith("conv_myl")]
     assert (conv.written, conv.operations) == (2 * 16 * 32 * 24 * 4, 2 * 2 * 16 * 32 * 24 * 27)
     assert conv.read >= 2 * 3 * 64 * 48 * 4 + 16 * 27 * 4
+
+
+@pytest.mark.rtx
+def test_nodes_without_names_cost_what_they_cost_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TensorRT's parser gives them names, by which kernels list them."""
+    monkeypatch.chdir(tmp_path)
+    named = NET.format(sizes="2,3,64,48", batch=2)
+    unnamed = re.sub(r"\[\w+\]", "", named)
+    costs = [built(name, text, "", capsys) for name, text in (("named", named), ("unnamed", unnamed))]
+    assert costs[0].total == costs[1].total
+    assert sum(one.operations for one in costs[1].kernels) == sum(one.operations for one in costs[0].kernels) > 0
 
 
 @pytest.mark.rtx

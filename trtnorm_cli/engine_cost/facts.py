@@ -8,6 +8,7 @@ from dataclasses import field
 import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.records.engine_parts import NetworkLayer, Sizes
 from trtnorm_cli.shapes.evaluate import values_at
@@ -19,7 +20,7 @@ _RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "Rando
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Nodes by name, the sizes of tensors, the names of constants, and which nodes read a tensor.
+    """Nodes by the names that TensorRT knows them by, the sizes of tensors, the names of constants, and who reads a tensor.
 
     A tensor whose sizes are not known is not in ``shapes``. What is computed from constants alone is one, too.
     """
@@ -43,7 +44,7 @@ def model_facts(model: onnx.ModelProto, sizes: Mapping[str, int], layers: Iterab
     ``layers`` are those of the network that TensorRT's parser made of it: where none of their sizes is open, nothing is worked
     out again.
     """
-    nodes = {node.name: node for node in all_nodes(model) if node.name}
+    nodes = {parser_name(node): node for node in all_nodes(model)}
     readers: dict[str, list[str]] = {}
     for name, node in nodes.items():
         for tensor in node.input:

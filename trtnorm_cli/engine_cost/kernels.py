@@ -15,6 +15,7 @@ from trtnorm_cli.engine_cost.operations import PRODUCTS, operations
 from trtnorm_cli.engine_cost.reductions import Reduction, reduction
 from trtnorm_cli.engine_cost.tensors import Key, element_counts, key_of
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.records.engine_parts import Kernel, KernelTensor
 
 _BITS = {
@@ -76,7 +77,7 @@ class Listing:
 
 def listing(kernels: Sequence[Kernel], model: ModelFacts) -> Listing:
     shares = Counter(name for kernel in kernels for name in set(kernel.onnx_nodes))
-    multiplying = Counter(name for kernel in kernels if _multiplies(kernel) for name in set(kernel.onnx_nodes))
+    multiplying = Counter(name for kernel in kernels if multiplies(kernel) for name in set(kernel.onnx_nodes))
     return Listing(model, element_counts(kernels, model), shares, multiplying, any(kernel.constants for kernel in kernels))
 
 
@@ -90,9 +91,9 @@ def kernel_work(kernel: Kernel, known: Listing) -> KernelWork:
     if any(node.op_type in _LOOKS_UP for node in nodes):
         weights = min(weights, written)
     computed = sum(_operations(kernel, node, known) for node in nodes)
-    kind = _computed_in((*outputs, *inputs))
+    kind = computed_in((*outputs, *inputs))
     parts = _parts(kernel)
-    moves = "Tran" in parts or _changes_layout(inputs, outputs)
+    moves = transposes(kernel) or _changes_layout(inputs, outputs)
     rows = () if not _may_reduce(kernel, parts) else _rows(kernel, parts, [reduction(node, facts) for node in nodes])
     works = tuple(Work(read + weights, written, computed, kind, row, moves) for row in (rows or (None,)))
     unsized = sum(key_of(tensor) not in counts for tensor in (*inputs, *outputs))
@@ -101,12 +102,13 @@ def kernel_work(kernel: Kernel, known: Listing) -> KernelWork:
 
 def _operations(kernel: Kernel, node: onnx.NodeProto, known: Listing) -> int:
     """The kernel's share of a node's operations. Products are made by the kernels that multiply, where there are any."""
-    if node.op_type in PRODUCTS and (count := known.multiplying[node.name]):
-        return operations(node, known.model) // count if _multiplies(kernel) else 0
-    return operations(node, known.model) // known.shares[node.name]
+    if node.op_type in PRODUCTS and (count := known.multiplying[parser_name(node)]):
+        return operations(node, known.model) // count if multiplies(kernel) else 0
+    return operations(node, known.model) // known.shares[parser_name(node)]
 
 
-def _multiplies(kernel: Kernel) -> bool:
+def multiplies(kernel: Kernel) -> bool:
+    """True for a kernel that multiplies matrices, as convolutions do."""
     return kernel.type in _MULTIPLIES or not _MULTIPLIES.isdisjoint(_parts(kernel))
 
 
@@ -130,7 +132,8 @@ def _type_name(tensor: KernelTensor) -> str:
     return next((known for written, known in _WRITTEN.items() if written in name), name)
 
 
-def _computed_in(tensors: Sequence[KernelTensor]) -> str:
+def computed_in(tensors: Sequence[KernelTensor]) -> str:
+    """The type that a kernel with these tensors computes in, in the words of ``cost.device``."""
     return next((_COMPUTED_IN[name] for one in tensors if (name := _type_name(one)) in _COMPUTED_IN), "float32")
 
 
@@ -142,13 +145,23 @@ def _weights(kernel: Kernel, known: Listing) -> int:
     facts, found = known.model, 0
     for node in facts.named(kernel.onnx_nodes):
         elements = sum(math.prod(facts.shapes.get(name, (0,))) for name in set(node.input) & facts.constants)
-        found += elements // known.shares[node.name]
+        found += elements // known.shares[parser_name(node)]
     return found * bits // 8
 
 
 def _parts(kernel: Kernel) -> tuple[str, ...]:
     found = _PARTS.match(kernel.name)
     return tuple(_PART.findall(found[1])) if found else ()
+
+
+def reduces(kernel: Kernel) -> bool:
+    """True for a kernel in whose name a reduction stands."""
+    return not _REDUCES.isdisjoint(_parts(kernel))
+
+
+def transposes(kernel: Kernel) -> bool:
+    """True for a kernel in whose name a transposition stands."""
+    return "Tran" in _parts(kernel)
 
 
 def _may_reduce(kernel: Kernel, parts: Sequence[str]) -> bool:

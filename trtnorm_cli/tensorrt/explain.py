@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 
 from trtnorm_cli.errors import BuilderDied, TensorRTRefusal, TrtnormError, UsageProblem
+from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.onnx_model.walk import all_nodes
 from trtnorm_cli.tensorrt.catalogue import CATALOGUE, INIT, ISOLATE, Entry, is_missing_driver_noise
 from trtnorm_cli.tensorrt.origin import Subject
@@ -92,7 +93,7 @@ def node_of(message: TensorRTMessage, model: onnx.ModelProto) -> tuple[str, str]
     The parser names the node, or says which one it is when it has no name. The builder puts the layer's name into its text.
     That is the node's name, ``node_of_`` and its output when it has none, or either with an ending.
     """
-    nodes = {node.name or f"node_of_{node.output[0]}": node for node in all_nodes(model) if node.output}
+    nodes = {parser_name(node): node for node in all_nodes(model) if node.output}
     if message.node:
         known = nodes.get(message.node)
         return _name(known) if known else message.node, message.operator or (known.op_type if known else "")

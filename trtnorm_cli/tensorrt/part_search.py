@@ -16,6 +16,7 @@ import onnx
 from trtnorm_cli.engine_cost.profiles import of_profile
 from trtnorm_cli.engine_cost.segments import Segment, Side, Sums, segments, sums_of
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.records.cost import EngineCostRecord, KernelCost
 from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, launched
 from trtnorm_cli.rewrite.kernels import Cost
@@ -28,7 +29,7 @@ from trtnorm_cli.tensorrt.variants import cost_of, kernels_of
 _FEW_SITES = 3
 MOST_FURTHER_BUILDS = 3
 # The share of the time that a further engine has to save, where it saves no kernel: estimates of kernels are off by more.
-_WORTH = 0.005
+WORTH = 0.005
 
 Sites = frozenset[str]
 
@@ -172,7 +173,7 @@ class PartSearch:
         best, *others = [one.sums for one in self.built.values()]
         for other in others:
             best = other if self.worse(best, other) else best
-        return (expected.launches, expected.compiled) < (best.launches, best.compiled) or expected.us < (1 - _WORTH) * best.us
+        return (expected.launches, expected.compiled) < (best.launches, best.compiled) or expected.us < (1 - WORTH) * best.us
 
     def _expected(self, left_out: Sites) -> Sums | None:
         """The sums of a choice from what its parts cost; None where one of them was not tried."""
@@ -204,7 +205,7 @@ def aligned(changed: Built, unchanged: Built) -> list[Segment]:
 
 
 def _nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    return {node.name: node for node in model.graph.node if node.name}
+    return {parser_name(node): node for node in model.graph.node}
 
 
 def _names_of(change: Change, tensor: str, producers: Sequence[Mapping[str, str]]) -> Iterator[str]:
