@@ -43,6 +43,7 @@ from trtnorm_cli.rewrite.proof.late import late_prover
 from trtnorm_cli.rewrite.realise import Realised
 from trtnorm_cli.rewrite.rule import Cache, Change, Check, Match, Rejection, Rule, Undone
 from trtnorm_cli.rewrite.rules import ON_REQUEST, REPAIRS, RULES, rule_named
+from trtnorm_cli.rewrite.shortcuts_first import shortcuts_first
 from trtnorm_cli.rewrite.steady import apply_steadily
 from trtnorm_cli.rewrite.undoing import breakage, is_optional, undone_warning
 
@@ -164,7 +165,7 @@ class Rewriter(Protocol):
     ) -> Rewriting:
         """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``.
 
-        The first one that fits is ``foreseen`` before it is proved.
+        The first one of a rule that fits is ``foreseen`` before it is proved.
         """
 
 
@@ -227,7 +228,7 @@ class RewritingSession:
     ) -> Rewriting:
         """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``.
 
-        The first one that fits is ``foreseen`` before it is proved.
+        The first one of a rule that fits is ``foreseen`` before it is proved.
         """
         wanted = self.settings.optimize
         counted = wanted == "kernels"
@@ -272,6 +273,8 @@ class RewritingSession:
         unneeded = _unneeded(self.cleaning.model, settings, decided, resolved.changes)
         result = surgery.close() if outcome.changes else model
         mended = mend_stated_shapes(result) if outcome.changes else []
+        if outcome.changes:
+            shortcuts_first(result)
         return Rewriting(
             model=result,
             folder=folder,
@@ -292,12 +295,12 @@ class RewritingSession:
 
 
 def _telling(foreseen: Foreseen, prove: Prove) -> Prove:
-    """As ``prove``, which tells of the first optional change before it begins."""
-    told: list[str] = []
+    """As ``prove``, which tells of the first optional change of each rule before it begins."""
+    told: set[str] = set()
 
     def telling(found: Match, realised: Realised) -> Check:
-        if not told and is_optional(found):
-            told.append(found.rule.name)
+        if found.rule.name not in told and is_optional(found):
+            told.add(found.rule.name)
             foreseen(found.rule.name)
         return prove(found, realised)
 

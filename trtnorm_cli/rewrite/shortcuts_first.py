@@ -1,0 +1,65 @@
+"""The order of the two convolutions whose results a residual block adds.
+
+Each is one kernel, and the addition goes into one of the two. TensorRT for RTX gives it to the one that runs last, and of two
+branches that is the one whose first node stands later in the file. Exporters write the shortcut behind the block. But the
+convolution there waits for memory as it is, where that of the block computes meanwhile, so that the addition costs less in it.
+With BatchNormalizations in it the engine does not depend on the order (docs/folding_and_kernels.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+
+
+def shortcuts_first(model: onnx.ModelProto) -> None:
+    """Move the convolution of each shortcut in front of the block beside it. The nodes stay in a topological order."""
+    nodes = model.graph.node
+    places = [(at, 1) for at in range(len(nodes))]
+    for conv, block in _shortcuts(model.graph):
+        if block < conv:
+            places[conv] = block, 0
+    ordered = iter(places)
+    nodes.sort(key=lambda _: next(ordered))
+
+
+def _shortcuts(graph: onnx.GraphProto) -> Iterator[tuple[int, int]]:
+    """The convolution of each shortcut, and the first node that reads what it reads, by their places in the file."""
+    nodes = graph.node
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output}
+    readers: dict[str, list[int]] = {}
+    for at, node in enumerate(nodes):
+        for name in set(node.input):
+            readers.setdefault(name, []).append(at)
+    sizes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    shown = {result.name for result in graph.output}
+
+    def is_added_convolution(name: str) -> bool:
+        node = nodes[makers[name]] if name in makers else None
+        is_convolution = node is not None and node.op_type == "Conv" and node.domain in DEFAULT_DOMAINS
+        return (
+            is_convolution
+            and all(weight in sizes for weight in node.input[1:])
+            and len(readers[name]) == 1
+            and name not in shown
+        )
+
+    for addition in nodes:
+        if addition.op_type == "Add" and addition.domain in DEFAULT_DOMAINS and all(map(is_added_convolution, addition.input)):
+            added = sorted((makers[name] for name in addition.input), key=lambda at: _operations_a_byte(nodes[at], sizes))
+            beside = readers[nodes[added[0]].input[0]]
+            if not set(added[1:]).intersection(beside):
+                yield added[0], min(beside)
+
+
+def _operations_a_byte(conv: onnx.NodeProto, sizes: Mapping[str, Sequence[int]]) -> float:
+    """The multiplications for each number that is read or written, of so many positions that weights count as nothing."""
+    made, read, *kernel = sizes[conv.input[1]]
+    attributes = {attribute.name: attribute for attribute in conv.attribute}
+    groups = attributes["group"].i if "group" in attributes else 1
+    strides = math.prod(attributes["strides"].ints) if "strides" in attributes else 1
+    return made * read * math.prod(kernel) / (read * groups * strides + made)
