@@ -114,7 +114,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, findings: Fin
         begun = make(job, first)
         unbuilt = without_changes(job, begun, unchanged)
         in_float32 = float32_kernels(job, begun)
-        settled = Settled(lambda likely: settled_on(job, begun, unbuilt, likely))
+        settled = Settled(lambda likely: settled_on(job, begun, unbuilt, unchanged, likely))
         comparing = Later(lambda: comparison_of(job, begun, settled))
         if options.compare and side.is_beside:  # while TensorRT builds
             comparing.error()
@@ -187,7 +187,7 @@ def float32_kernels(job: Job, made: Making) -> Awaited[Kernels | None]:
     return Later(counted)
 
 
-def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None], likely: Likely) -> Making:
+def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None], without: Unchanged, likely: Likely) -> Making:
     """The making of the rewriting that stays: what was ``begun``, or another once it is known that its engine is better.
 
     While it waits for engines, what is ``likely`` to stay is compared.
@@ -195,10 +195,10 @@ def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None], l
     if not may_be_replaced(job, begun.variant):
         return begun
     if job.side.is_beside:
-        likely(begun.rewritten, partial(may_stay, job, begun, unbuilt))
+        likely(begun.rewritten, partial(may_stay, job, begun, unbuilt, without))
     job.clock.seconds.update(begun.result.seconds)
     unchanged, variants = unbuilt.result(), job.variants(keeps=True)
-    better = faster(job, begun, unchanged, variants, likely)
+    better = faster(job, begun, unchanged, without, variants, likely)
     if better.rewriting is begun.variant.rewriting:
         return replace(begun, variant=better)
     begun.network.cancel()

@@ -16,10 +16,12 @@ from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.rewrite.before_means import batchnorms_before_means
+from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.side_work import Awaited, Later, usable_cores
 from trtnorm_cli.tensorrt.backend import first_installed
+from trtnorm_cli.tensorrt.estimates import device_of
 from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
     TO_DECIDE,
@@ -37,10 +39,12 @@ from trtnorm_cli.tensorrt.kernel_search import (
     with_fewest_kernels,
 )
 from trtnorm_cli.tensorrt.manifest import (
+    Choice,
     Kernels,
     Optimization,
 )
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
+from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain, may_tell
 from trtnorm_cli.tensorrt.part_search import Built
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant, VariantBuilder, cost_of, kernels_of
@@ -64,10 +68,16 @@ class Unchanged:
         self.rewriting = Later(lambda: job.session.rewrite("never"))
         self.begun: Awaited[BuiltVariant] | None = None
         self._job = job
+        self._needless: Later[bool] | None = None
 
     def foresee(self, rule: str) -> None:
-        """Begin the build: ``rule`` found a change that is optional."""
+        """Begin the build: ``rule`` found a change that is optional.
+
+        It is put off where the engine with the changes is likely to show that there is no need for it.
+        """
         job, bounds = self._job, TO_DECIDE_ON_FOLDS if folds(rule) else TO_DECIDE
+        if may_tell([rule]) or self.begun is not None:
+            return
         if not (may_be_chosen(job) and job.side.is_beside and usable_cores() > 1) or self.rewriting.error() is not None:
             return
         model = self.rewriting.result().model
@@ -78,6 +88,18 @@ class Unchanged:
         """The result of the build, in the thread that asks for it."""
         with self._job.clock.time("variants"):
             return self._job.variants().built(self.rewriting.result(), self._job.unchanged)
+
+    def is_needless(self, made: Making) -> bool:
+        """True once the engine that was made shows that this one would not be better."""
+        if self._needless is None:
+            self._needless = Later(lambda: self._shows_all(made))
+        return self._needless.result()
+
+    def _shows_all(self, made: Making) -> bool:
+        result = made.building.result()
+        cost = self._job.estimated(result, made.rewriting.model) if result.ok else None
+        device = device_of(self._job.prepared)
+        return cost is not None and leaves_nothing_to_gain(Built(made.variant.rewriting, result, cost), device)
 
     def cancel(self) -> None:
         """It is not wanted any more."""
@@ -137,8 +159,10 @@ def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
         built = job.variants().built(every)
         if built.result is None or built.cost is None or not is_quick(built.result, bounds):
             return Variant(usual)
-        unchanged = job.variants().built(job.session.rewrite("never"))
         first = Built(every, built.result, built.cost)
+        if leaves_nothing_to_gain(first, device_of(job.prepared)):
+            return settled_alone(Variant(every, measured=True, not_tried=skipped), first.total)
+        unchanged = job.variants().built(job.session.rewrite("never"))
         return fastest(job.session, job.variants().tried, first, unchanged, measured=True, not_tried=skipped)
 
 
@@ -160,8 +184,8 @@ def may_be_replaced(job: Job, variant: Variant) -> bool:
 def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[BuiltVariant | None]:
     """The build without the changes that only improve the model, to see what they did.
 
-    None where there are no such changes, and where a second build would take long for what its answer is worth. TensorRT for
-    RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
+    None where there are no such changes, where the first engine tells by itself, and where a second build would take long for
+    what its answer is worth. TensorRT for RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
     """
     if made.lowering is not None or not any(change.optional for change in made.variant.rewriting.changes):
         unchanged.cancel()
@@ -172,7 +196,7 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
 
     def where_quick(begun: Awaited[BuiltVariant]) -> BuiltVariant | None:
         result = made.building.result()
-        if result.ok and is_quick(result, bounds):
+        if result.ok and is_quick(result, bounds) and not (decides and unchanged.is_needless(made)):
             return begun.result()
         begun.cancel()
         return None
@@ -182,14 +206,15 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
         if not (job.side.is_beside and is_likely and unchanged.rewriting.error() is None):
             return Later(lambda: where_quick(Later(unchanged.built)))
         # TensorRT for RTX builds on one core: on two, both engines take as long as one.
-        if not (decides and is_small(model, bounds) and usable_cores() > 1):
+        is_likely_needless = may_tell(change.rule for change in made.variant.rewriting.changes if change.optional)
+        if not (decides and is_small(model, bounds) and usable_cores() > 1) or is_likely_needless:
             return job.side.start(lambda: where_quick(Later(unchanged.built)))
         unchanged.begun = job.side.start(unchanged.built)
     begun = unchanged.begun
     return Later(lambda: where_quick(begun), (begun, made.building))
 
 
-def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None]) -> bool:
+def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None], without: Unchanged) -> bool:
     """False once both engines are there and the one without changes is the better one, or one of them was refused."""
     if not (made.building.is_done() and unbuilt.is_done()):
         return True
@@ -197,19 +222,30 @@ def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None]) -> b
         return False
     unchanged, cost = unbuilt.result(), job.estimated(made.building.result(), made.rewriting.model)
     if unchanged is None or cost is None:
-        return not made.variant.measured or is_for_the_better(made.variant)
+        return not made.variant.measured or is_for_the_better(made.variant) or without.is_needless(made)
     own = cost_of(kernels_of(made.building.result(), cost))
     return preferred([own, cost_of(unchanged.kernels)]) == own
 
 
-def faster(job: Job, made: Making, unchanged: BuiltVariant | None, variants: VariantBuilder, likely: Likely) -> Variant:
+def faster(
+    job: Job,
+    made: Making,
+    unchanged: BuiltVariant | None,
+    without: Unchanged,
+    variants: VariantBuilder,
+    likely: Likely,
+) -> Variant:
     """The rewriting that ``optimize: auto`` prefers: the one that was made, or another that ``variants`` builds.
 
-    While such another one is built, it is taken for the one that is ``likely`` to stay.
+    While such another one is built, it is taken for the one that is ``likely`` to stay. ``unchanged`` is what the build
+    ``without`` changes gave, where there was one.
     """
     variant = made.variant
     if not may_be_replaced(job, variant):
         return variant
+    if unchanged is None and is_quick(made.result, bounds_for(variant.rewriting.changes)) and without.is_needless(made):
+        cost = job.estimated(made.result, made.rewriting.model)
+        return settled_alone(variant, cost_of(kernels_of(made.result, cost)))
     cost = None if unchanged is None else job.estimated(made.result, made.rewriting.model)
     if unchanged is None or cost is None:
         return without_measured_changes(job, variant)
@@ -233,6 +269,12 @@ def _tried(job: Job, variants: VariantBuilder, likely: Likely, rewriting: Rewrit
         return building.result()
 
     return variants.tried(rewriting, run)
+
+
+def settled_alone(variant: Variant, cost: Cost) -> Variant:
+    """``variant``, whose engine of this ``cost`` leaves nothing to gain, so that no other was built."""
+    skipped = tuple(sorted(variant.not_tried))
+    return replace(variant, choice=Choice(cost, None, cost, skipped, 1, skipped), is_settled=True)
 
 
 def without_measured_changes(job: Job, variant: Variant) -> Variant:

@@ -45,6 +45,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return modules
 
 
+@pytest.fixture
+def unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine tells by itself that it leaves nothing to gain."""
+    monkeypatch.setattr(variant_choice, "may_tell", lambda rules: False)
+    monkeypatch.setattr(variant_choice, "leaves_nothing_to_gain", lambda built, device: False)
+
+
 ENGINE, NETWORK = "trtnorm_cli.tensorrt.child.worker", "trtnorm_cli.tensorrt.network.worker"
 RUNS = "trtnorm_cli.evaluate.ort_worker"
 
@@ -56,10 +63,15 @@ def plain(work: Path) -> None:
 
 
 def test_the_processes_of_a_build(work, started):
-    """Two for TensorRT's engines (the second tells what the changes did), and those that run models.
+    """One for TensorRT's engine, which tells that the changes cost nothing, and one that runs models.
 
     The first hands out the network that it has parsed. Models are run for the proofs of the changes, and for the comparison.
     """
+    assert build("good.onnx") == 0
+    assert sorted(started) == [RUNS, ENGINE]
+
+
+def test_a_second_engine_tells_what_the_changes_did_where_the_first_one_does_not(work, started, unsure):
     assert build("good.onnx") == 0
     assert sorted(set(started)) == [RUNS, ENGINE]
     assert started.count(ENGINE) == 2
@@ -80,7 +92,7 @@ def test_what_is_not_tiny_is_built_once_where_nothing_depends_on_more(work, star
     assert manifest_of(work / "good.engine")["optimize"]["before"] is None
 
 
-def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started, monkeypatch):
+def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started, monkeypatch, unsure):
     """Where the changes cost time, as the estimate says here, the engine without any is the one."""
     real = fastest
 
@@ -101,7 +113,7 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
     assert hidden(work) == left_in_temp(work) == []
 
 
-def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work, started, monkeypatch):
+def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work, started, monkeypatch, unsure):
     """The search has built it, with its network; what the model itself says was found out before the choice was made."""
     text = """g (float[N, 2, 9, 9] x) => (float[N, 4, 9, 9] y) {
       c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var) r = Relu(n)
@@ -123,7 +135,7 @@ def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work
     assert hidden(work) == left_in_temp(work) == []
 
 
-def test_the_engine_without_changes_is_begun_before_they_are_proved(work, started, monkeypatch):
+def test_the_engine_without_changes_is_begun_before_they_are_proved(work, started, monkeypatch, unsure):
     events: list[str] = []
     starts, proves = SideWork.start, Prover.__call__
     monkeypatch.setattr(variant_choice, "usable_cores", lambda: 2)
@@ -137,7 +149,7 @@ def test_the_engine_without_changes_is_begun_before_they_are_proved(work, starte
     assert manifest["comparison"]["state"] == "passed"
 
 
-def test_the_engine_without_changes_is_ended_where_none_is_left(work, monkeypatch):
+def test_the_engine_without_changes_is_ended_where_none_is_left(work, monkeypatch, unsure):
     """Here none is proved."""
 
     def unproved(self: Prover, match: Match, realised: Realised) -> Check:
@@ -177,12 +189,12 @@ def test_what_takes_long_is_built_once_though_changes_depend_on_it(work, started
     assert manifest["comparison"]["state"] == "passed"
 
 
-def test_without_a_comparison_no_network_is_translated(work, started):
+def test_without_a_comparison_no_network_is_translated(work, started, unsure):
     assert build("good.onnx", "--no-compare") == 0
     assert (started.count(ENGINE), started.count(NETWORK)) == (2, 0)
 
 
-def test_little_memory_lets_one_after_the_other_work(work, monkeypatch, capsys):
+def test_little_memory_lets_one_after_the_other_work(work, monkeypatch, capsys, unsure):
     monkeypatch.setattr(build_job, "available_memory", lambda: 1)
     threads: list[int] = []
     real = build_job.launch
@@ -200,7 +212,7 @@ def test_little_memory_lets_one_after_the_other_work(work, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("slow", [None, "engine", "comparison"])
-def test_the_order_of_the_steps_does_not_depend_on_what_is_slow(work, monkeypatch, slow):
+def test_the_order_of_the_steps_does_not_depend_on_what_is_slow(work, monkeypatch, slow, unsure):
     real_launch, real_comparison = build_job.launch, engine_making.compare_rewriting
 
     def launch_late(*arguments, **options):
@@ -219,7 +231,7 @@ def test_the_order_of_the_steps_does_not_depend_on_what_is_slow(work, monkeypatc
     assert list(manifest_of(work / "good.engine")["seconds"]) == ["rewrite", "variants", "parse", "build", "compare"]
 
 
-def test_a_builder_that_dies_ends_the_others(work, monkeypatch, capsys, started):
+def test_a_builder_that_dies_ends_the_others(work, monkeypatch, capsys, started, unsure):
     """At once, and what is kept for a report is the engine's alone."""
     monkeypatch.setattr(build_job, "launch", partial(launch, worker=ABORTS))
     monkeypatch.setattr("trtnorm_cli.tensorrt.variants.launch", partial(launch, worker=HANGS))
@@ -238,7 +250,7 @@ def test_a_refused_model_is_not_compared_first(work, monkeypatch, capsys):
     assert len(left_in_temp(work)) == 1
 
 
-def test_an_unchanged_model_that_kills_the_builder_is_only_told(work, monkeypatch):
+def test_an_unchanged_model_that_kills_the_builder_is_only_told(work, monkeypatch, unsure):
     monkeypatch.setattr("trtnorm_cli.tensorrt.variants.launch", partial(launch, worker=ABORTS))
     assert build("good.onnx") == 0
     manifest = manifest_of(work / "good.engine")

@@ -84,7 +84,7 @@ def test_engines_that_are_there_are_offered_to_the_rewriting_that_comes_instead(
 ):
     offered, cancelled = [], []
     monkeypatch.setattr(pipeline, "may_be_replaced", lambda job, variant: replaced)
-    monkeypatch.setattr(pipeline, "faster", lambda job, begun, unchanged, variants, likely: Variant(better, is_settled=True))
+    monkeypatch.setattr(pipeline, "faster", lambda job, begun, *given: Variant(better, is_settled=True))
     monkeypatch.setattr(pipeline, "make", lambda job, variant, earlier: offered.append(earlier) or "made again")
     network: Any = SimpleNamespace(cancel=lambda: cancelled.append(1))
     begun = replace(made(Variant(EVERY, measured=True), SimpleNamespace(seconds={"parse": 1.0})), network=network)
@@ -92,7 +92,10 @@ def test_engines_that_are_there_are_offered_to_the_rewriting_that_comes_instead(
     job: Any = SimpleNamespace(clock=clock, variants=lambda keeps: SimpleNamespace(kept=["kept"] if keeps else []))
     job.side = SimpleNamespace(is_beside=True)
     worked_on: list[Any] = []
-    found: Any = pipeline.settled_on(job, begun, Later(lambda: unchanged), lambda likely, _: worked_on.append(likely.rewriting))
+    no_other: Any = None
+    found: Any = pipeline.settled_on(
+        job, begun, Later(lambda: unchanged), no_other, lambda likely, _: worked_on.append(likely.rewriting)
+    )
     assert worked_on == ([EVERY] if replaced else [])
     assert (clock.seconds == {"parse": 1.0}) == replaced
     if known is None:

@@ -12,9 +12,11 @@ from tests.pipeline.variants import CLOCK, EVERY, NEEDED, NEVER, NO_NODES, OPTIO
 from trtnorm_cli import variant_choice
 from trtnorm_cli.errors import BuilderDied, UsageProblem
 from trtnorm_cli.records.cost import CostTotal
+from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Bounds, Variant
-from trtnorm_cli.tensorrt.manifest import Kernels
+from trtnorm_cli.tensorrt.manifest import Choice, Kernels
+from trtnorm_cli.tensorrt.part_search import Built
 from trtnorm_cli.variant_choice import Unchanged
 
 
@@ -28,6 +30,7 @@ class Case:
     is_built: bool = True
     has_cost: bool = True
     quick: bool = True
+    needless: bool = False
 
 
 @pytest.mark.parametrize(
@@ -40,8 +43,12 @@ class Case:
         (Case(is_built=False), False),
         (Case(has_cost=False), False),
         (Case(quick=False), False),
+        (Case(needless=True), True),
     ],
-    ids=["all is well", "a change failed", "nothing optional", "too large", "not built", "no estimate", "slow"],
+    ids=[
+        *("all is well", "a change failed", "nothing optional", "too large", "not built", "no estimate", "slow"),
+        "the first engine tells",
+    ],
 )
 def test_optional_changes_are_measured_in_the_types_of_the_file_where_that_is_quick(monkeypatch, case, decided):
     every = rewriting(*([NEEDED, OPTIONAL] if case.optional else [NEEDED]))
@@ -66,11 +73,21 @@ def test_optional_changes_are_measured_in_the_types_of_the_file_where_that_is_qu
     monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: SimpleNamespace(engine_bytes=8))
     monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: case.quick)
     monkeypatch.setattr(variant_choice, "fastest", lambda *given, **named: chosen.append((given, named)) or "chosen")
-    job = SimpleNamespace(clock=CLOCK, session=session, variants=lambda: SimpleNamespace(built=build, tried=None))
+    monkeypatch.setattr(variant_choice, "leaves_nothing_to_gain", lambda built, device: case.needless)
+    monkeypatch.setattr(variant_choice, "device_of", lambda prepared: "device")
+    monkeypatch.setattr(variant_choice, "settled_alone", lambda variant, cost: (variant, cost))
+    monkeypatch.setattr(Built, "total", "total")
+    job = SimpleNamespace(
+        clock=CLOCK, session=session, variants=lambda: SimpleNamespace(built=build, tried=None), prepared=None
+    )
     variant = variant_choice._chosen_in_the_types_of_the_file(job)
     if not decided:
         assert variant == Variant(USUAL)
         assert NEVER not in built
+        return
+    if case.needless:
+        assert variant == (Variant(every, measured=True, not_tried=frozenset("a")), "total")
+        assert built == [every]
         return
     (((_, _, changed, _), named),) = chosen
     assert named == {"measured": True, "not_tried": frozenset("a")}
@@ -122,17 +139,21 @@ def test_a_likely_fold_is_left_out_where_a_second_engine_will_tell_of_others(mon
 @pytest.mark.parametrize(
     ("rule", "chosen", "is_beside", "cores", "quick", "size", "refused", "begun"),
     [
-        ("fold-batchnorm-into-conv", True, True, 2, True, 9, False, True),
+        ("fold-batchnorm-gemm", True, True, 2, True, 9, False, True),
         ("recompose-layernorm", True, True, 2, True, 99, False, True),
-        ("fold-batchnorm-into-conv", True, True, 2, True, 10, False, False),
+        ("fold-batchnorm-gemm", True, True, 2, True, 10, False, False),
         ("recompose-layernorm", True, True, 2, True, 100, False, False),
-        ("fold-batchnorm-into-conv", False, True, 2, True, 9, False, False),
-        ("fold-batchnorm-into-conv", True, False, 2, True, 9, False, False),
-        ("fold-batchnorm-into-conv", True, True, 1, True, 9, False, False),
-        ("fold-batchnorm-into-conv", True, True, 2, False, 9, False, False),
-        ("fold-batchnorm-into-conv", True, True, 2, True, 9, True, False),
+        ("fold-batchnorm-gemm", False, True, 2, True, 9, False, False),
+        ("fold-batchnorm-gemm", True, False, 2, True, 9, False, False),
+        ("fold-batchnorm-gemm", True, True, 1, True, 9, False, False),
+        ("fold-batchnorm-gemm", True, True, 2, False, 9, False, False),
+        ("fold-batchnorm-gemm", True, True, 2, True, 9, True, False),
+        ("fold-batchnorm-conv", True, True, 2, True, 9, False, False),
     ],
-    ids=["a fold", "more than a fold", "large", "too large", "not chosen", "no room", "one core", "many nodes", "refused"],
+    ids=[
+        *("a fold", "more than a fold", "large", "too large", "not chosen", "no room", "one core", "many nodes", "refused"),
+        "the first engine will tell",
+    ],
 )
 def test_the_model_without_changes_is_built_once_one_is_foreseen_that_engines_decide_about(
     monkeypatch, rule, chosen, is_beside, cores, quick, size, refused, begun
@@ -158,6 +179,9 @@ def test_the_model_without_changes_is_built_once_one_is_foreseen_that_engines_de
     )  # fmt: skip
     unchanged = Unchanged(job)
     unchanged.foresee(rule)
+    first = unchanged.begun
+    unchanged.foresee(rule)
+    assert unchanged.begun is first
     assert (unchanged.begun is not None) == begun
     assert unchanged.begun is None or unchanged.begun.result() == (found, "beside.engine")
 
@@ -227,17 +251,26 @@ class Begun(Later[Any]):
 
 
 @pytest.mark.parametrize(
-    ("cores", "decides", "size", "quick", "at_once", "cancelled"),
+    ("cores", "decides", "size", "quick", "tells", "needless", "at_once", "cancelled"),
     [
-        (2, True, 9, True, True, False),
-        (2, True, 9, False, True, True),
-        (1, True, 9, True, False, False),
-        (2, False, 9, True, False, False),
-        (2, True, 10, True, False, False),
+        (2, True, 9, True, False, False, True, False),
+        (2, True, 9, False, False, False, True, True),
+        (1, True, 9, True, False, False, False, False),
+        (2, False, 9, True, False, False, False, False),
+        (2, True, 10, True, False, False, False, False),
+        (2, True, 9, True, True, False, False, False),
+        (2, True, 9, True, True, True, False, False),
+        (2, True, 9, True, False, True, True, True),
+        (2, False, 9, True, True, True, False, False),
     ],
-    ids=["quick", "not quick after all", "one core", "only told", "large"],
+    ids=[
+        *("quick", "not quick after all", "one core", "only told", "large", "the first one may tell", "the first one tells"),
+        *("the first one tells what was not expected of it", "only told, whatever the first one tells"),
+    ],
 )
-def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores, decides, size, quick, at_once, cancelled):
+def test_an_engine_that_decides_is_built_beside_the_first_one(
+    monkeypatch, cores, decides, size, quick, tells, needless, at_once, cancelled
+):
     """Without waiting for it, where there are cores for both."""
     begun, events = [], []
 
@@ -262,7 +295,9 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores
     monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
     monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: "tensorrt-rtx")
     monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
-    every = rewriting(NEEDED, OPTIONAL)
+    monkeypatch.setattr(Unchanged, "is_needless", lambda unchanged, made: events.append("asked") or needless)
+    fold = SimpleNamespace(optional=True, rule="fold-batchnorm-conv")
+    every = rewriting(NEEDED, fold if tells else OPTIONAL)
     every.model.graph.initializer.append("weight")
     job: Any = SimpleNamespace(
         options=SimpleNamespace(backend=None), clock=CLOCK, session=SESSION, side=SimpleNamespace(is_beside=True, start=start),
@@ -270,8 +305,10 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores
     )  # fmt: skip
     making = replace(made(Variant(every), None), building=Later(first))
     found = variant_choice.without_changes(job, making, Unchanged(job)).result()
-    assert found == ("unchanged" if quick else None)
-    assert events == (["second", "first"] if at_once else ["first", "second"])
+    is_wanted = quick and not (decides and needless)
+    assert found == ("unchanged" if is_wanted else None)
+    assert [one for one in events if one != "asked"] == ["second", "first"] if at_once else ["first", "second"][: 1 + is_wanted]
+    assert ("asked" in events) == (decides and quick)
     assert begun[0].cancelled == cancelled
 
 
@@ -288,6 +325,7 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(monkeypatch, cores
         ("TensorRT died of the other one", False),
         ("the other one was not built", True),
         ("the other one was not built, and it was to be measured", False),
+        ("the other one was not built, as it was needless, and it was to be measured", True),
         ("the other one was not built, and no rule asked whether it was to be measured", True),
         ("the other one was not built, no rule asked, and folds were not tried where it was to be measured", False),
     ],
@@ -310,7 +348,8 @@ def test_what_was_made_is_likely_until_the_other_one_is_better(monkeypatch, case
     if case == "TensorRT died of the other one":
         unbuilt = died()
     job: Any = SimpleNamespace(estimated=lambda result, model: own)
-    assert variant_choice.may_stay(job, making, unbuilt) == stays
+    without: Any = SimpleNamespace(is_needless=lambda made: "needless" in case)
+    assert variant_choice.may_stay(job, making, unbuilt, without) == stays
 
 
 def of_cost(us: float) -> CostTotal:
@@ -333,22 +372,32 @@ def died() -> Later[Any]:
 
 
 @pytest.mark.parametrize(
-    ("replaced", "unchanged", "cost", "preferred"),
+    ("replaced", "unchanged", "cost", "needless", "quick", "preferred"),
     [
-        (False, "built", "cost", "as it was made"),
-        (True, None, "cost", "without what was not measured"),
-        (True, "built", None, "without what was not measured"),
-        (True, "built", "cost", "the fastest"),
+        (False, "built", "cost", False, True, "as it was made"),
+        (True, None, "cost", False, True, "without what was not measured"),
+        (True, "built", None, False, True, "without what was not measured"),
+        (True, "built", "cost", False, True, "the fastest"),
+        (True, None, "cost", True, True, "with all that was measured"),
+        (True, None, "cost", True, False, "without what was not measured"),
     ],
 )
-def test_the_faster_engine_is_asked_for_where_both_are_known(monkeypatch, replaced, unchanged, cost, preferred):
+def test_the_faster_engine_is_asked_for_where_both_are_known(
+    monkeypatch, replaced, unchanged, cost, needless, quick, preferred
+):
     monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: replaced)
     monkeypatch.setattr(variant_choice, "without_measured_changes", lambda job, variant: "without what was not measured")
     monkeypatch.setattr(variant_choice, "fastest", lambda *given: "the fastest")
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
+    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: None)
+    monkeypatch.setattr(variant_choice, "kernels_of", lambda result, cost: Kernels({"conv": 7}, 1, cost=of_cost(4.0)))
     job: Any = SimpleNamespace(clock=CLOCK, estimated=lambda result, model: cost, session=SESSION)
-    variant = Variant(EVERY)
-    found = variant_choice.faster(job, made(variant, "result"), unchanged, None, None)
-    assert found == (variant if preferred == "as it was made" else preferred)
+    without: Any = SimpleNamespace(is_needless=lambda made: needless)
+    variant = Variant(EVERY, measured=True, not_tried=frozenset("b"))
+    found = variant_choice.faster(job, made(variant, "result"), unchanged, without, None, None)
+    alone = Choice(cost := Cost(7, 1, 4.0, 0), None, cost, ("b",), 1, ("b",))
+    named = {"as it was made": variant, "with all that was measured": replace(variant, choice=alone, is_settled=True)}
+    assert found == named.get(preferred, preferred)
 
 
 @pytest.mark.parametrize(

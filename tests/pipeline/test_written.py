@@ -77,13 +77,12 @@ KEYS = {
     "cost": "device total kernels",
     "cost.total": "launches compiled_on_device bytes us unasked_us",
     "cost.kernels": "name read written operations us bound unasked",
-    "optimize.before": "kernels_by_type engine_bytes reason cost",
     "comparison": "passed state not_compared seed reference at inputs skipped candidates float64_evaluated_with notes seconds",
     "comparison.candidates": "passed state label kind depth outputs notes",
     "made_from": "file model weights plugins profile trtnorm packages backend data",
     "made_from.backend": "name version devices",
     "proof": "notes memory sizes",
-    "seconds": "rewrite variants parse build compare",
+    "seconds": "rewrite parse build compare",
 }
 
 

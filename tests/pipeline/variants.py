@@ -13,7 +13,7 @@ from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Variant
 
 CLOCK = SimpleNamespace(time=lambda what: nullcontext())
-OPTIONAL, NEEDED = SimpleNamespace(optional=True), SimpleNamespace(optional=False)
+OPTIONAL, NEEDED = SimpleNamespace(optional=True, rule="a rule"), SimpleNamespace(optional=False, rule="a repair")
 
 
 def rewriting(*changes: Any, **more: Any) -> Any:

@@ -128,7 +128,9 @@ def _optimize_rows(optimize: Optimization, lowered: bool) -> list[tuple[str, str
     if chosen is not None:
         every = "every other change" if chosen.not_tried else "every change"
         costs = {every: chosen.every_change, "no change": chosen.no_change, "chosen": chosen.chosen}
-        compared = ", ".join(f"{name} {_choice_text(cost)}" for name, cost in costs.items())
+        compared = ", ".join(f"{name} {_choice_text(cost)}" for name, cost in costs.items() if cost is not None)
+        if chosen.no_change is None:
+            compared = f"{every} {_choice_text(chosen.every_change)}, which leaves nothing to gain without them"
         types = ", in the types of the file" if lowered else ""
         sites = len(chosen.left_out)
         left_out = f"{sites} {plural('site', sites)} left out, {chosen.builds} {plural('build', chosen.builds)}"

@@ -148,12 +148,13 @@ class Kernels:
 class Choice(Record):
     """The result of a search for the least time or the fewest kernels.
 
-    ``left_out`` are the tensors whose computation stays as it is. Of these ``not_tried`` stayed from the start, so that
-    ``every_change`` is every other change.
+    ``no_change`` is None where the engine of every change showed that nothing was to be gained without. ``left_out`` are the
+    tensors whose computation stays as it is. Of these ``not_tried`` stayed from the start, so that ``every_change`` is every
+    other change.
     """
 
     every_change: Annotated[Cost, Field(alias=_SPOKEN["every_change"])]
-    no_change: Annotated[Cost, Field(alias=_SPOKEN["no_change"])]
+    no_change: Annotated[Cost | None, Field(alias=_SPOKEN["no_change"])]
     chosen: Cost
     left_out: tuple[str, ...]
     builds: int

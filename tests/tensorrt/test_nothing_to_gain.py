@@ -1,0 +1,188 @@
+"""When an engine of every optional change tells that none of them needs to be left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import batchnorm, parse, random
+from trtnorm_cli.cli import run
+from trtnorm_cli.cost.device import DEFAULT, DEVICES
+from trtnorm_cli.records.cost import CostTotal, EngineCostRecord, KernelCost
+from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, KernelTensor, UnreadKernel
+from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain, may_tell
+from trtnorm_cli.tensorrt.part_search import WORTH, Built
+
+FOLD = SimpleNamespace(rule="fold-batchnorm-conv", tensor="c", node="n", optional=True)
+MB = 1 << 20
+
+
+def kernel(nodes: str, reads: str, writes: str, type: str = "correlation", name: str = "k") -> Kernel:
+    def tensor(one: str) -> KernelTensor:
+        return KernelTensor(one, (1, 4, 8, 8), "float", "")
+
+    return Kernel(name, type, "", *(tuple(map(tensor, names.split())) for names in (reads, writes)), tuple(nodes.split()))
+
+
+def moving(nodes: str, reads: str, writes: str, name: str) -> Kernel:
+    return kernel(nodes, reads, writes, "kgen", f"__myl_{name}_myl0_1")
+
+
+def cost(read: int = MB, written: int = MB, operations: int = 0, unasked: str | None = None) -> KernelCost:
+    return KernelCost("k", read, written, operations, 1.0, "memory", unasked=unasked)
+
+
+GRAPH = "a = Relu(x) c = Conv(a, w) r = Relu(c) d = Conv(r, w) s = Add(d, e) e = Conv(a, w) t = Concat <axis=1> (s, s)"
+
+
+def built(kernels: list[CompiledLayer], costs: dict[int, KernelCost] | None = None, *changes: Any, us: float = 100.0) -> Built:
+    """A build of ``GRAPH``, whose nodes are named after their results and made into ``kernels``."""
+    one = parse(f"g (float[N,4,8,8] x) => (float[N,8,8,8] t) {{ {GRAPH} }}", {"w": random(4, 4, 1, 1)})
+    for node in one.graph.node:
+        node.name = node.output[0]
+    every = tuple((costs or {}).get(at, cost()) for at in range(len(kernels)))
+    record = EngineCostRecord("gpu", CostTotal(len(kernels), 0, 0, us), every, {}, (every,), (1.0,))
+    rewriting: Any = SimpleNamespace(model=one, changes=changes or (FOLD,))
+    result: Any = SimpleNamespace(kernels=tuple(kernels))
+    return Built(rewriting, result, record)
+
+
+def tells(*given: Any, **named: Any) -> bool:
+    return leaves_nothing_to_gain(built(*given, **named), DEVICES[DEFAULT])
+
+
+FIRST, SITE, NEXT = kernel("a", "x", "a", "kgen"), kernel("c r", "a", "r"), kernel("d", "r", "d")
+
+
+def test_a_fold_between_kernels_that_work_leaves_nothing_to_gain() -> None:
+    assert tells([FIRST, SITE, NEXT])
+    assert tells([FIRST, SITE, kernel("d", "r", "d", "maxpool")])
+    assert tells([FIRST, SITE, moving("d", "r", "d", "MoveMean")])
+    assert tells([moving("", "x", "a", "Tran"), SITE, NEXT], {0: cost(unasked="transposition")}), "the input is as it is"
+
+
+def test_changes_that_are_needed_or_give_the_same_kernels_do_not_count() -> None:
+    needed = SimpleNamespace(rule="repair-channels", tensor="a", node="a", optional=False)
+    scale = SimpleNamespace(rule="batchnorm-to-scale-shift", tensor="a", node="a", optional=True)
+    assert tells([FIRST, SITE, NEXT], {}, FOLD, needed, scale)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "costs"),
+    [
+        ([FIRST, SITE, moving("", "r", "q", "Tran"), kernel("d", "q", "d")], {}),
+        ([FIRST, kernel("c", "a", "c"), moving("r", "c", "r", "Relu"), NEXT], {}),
+        ([FIRST, SITE, moving("t", "r", "d", "ConcTran"), NEXT], {}),
+        ([FIRST, moving("", "a", "q", "Move"), kernel("c r", "q", "r"), NEXT], {1: cost(unasked="copy")}),
+        ([FIRST, moving("c r", "a", "r", "MulAddRelu"), NEXT], {}),
+        ([FIRST, SITE, moving("c", "r", "q", "Add"), NEXT], {}),
+        ([FIRST, kernel("c r", "a", "elsewhere"), NEXT], {}),
+        ([FIRST, NEXT], {}),
+        ([FIRST, SITE, NEXT, UnreadKernel("?")], {}),
+    ],
+    ids=[
+        *(
+            "a transposition behind it",
+            "an activation behind it",
+            "a transposition in a concatenation",
+            "a copy in front of it",
+        ),
+        *("no convolution's kernel", "in two kernels", "read by nobody", "in no kernel", "a kernel that was not read"),
+    ],
+)
+def test_something_may_be_gained_where_a_kernel_does_no_work_of_its_own(kernels, costs) -> None:
+    assert not tells(kernels, costs)
+
+
+def test_what_is_written_into_a_concatenation_is_read_by_nobody() -> None:
+    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="d", node="n", optional=True)
+    assert tells([FIRST, SITE, kernel("d s", "r", "t.1")], {}, into)
+    assert tells([FIRST, SITE, moving("t", "r", "t", "Conc")]), "the model asks for it"
+
+
+def test_only_changes_of_convolutions_are_understood() -> None:
+    elsewhere = SimpleNamespace(rule="fold-scale-shift-upstream", tensor="r", node="n", optional=True)
+    unknown = SimpleNamespace(rule="fold-batchnorm-conv", tensor="gone", node="n", optional=True)
+    assert not tells([FIRST, SITE, NEXT], {}, FOLD, elsewhere)
+    assert not tells([FIRST, SITE, NEXT], {}, FOLD, unknown)
+    assert may_tell(["fold-batchnorm-conv", "batchnorm-to-scale-shift"])
+    assert not may_tell(["fold-batchnorm-conv", "fold-scale-shift-upstream"])
+
+
+def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:
+    """The other one computes for so long that reading another operand takes it no longer."""
+    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="e", node="n", optional=True)
+    kernels = [FIRST, SITE, NEXT, kernel("e s", "a d", "s"), kernel("t", "s", "t", "maxpool")]
+    waiting, busy = cost(3 * MB, MB), cost(MB, MB, operations=10**10)
+    device = DEVICES[DEFAULT]
+    gain = 1e6 * MB / (device.bandwidth * 0.84)
+    for share, nothing in ((0.9, True), (1.1, False)):
+        assert tells(kernels, {2: busy, 3: waiting}, into, us=gain / (share * WORTH)) is nothing
+    assert tells(kernels, {2: waiting, 3: busy}, into, us=1.0), "it would cost more there"
+    assert tells(kernels, {2: cost(), 3: waiting}, into, us=1.0), "both wait for memory"
+
+
+def network(shortcut: str, tail: str) -> onnx.ModelProto:
+    """A residual network of folds, with two blocks of 64 channels."""
+    weights: dict[str, np.ndarray] = {"stem": random(64, 3, 3, 3), "fc": random(64, 10), "w": random(64, 64, 3, 3)}
+    weights |= {"one": random(64, 64, 1, 1)}
+    names = ["0", "1", "2", "3", "4", "5"]
+    for seed, name in enumerate(names):
+        weights |= batchnorm(64, suffix=name, seed=seed)
+
+    def norm(tensor: str, name: str) -> str:
+        return f"n{name} = BatchNormalization({tensor}, gamma{name}, beta{name}, mu{name}, var{name})"
+
+    conv = "Conv <pads=[1,1,1,1]>"
+    text = f"""c0 = {conv} (x, stem) {norm("c0", "0")} h = Relu(n0)
+      c1 = {conv} (h, w) {norm("c1", "1")} r1 = Relu(n1) c2 = {conv} (r1, w) {norm("c2", "2")} {shortcut}
+      c4 = {conv} (b, w) {norm("c4", "4")} r4 = Relu(n4) c5 = {conv} (r4, w) {norm("c5", "5")} {tail}"""
+    text = text.replace("NORM3", norm("c3", "3"))
+    return parse(f"g (float[1,3,32,32] x) => (float[1,10] y) {{ {text} }}", weights)
+
+
+SHORTCUT = "c3 = Conv(h, one) NORM3 t = Add(n2, n3) b = Relu(t)"
+HEAD = "p = MaxPool <kernel_shape=[32,32]> (u) f = Flatten(p) y = MatMul(f, fc)"
+
+
+def optimized(model: onnx.ModelProto, name: str, *arguments: str) -> Any:
+    onnx.save(model, f"{name}.onnx")
+    assert run(["build", f"{name}.onnx", "-o", f"{name}.engine", "--json", "--no-compare", *arguments]) == 0
+    return json.loads(Path(f"{name}.engine.json").read_text())
+
+
+@pytest.mark.rtx
+def test_a_residual_network_takes_one_build(tmp_path, monkeypatch, capsys):
+    """And the engine takes no longer than the one without changes, as a build that was made to know that shows."""
+    monkeypatch.chdir(tmp_path)
+    residual = network(SHORTCUT, f"v = Add(n5, b) u = Relu(v) {HEAD}")
+    made = optimized(residual, "auto")
+    chosen = made["optimize"]["chosen"]
+    assert (chosen["builds"], chosen["no change"], chosen["left_out"]) == (1, None, [])
+    assert made["optimize"]["before"] is None
+    assert [change["rule"] for change in made["changes"]] == ["fold-batchnorm-conv"] * 6
+    Path("never.yaml").write_text("optimize: never\n")
+    never = optimized(residual, "never", "-p", "never.yaml")
+    assert not never["changes"]
+    assert chosen["chosen"]["us"] <= (1 + WORTH) * never["cost"]["total"]["us"]
+    capsys.readouterr()
+    assert run(["build", "auto.onnx", "-o", "again.engine", "--no-compare"]) == 0
+    assert "which leaves nothing to gain without them; 0 sites left out, 1 build" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.rtx
+def test_a_squeeze_behind_a_fold_takes_a_second_build(tmp_path, monkeypatch, capsys):
+    """Folded, the squeeze gets a transposition of its own."""
+    monkeypatch.chdir(tmp_path)
+    squeeze = "z = ReduceMean <axes=[2,3]> (b5) g = Conv(z, one) q = Sigmoid(g) u = Mul(b5, q)"
+    made = optimized(network(SHORTCUT, f"b5 = Relu(n5) {squeeze} {HEAD}"), "squeezed")
+    chosen = made["optimize"]["chosen"]
+    assert chosen["builds"] >= 2
+    assert chosen["no change"] is not None
+    assert chosen["chosen"]["us"] <= min(chosen["every change"]["us"], chosen["no change"]["us"])

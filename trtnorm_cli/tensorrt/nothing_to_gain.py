@@ -1,0 +1,168 @@
+"""An engine that tells by itself that the model without optional changes would give no better one.
+
+TensorRT for RTX makes a kernel of each convolution, with a BatchNormalization, an activation and an addition in it, whether the
+BatchNormalization was folded or not. Two convolutions are never one kernel. So where a fold was made, nothing can be gained
+unless a kernel beside it does no work of its own: one that only moves or activates what the convolution gives may be part of
+another in the engine without folds. And an addition can be in the kernel of either operand, where it may take less time.
+
+Of 50 exports of timm and torchvision, this said so of 24, for none of which a choice of changes takes less time by as much as a
+further build has to save (docs/folding_and_kernels.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+
+from trtnorm_cli.cost.device import Device
+from trtnorm_cli.cost.roofline import Work, estimate
+from trtnorm_cli.engine_cost.kernels import computed_in, multiplies, reduces, transposes
+from trtnorm_cli.engine_cost.profiles import of_profile
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.parser_names import parser_name
+from trtnorm_cli.records.cost import KernelCost
+from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, launched
+from trtnorm_cli.tensorrt.part_search import WORTH, Built
+
+# Rules after which TensorRT has the same kernels as before: it takes a BatchNormalization for a scale and a shift itself.
+_SAME_KERNELS = frozenset({"batchnorm-to-scale-shift"})
+_OF_CONVOLUTIONS = frozenset({
+    "fold-batchnorm-conv", "fold-batchnorm-conv-transpose", "fold-batchnorm-upstream", "fold-batchnorm-downstream",
+}) | _SAME_KERNELS  # fmt: skip
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_MOVING = frozenset({"Concat", "Reshape", "Slice", "Split", "Transpose"})
+_POOLING = frozenset({"maxpool", "avgpool"})
+
+
+def may_tell(rules: Iterable[str]) -> bool:
+    """True where the engine is likely to tell, after changes of these rules."""
+    return _OF_CONVOLUTIONS.issuperset(rules)
+
+
+def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
+    """True where no choice of the optional changes of ``built`` can take less time on ``device`` by what a build is worth."""
+    graph = _Graph.of(built.rewriting.model)
+    changes = [change for change in built.rewriting.changes if change.optional and change.rule not in _SAME_KERNELS]
+    sites = {graph.makers.get(change.tensor, "") for change in changes}
+    if any(graph.operators.get(site) not in _CONVOLUTIONS for site in sites):
+        return False
+    gain = 0.0
+    for index, (share, costs) in enumerate(zip(built.cost.shares, built.cost.every_kernel, strict=True)):
+        list_ = _List.of(launched(of_profile(built.result.kernels, index)), costs)
+        if list_ is None or not all(_is_alone(site, list_, graph) for site in sites):
+            return False
+        gain += share * sum(max(0.0, one) for one in _gains_of_additions(list_, graph, device))
+    return gain <= WORTH * built.cost.total.us
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The node that makes each tensor and those that read it, by name, the operator of each, and the results."""
+
+    makers: Mapping[str, str]
+    readers: Mapping[str, Sequence[str]]
+    operators: Mapping[str, str]
+    outputs: Mapping[str, Sequence[str]]
+    results: frozenset[str]
+
+    @staticmethod
+    def of(model: onnx.ModelProto) -> _Graph:
+        nodes = {parser_name(node): node for node in model.graph.node}
+        readers: dict[str, list[str]] = {}
+        for name, node in nodes.items():
+            for tensor in set(node.input):
+                readers.setdefault(tensor, []).append(name)
+        return _Graph(
+            {tensor: name for name, node in nodes.items() for tensor in node.output},
+            readers,
+            {name: node.op_type for name, node in nodes.items()},
+            {name: node.output for name, node in nodes.items()},
+            frozenset(result.name for result in model.graph.output),
+        )
+
+    def is_concatenated(self, names: Sequence[str]) -> bool:
+        """True where all that is made of these nodes goes into concatenations: then their kernel may write into the result."""
+        own = set(names)
+        left = {
+            reader for name in names for tensor in self.outputs.get(name, ()) for reader in self.readers.get(tensor, ())
+        } - own
+        return bool(left) and all(self.operators[reader] == "Concat" for reader in left)
+
+
+@dataclass(frozen=True)
+class _List:
+    """The kernels of one optimization profile, with their costs; who makes each tensor, and who reads what a kernel makes."""
+
+    kernels: Sequence[Kernel]
+    costs: Sequence[KernelCost]
+    makers: Mapping[str, int]
+    readers: Sequence[frozenset[int]]
+
+    @staticmethod
+    def of(layers: Sequence[CompiledLayer], costs: Sequence[KernelCost]) -> _List | None:
+        """None where not all of them were read."""
+        kernels = [layer for layer in layers if isinstance(layer, Kernel)]
+        if len(kernels) < len(layers):
+            return None
+        makers = {tensor.name: at for at, kernel in enumerate(kernels) for tensor in kernel.outputs}
+        readers: list[set[int]] = [set() for _ in kernels]
+        for at, kernel in enumerate(kernels):
+            for tensor in kernel.inputs:
+                if tensor.name in makers:
+                    readers[makers[tensor.name]].add(at)
+        return _List(kernels, costs, makers, [frozenset(found) for found in readers])
+
+    def before(self, kernel: Kernel) -> Iterable[int]:
+        """The kernels that make what ``kernel`` reads."""
+        return (self.makers[tensor.name] for tensor in kernel.inputs if tensor.name in self.makers)
+
+
+def _is_alone(site: str, known: _List, graph: _Graph) -> bool:
+    """True where the convolution ``site`` is in kernels of convolutions, and no kernel beside one only moves or activates."""
+    own = [at for at, kernel in enumerate(known.kernels) if site in kernel.onnx_nodes]
+    return bool(own) and all(_is_between_workers(at, known, graph) for at in own)
+
+
+def _is_between_workers(at: int, known: _List, graph: _Graph) -> bool:
+    kernel = known.kernels[at]
+    if not multiplies(kernel) or not all(_works(known.kernels[reader], graph) for reader in known.readers[at]):
+        return False
+    if not known.readers[at]:
+        is_result = any(tensor.name in graph.results for tensor in kernel.outputs)
+        if not is_result and not graph.is_concatenated(kernel.onnx_nodes):
+            return False
+    moved = [before for before in known.before(kernel) if known.costs[before].unasked]
+    return not any(any(True for _ in known.before(known.kernels[before])) for before in moved)
+
+
+def _works(kernel: Kernel, graph: _Graph) -> bool:
+    """True for a kernel that multiplies, reduces, or moves as the model asks: it is one in the other engine, too."""
+    operators = {graph.operators.get(name) for name in kernel.onnx_nodes}
+    moves = bool(operators) and operators <= _MOVING and ("Transpose" in operators or not transposes(kernel))
+    return moves or multiplies(kernel) or kernel.type in _POOLING or reduces(kernel)
+
+
+def _gains_of_additions(known: _List, graph: _Graph, device: Device) -> Iterable[float]:
+    """The microseconds that each addition of two convolutions would save in the kernel of the other one."""
+    for at, kernel in enumerate(known.kernels):
+        if not multiplies(kernel) or not any(graph.operators.get(name) == "Add" for name in kernel.onnx_nodes):
+            continue
+        for tensor in kernel.inputs:
+            other = known.makers.get(tensor.name)
+            if other is None or known.readers[other] != {at} or not multiplies(known.kernels[other]):
+                continue
+            if [one.shape for one in known.kernels[other].outputs] == [one.shape for one in kernel.outputs] == [tensor.shape]:
+                added = known.costs[other].written
+                with_it, without = _work(kernel, known.costs[at]), _work(known.kernels[other], known.costs[other])
+                moved = replace(with_it, read=with_it.read - added), replace(without, read=without.read + added)
+                yield 1e6 * (_seconds(device, with_it, without) - _seconds(device, *moved))
+
+
+def _work(kernel: Kernel, cost: KernelCost) -> Work:
+    return Work(cost.read, cost.written, cost.operations, computed_in((*kernel.outputs, *kernel.inputs)))
+
+
+def _seconds(device: Device, *works: Work) -> float:
+    return sum(estimate(work, device).seconds for work in works)
