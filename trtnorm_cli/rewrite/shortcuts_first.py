@@ -15,6 +15,8 @@ import onnx
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
+_ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
+
 
 def shortcuts_first(model: onnx.ModelProto) -> None:
     """Move the convolution of each shortcut in front of the block beside it. The nodes stay in a topological order."""
@@ -38,22 +40,25 @@ def _shortcuts(graph: onnx.GraphProto) -> Iterator[tuple[int, int]]:
     sizes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
     shown = {result.name for result in graph.output}
 
-    def is_added_convolution(name: str) -> bool:
-        node = nodes[makers[name]] if name in makers else None
-        is_convolution = node is not None and node.op_type == "Conv" and node.domain in DEFAULT_DOMAINS
-        return (
-            is_convolution
-            and all(weight in sizes for weight in node.input[1:])
-            and len(readers[name]) == 1
-            and name not in shown
-        )
+    def convolution(name: str) -> int | None:
+        """The convolution whose result, activated or not, nothing but the addition reads."""
+        at = makers.get(name)
+        if at is None or len(readers[name]) > 1 or name in shown or nodes[at].domain not in DEFAULT_DOMAINS:
+            return None
+        node = nodes[at]
+        if node.op_type in _ACTIVATIONS:
+            return convolution(node.input[0])
+        return at if node.op_type == "Conv" and all(weight in sizes for weight in node.input[1:]) else None
 
     for addition in nodes:
-        if addition.op_type == "Add" and addition.domain in DEFAULT_DOMAINS and all(map(is_added_convolution, addition.input)):
-            added = sorted((makers[name] for name in addition.input), key=lambda at: _operations_a_byte(nodes[at], sizes))
-            beside = readers[nodes[added[0]].input[0]]
-            if not set(added[1:]).intersection(beside):
-                yield added[0], min(beside)
+        if addition.op_type != "Add" or addition.domain not in DEFAULT_DOMAINS:
+            continue
+        added = [at for at in map(convolution, addition.input) if at is not None]
+        if len(added) == 2:
+            lighter, heavier = sorted(added, key=lambda at: _operations_a_byte(nodes[at], sizes))
+            beside = readers[nodes[lighter].input[0]]
+            if heavier not in beside:
+                yield lighter, min(beside)
 
 
 def _operations_a_byte(conv: onnx.NodeProto, sizes: Mapping[str, Sequence[int]]) -> float:
