@@ -203,10 +203,10 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
 
     if unchanged.begun is None:
         is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
-        if not (job.side.is_beside and is_likely and unchanged.rewriting.error() is None):
+        is_likely_needless = may_tell(change.rule for change in made.variant.rewriting.changes if change.optional)
+        if not (job.side.is_beside and is_likely) or not (is_likely_needless or unchanged.rewriting.error() is None):
             return Later(lambda: where_quick(Later(unchanged.built)))
         # TensorRT for RTX builds on one core: on two, both engines take as long as one.
-        is_likely_needless = may_tell(change.rule for change in made.variant.rewriting.changes if change.optional)
         if not (decides and is_small(model, bounds) and usable_cores() > 1) or is_likely_needless:
             return job.side.start(lambda: where_quick(Later(unchanged.built)))
         unchanged.begun = job.side.start(unchanged.built)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,8 +15,8 @@ import numpy as np
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
 from trtnorm_cli.evaluate.float64.kernels.windows import Windows, same_padding, windows_of
 
-MATRIX_ELEMENTS = 1 << 21
-"""The window matrix is made for as many output rows at a time as fit into this many elements (16 MiB)."""
+MATRIX_ELEMENTS = 1 << 19
+"""The window matrix is made for as many output rows at a time as fit into this many elements (4 MiB)."""
 WORTH_THREADS = 1 << 27
 """A convolution of fewer multiply-adds is done before threads have started."""
 MOST_THREADS = 8
@@ -25,6 +26,7 @@ RAISED_ELEMENTS = 1 << 16
 RAISED_FOR_MANY = 1 << 20
 """The same where a piece is multiplied by more than ``FEW_COLUMNS``: products of few rows cost more than the raising."""
 FEW_COLUMNS = 8
+_MEMORY = threading.local()
 
 
 def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int) -> np.ndarray:
@@ -35,7 +37,7 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     batch, channels = x.shape[:2]
     maps = weight.shape[0]
     matrix = weight.reshape(group, maps // group, -1)
-    view = windows.view(windows.padded(x, 0.0))
+    view = windows.view(windows.padded(x, 0.0, lambda shape, dtype: _kept_memory("padded", shape, dtype)))
     result = np.empty((batch, maps, *windows.output), x.dtype)
     inner = math.prod(windows.output[1:])
     row_elements = channels * math.prod(windows.kernel) * inner
@@ -45,33 +47,57 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     places = list(itertools.product(range(batch), range(0, windows.output[0], rows)))
     if len(places) > 1:
         matrix = matrix.astype(x.dtype, copy=False)
+    planes = result.reshape(batch, group, maps // group, windows.output[0] * inner)
 
     def fill(place: tuple[int, int]) -> None:
         sample, first = place
         part = slice(first, min(first + rows, windows.output[0]))
         block = view[sample][(slice(None),) * (1 + spatial) + (part,)]
-        columns = block.reshape(group, matrix.shape[2], (part.stop - part.start) * inner)
+        columns = _in_order(block).reshape(group, matrix.shape[2], (part.stop - part.start) * inner)
         with np.errstate(all="ignore"):  # a thread does not inherit it
-            product = _product(matrix, columns)
-        result[sample, :, part] = product.reshape(maps, part.stop - part.start, *windows.output[1:])
+            _multiply(matrix, columns, planes[sample, :, :, part.start * inner : part.stop * inner])
 
     _each(fill, places, weight.size * math.prod(windows.output) * batch)
     return result
 
 
-def _product(matrix: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """``matrix`` [G, M, K] times ``columns`` [G, K, N] in the type of ``columns``."""
+def _in_order(block: np.ndarray) -> np.ndarray:
+    """``block`` with its elements in order: itself, or a copy that stays until the next block.
+
+    Were each copied into a new array, results would come to lie in what was freed, and the next one have pages that the system
+    has to clear first.
+    """
+    if block.flags.c_contiguous:
+        return block
+    copied = _kept_memory("columns", block.shape, block.dtype)
+    np.copyto(copied, block)
+    return copied
+
+
+def _kept_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array of what is left there, in memory that the next one of this name and thread has; large ones have their own."""
+    size = math.prod(shape)
+    if size > MATRIX_ELEMENTS:
+        return np.empty(shape, dtype)
+    kept = getattr(_MEMORY, name, None)
+    if kept is None or kept.dtype != dtype or kept.size < size:
+        kept = np.empty(MATRIX_ELEMENTS, dtype)
+        setattr(_MEMORY, name, kept)
+    return kept[:size].reshape(shape)
+
+
+def _multiply(matrix: np.ndarray, columns: np.ndarray, result: np.ndarray) -> None:
+    """Put ``matrix`` [G, M, K] times ``columns`` [G, K, N] into ``result``, in the type of ``columns``."""
     if matrix.dtype == columns.dtype:
-        return np.matmul(matrix, columns)
+        np.matmul(matrix, columns, out=result)
+        return
     groups, maps, inner = matrix.shape
-    result = np.empty((groups, maps, columns.shape[2]), columns.dtype)
     elements = RAISED_ELEMENTS if columns.shape[2] <= FEW_COLUMNS else RAISED_FOR_MANY
     rows = max(1, elements // max(inner, 1))
     wide = max(1, rows // max(maps, 1))
     for group, row in itertools.product(range(0, groups, wide), range(0, maps, rows)):
         part = slice(group, group + wide), slice(row, row + rows)
         np.matmul(matrix[part].astype(columns.dtype), columns[part[0]], out=result[part])
-    return result
 
 
 def _each(work: Callable[[tuple[int, int]], None], places: list[tuple[int, int]], multiply_adds: int) -> None:

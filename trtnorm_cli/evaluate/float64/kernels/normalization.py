@@ -54,7 +54,10 @@ def _affine(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray
     scale, bias, mean, deviation = (
         values if values.ndim > 1 else per_channel(values, x.ndim) for values in (scale, bias, mean, deviation)
     )
-    return (x - mean) * (scale / deviation) + bias
+    y = x - mean
+    y *= scale / deviation
+    y += bias
+    return y
 
 
 def instance_normalization(call: Call) -> np.ndarray:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.light_dataclass import dataclass
+
+# Gives an array of a shape and type, whatever is in it.
+Memory = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,19 @@ class Windows:
     end: tuple[int, ...]
     output: tuple[int, ...]
 
-    def padded(self, x: np.ndarray, value: float) -> np.ndarray:
-        """``x`` [N, C, ...] with ``value`` around it, as far as the windows reach; what they do not reach is cut."""
+    def padded(self, x: np.ndarray, value: float, memory: Memory = np.empty) -> np.ndarray:
+        """``x`` [N, C, ...] with ``value`` around it, as far as the windows reach; what they do not reach is cut.
+
+        It is ``x`` itself where nothing is padded or cut, and lies in ``memory`` otherwise.
+        """
         reach = tuple(
             (o - 1) * s + (k - 1) * d + 1
             for o, s, k, d in zip(self.output, self.strides, self.kernel, self.dilations, strict=True)
         )
         if not any(self.begin) and reach == x.shape[2:]:
             return x
-        result = np.full((*x.shape[:2], *reach), value, x.dtype)
+        result = memory((*x.shape[:2], *reach), x.dtype)
+        result.fill(value)
         source, target = [slice(None)] * 2, [slice(None)] * 2
         for size, begin, length in zip(x.shape[2:], self.begin, reach, strict=True):
             first, last = max(begin, 0), min(begin + size, length)
