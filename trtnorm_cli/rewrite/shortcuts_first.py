@@ -15,50 +15,51 @@ import onnx
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
-_ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
-
 
 def shortcuts_first(model: onnx.ModelProto) -> None:
     """Move the convolution of each shortcut in front of the block beside it. The nodes stay in a topological order."""
     nodes = model.graph.node
+    sizes = {weight.name: tuple(weight.dims) for weight in model.graph.initializer}
+    readers = _readers(model.graph)
     places = [(at, 1) for at in range(len(nodes))]
-    for conv, block in _shortcuts(model.graph):
-        if block < conv:
-            places[conv] = block, 0
+    for added in added_convolutions(model.graph):
+        lighter, heavier = sorted(added, key=lambda at: _operations_a_byte(nodes[at], sizes))
+        beside = readers[nodes[lighter].input[0]]
+        if heavier not in beside and min(beside) < lighter:
+            places[lighter] = min(beside), 0
     ordered = iter(places)
     nodes.sort(key=lambda _: next(ordered))
 
 
-def _shortcuts(graph: onnx.GraphProto) -> Iterator[tuple[int, int]]:
-    """The convolution of each shortcut, and the first node that reads what it reads, by their places in the file."""
-    nodes = graph.node
-    makers = {name: at for at, node in enumerate(nodes) for name in node.output}
+def _readers(graph: onnx.GraphProto) -> dict[str, list[int]]:
     readers: dict[str, list[int]] = {}
-    for at, node in enumerate(nodes):
+    for at, node in enumerate(graph.node):
         for name in set(node.input):
             readers.setdefault(name, []).append(at)
-    sizes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    return readers
+
+
+def added_convolutions(graph: onnx.GraphProto) -> Iterator[tuple[int, int]]:
+    """The pairs of convolutions of known weights whose results are only there to be added, by their places in the file."""
+    nodes, readers = graph.node, _readers(graph)
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output}
+    weights = {weight.name for weight in graph.initializer}
     shown = {result.name for result in graph.output}
 
     def convolution(name: str) -> int | None:
-        """The convolution whose result, activated or not, nothing but the addition reads."""
+        """The convolution whose result nothing but the addition reads. An activated one cannot take the addition in."""
         at = makers.get(name)
         if at is None or len(readers[name]) > 1 or name in shown or nodes[at].domain not in DEFAULT_DOMAINS:
             return None
         node = nodes[at]
-        if node.op_type in _ACTIVATIONS:
-            return convolution(node.input[0])
-        return at if node.op_type == "Conv" and all(weight in sizes for weight in node.input[1:]) else None
+        return at if node.op_type == "Conv" and weights.issuperset(node.input[1:]) else None
 
     for addition in nodes:
         if addition.op_type != "Add" or addition.domain not in DEFAULT_DOMAINS:
             continue
-        added = [at for at in map(convolution, addition.input) if at is not None]
-        if len(added) == 2:
-            lighter, heavier = sorted(added, key=lambda at: _operations_a_byte(nodes[at], sizes))
-            beside = readers[nodes[lighter].input[0]]
-            if heavier not in beside:
-                yield lighter, min(beside)
+        first, second = map(convolution, addition.input)
+        if first is not None and second is not None and first != second:
+            yield first, second
 
 
 def _operations_a_byte(conv: onnx.NodeProto, sizes: Mapping[str, Sequence[int]]) -> float:

@@ -22,6 +22,7 @@ from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, launched
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.rewrite.rule import Change
+from trtnorm_cli.rewrite.shortcuts_first import added_convolutions
 from trtnorm_cli.tensorrt.request import BuildResult
 from trtnorm_cli.tensorrt.variants import cost_of, kernels_of
 
@@ -200,8 +201,13 @@ def aligned(changed: Built, unchanged: Built) -> list[Segment]:
     made = {change.tensor: change for change in changed.rewriting.changes if change.optional}
     producers = [_producers(nodes) for nodes in (after, before)]
     sites = {tensor: _names_of(change, tensor, producers) for tensor, change in made.items()}
-    joined = [*_chains(after, before.keys()), *_chains(before, after.keys())]
+    joined = [*_chains(after, before.keys()), *_chains(before, after.keys()), *_added(changed.rewriting.model.graph)]
     return segments(changed.side, unchanged.side, sites, joined)
+
+
+def _added(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Pairs of convolutions of which either may have the addition of both in its kernel, as the other one is folded or not."""
+    yield from ((parser_name(graph.node[one]), parser_name(graph.node[other])) for one, other in added_convolutions(graph))
 
 
 def _nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
