@@ -71,6 +71,16 @@ def test_none_follows_that_costs_a_kernel(nodes: str, conv: str, outputs: str) -
     assert batchnorms_before_means(model(nodes, conv, outputs, opset)) == set()
 
 
+@pytest.mark.parametrize(("plane", "found"), [("8,8", set()), ("H,8", {"n"}), ("8,W", {"n"})])
+def test_a_wide_convolution_that_ends_a_block_counts_where_the_plane_is_open(plane: str, found: set[str]) -> None:
+    one = model("s = Add(a, n) r = Relu(s) y = GlobalAveragePool(r)", WIDE)
+    sizes = one.graph.input[0].type.tensor_type.shape.dim
+    for size, text in zip(sizes[2:], plane.split(","), strict=True):
+        if not text.isdigit():
+            size.dim_param = text
+    assert batchnorms_before_means(one) == found
+
+
 def test_all_is_no_choice() -> None:
     """What every fold costs, an engine with all of them and one without tell."""
     text = "c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var) y = GlobalAveragePool(n)"

@@ -2,9 +2,9 @@
 
 TensorRT for RTX scales, shifts and activates what the convolution gives in one kernel with that mean, which also brings the
 channels to the front. Folded, the convolution leaves nothing for that kernel to do but the transposition, and the mean is one
-more. In 36 networks of timm and torchvision that holds for the last pooling, unless a convolution of many positions ends
-a residual block there, and for the squeeze behind an activation of a depthwise convolution. Other squeezes seldom cost a kernel
-(docs/folding_and_kernels.md).
+more. In 36 networks of timm and torchvision that holds for the last pooling, unless height and width are fixed and a convolution
+of many positions ends a residual block there, and for the squeeze behind an activation of a depthwise convolution. Other squeezes
+seldom cost a kernel (docs/folding_and_kernels.md).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class _Graph:
     readers: Mapping[str, Sequence[onnx.NodeProto]]
     constants: Mapping[str, onnx.TensorProto]
     results: frozenset[str]
+    has_open_plane: bool
 
     @staticmethod
     def of(graph: onnx.GraphProto) -> _Graph:
@@ -57,7 +58,8 @@ class _Graph:
             for name in set(node.input):
                 readers.setdefault(name, []).append(node)
         constants = {tensor.name: tensor for tensor in graph.initializer}
-        return _Graph(makers, readers, constants, frozenset(result.name for result in graph.output))
+        is_open = any(map(_has_open_plane, graph.input))
+        return _Graph(makers, readers, constants, frozenset(result.name for result in graph.output), is_open)
 
     def only_reader(self, name: str) -> onnx.NodeProto | None:
         following = self.readers.get(name, ())
@@ -69,6 +71,11 @@ class _Graph:
         return [*means, False] if name in self.results else means
 
 
+def _has_open_plane(value: onnx.ValueInfoProto) -> bool:
+    """True for an input of images whose height or width is open."""
+    return any(not size.HasField("dim_value") for size in value.type.tensor_type.shape.dim[2:])
+
+
 def _costs_a_launch(result: str, conv: onnx.NodeProto, graph: _Graph) -> bool:
     """True where a mean is all that reads ``result``, with a residual and an activation between them, or one of those that read
     the activation behind a depthwise ``conv``."""
@@ -78,7 +85,7 @@ def _costs_a_launch(result: str, conv: onnx.NodeProto, graph: _Graph) -> bool:
     if (
         following is not None
         and following.op_type == "Add"
-        and set(sizes[2:]) == {1}
+        and (set(sizes[2:]) == {1} or graph.has_open_plane)
         and _adds_what_was_there(following, graph)
     ):
         result = following.output[0]

@@ -68,4 +68,4 @@ def _operations_a_byte(conv: onnx.NodeProto, sizes: Mapping[str, Sequence[int]])
     attributes = {attribute.name: attribute for attribute in conv.attribute}
     groups = attributes["group"].i if "group" in attributes else 1
     strides = math.prod(attributes["strides"].ints) if "strides" in attributes else 1
-    return made * read * math.prod(kernel) / (read * groups * strides + made)
+    return made * read * math.prod(kernel) / max(read * groups * strides + made, 1)
