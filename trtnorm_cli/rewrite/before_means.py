@@ -2,9 +2,9 @@
 
 TensorRT for RTX scales, shifts and activates what the convolution gives in one kernel with that mean, which also brings the
 channels to the front. Folded, the convolution leaves nothing for that kernel to do but the transposition, and the mean is one
-more. In 36 networks of timm and torchvision that holds for the last pooling, unless height and width are fixed and a convolution
-of many positions ends a residual block there, and for the squeeze behind an activation of a depthwise convolution. Other squeezes
-seldom cost a kernel (docs/folding_and_kernels.md).
+more. In 36 networks of timm and torchvision that holds for the last pooling, unless height and width are fixed and a
+convolution of many positions ends a residual block there, and for the squeeze behind an activation of a depthwise convolution.
+Other squeezes seldom cost a kernel (docs/folding_and_kernels.md).
 """
 
 from __future__ import annotations
