@@ -76,7 +76,7 @@ class Unchanged:
         It is put off where the engine with the changes is likely to show that there is no need for it.
         """
         job, bounds = self._job, TO_DECIDE_ON_FOLDS if folds(rule) else TO_DECIDE
-        if may_tell([rule]) or self.begun is not None:
+        if self.begun is not None or may_tell([rule], job.session.model):
             return
         if not (may_be_chosen(job) and job.side.is_beside and usable_cores() > 1) or self.rewriting.error() is not None:
             return
@@ -203,7 +203,8 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
 
     if unchanged.begun is None:
         is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
-        is_likely_needless = may_tell(change.rule for change in made.variant.rewriting.changes if change.optional)
+        rules = (change.rule for change in made.variant.rewriting.changes if change.optional)
+        is_likely_needless = may_tell(rules, job.session.model)
         if not (job.side.is_beside and is_likely) or not (is_likely_needless or unchanged.rewriting.error() is None):
             return Later(lambda: where_quick(Later(unchanged.built)))
         # TensorRT for RTX builds on one core: on two, both engines take as long as one.

@@ -48,7 +48,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine tells by itself that it leaves nothing to gain."""
-    monkeypatch.setattr(variant_choice, "may_tell", lambda rules: False)
+    monkeypatch.setattr(variant_choice, "may_tell", lambda rules, model: False)
     monkeypatch.setattr(variant_choice, "leaves_nothing_to_gain", lambda built, device: False)
 
 

@@ -174,8 +174,8 @@ def test_the_model_without_changes_is_built_once_one_is_foreseen_that_engines_de
     monkeypatch.setattr(variant_choice, "TO_DECIDE", Bounds(600, 99))
     built = SimpleNamespace(built=lambda one, engine: (one, engine))
     job: Any = SimpleNamespace(
-        clock=CLOCK, session=SimpleNamespace(rewrite=rewrite), side=SimpleNamespace(is_beside=is_beside, start=Later),
-        variants=lambda: built, unchanged="beside.engine",
+        clock=CLOCK, session=SimpleNamespace(rewrite=rewrite, model=NO_NODES),
+        side=SimpleNamespace(is_beside=is_beside, start=Later), variants=lambda: built, unchanged="beside.engine",
     )  # fmt: skip
     unchanged = Unchanged(job)
     unchanged.foresee(rule)
@@ -227,7 +227,7 @@ def test_a_second_build_without_the_changes_is_begun_beside_the_comparison_where
     monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: False)
     builder = SimpleNamespace(built=lambda one, engine: "unchanged" if (one, engine) == (NEVER, "beside.engine") else "wrong")
     job: Any = SimpleNamespace(
-        options=SimpleNamespace(backend=backend), clock=CLOCK, session=SimpleNamespace(rewrite=rewrite),
+        options=SimpleNamespace(backend=backend), clock=CLOCK, session=SimpleNamespace(rewrite=rewrite, model=NO_NODES),
         side=SimpleNamespace(is_beside=is_beside, start=start), variants=lambda: builder, unchanged="beside.engine",
     )  # fmt: skip
     variant = Variant(EVERY if optional else USUAL)

@@ -65,6 +65,7 @@ def test_a_fold_between_kernels_that_work_leaves_nothing_to_gain() -> None:
     assert tells([FIRST, SITE, kernel("d", "r", "d", "maxpool")])
     assert tells([FIRST, SITE, moving("d", "r", "d", "MoveMean")])
     assert tells([moving("", "x", "a", "Tran"), SITE, NEXT], {0: cost(unasked="transposition")}), "the input is as it is"
+    assert tells([FIRST, SITE, moving("", "r", "t", "Tran")]), "and results are"
 
 
 def test_changes_that_are_needed_or_give_the_same_kernels_do_not_count() -> None:
@@ -111,8 +112,36 @@ def test_only_changes_of_convolutions_are_understood() -> None:
     unknown = SimpleNamespace(rule="fold-batchnorm-conv", tensor="gone", node="n", optional=True)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, elsewhere)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, unknown)
-    assert may_tell(["fold-batchnorm-conv", "batchnorm-to-scale-shift"])
-    assert not may_tell(["fold-batchnorm-conv", "fold-scale-shift-upstream"])
+
+
+SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
+
+
+@pytest.mark.parametrize(
+    ("rules", "nodes", "likely"),
+    [
+        ("fold-batchnorm-conv batchnorm-to-scale-shift", "y = Relu(n)", True),
+        ("fold-batchnorm-conv fold-scale-shift-upstream", "y = Relu(n)", False),
+        ("fold-batchnorm-conv", "y = PRelu(n, gamma4)", False),
+        ("fold-batchnorm-conv", f"r = Relu(n) {SQUEEZED}", False),
+        ("fold-batchnorm-conv", "r = GlobalAveragePool(n) y = Mul(r, n)", False),
+        ("fold-batchnorm-conv", f"s = Sigmoid(n) r = Mul(n, s) {SQUEEZED}", True),
+        ("fold-batchnorm-conv", "r = Relu(n) y = GlobalAveragePool(r)", True),
+    ],
+    ids=[
+        "folds",
+        "others",
+        "an activation apart",
+        "a squeeze",
+        "one of what is not activated",
+        "one that is fused",
+        "the last pooling",
+    ],
+)
+def test_it_is_known_beforehand_where_an_engine_is_likely_to_tell(rules: str, nodes: str, likely: bool) -> None:
+    text = f"c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var) {nodes}"
+    weights = {"w": random(4, 4, 1, 1), "gamma4": random(4, 1, 1), **batchnorm(4)}
+    assert may_tell(rules.split(), parse(f"g (float[N,4,8,8] x) => (float[N,4,A,B] y) {{ {text} }}", weights)) is likely
 
 
 def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:

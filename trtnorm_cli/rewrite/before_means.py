@@ -28,15 +28,20 @@ def batchnorms_before_means(model: onnx.ModelProto) -> frozenset[str]:
     None where there is no other BatchNormalization behind a convolution: a choice between all and nothing is none.
     """
     graph = _Graph.of(model.graph)
-    foldable = {
-        node.output[0]: maker
-        for node in model.graph.node
-        if node.op_type == "BatchNormalization"
-        and (maker := graph.makers.get(node.input[0])) is not None
-        and maker.op_type == "Conv"
-    }
+    foldable = graph.foldable()
     costly = {name for name, conv in foldable.items() if _costs_a_launch(name, conv, graph)}
     return frozenset(costly if len(costly) < len(foldable) else ())
+
+
+def has_other_means(model: onnx.ModelProto) -> bool:
+    """True where a mean over the plane reads another BatchNormalization behind a convolution, activated or not."""
+    graph = _Graph.of(model.graph)
+    for name, conv in graph.foldable().items():
+        following = graph.only_reader(name)
+        read = name if following is None or following.op_type not in _ACTIVATIONS else following.output[0]
+        if any(graph.are_means(read)) and not _costs_a_launch(name, conv, graph):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,15 @@ class _Graph:
         constants = {tensor.name: tensor for tensor in graph.initializer}
         is_open = any(map(_has_open_plane, graph.input))
         return _Graph(makers, readers, constants, frozenset(result.name for result in graph.output), is_open)
+
+    def foldable(self) -> dict[str, onnx.NodeProto]:
+        """The results of BatchNormalizations behind convolutions, with these."""
+        found = {}
+        for name, node in self.makers.items():
+            maker = self.makers.get(node.input[0]) if node.op_type == "BatchNormalization" and name == node.output[0] else None
+            if maker is not None and maker.op_type == "Conv":
+                found[name] = maker
+        return found
 
     def only_reader(self, name: str) -> onnx.NodeProto | None:
         following = self.readers.get(name, ())
