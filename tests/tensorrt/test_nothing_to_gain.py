@@ -65,7 +65,10 @@ def test_a_fold_between_kernels_that_work_leaves_nothing_to_gain() -> None:
     assert tells([FIRST, SITE, kernel("d", "r", "d", "maxpool")])
     assert tells([FIRST, SITE, moving("d", "r", "d", "MoveMean")])
     assert tells([moving("", "x", "a", "Tran"), SITE, NEXT], {0: cost(unasked="transposition")}), "the input is as it is"
-    assert tells([FIRST, SITE, moving("", "r", "t", "Tran")]), "and results are"
+    to_result, unasked = moving("", "r", "t", "Tran"), {2: cost(unasked="transposition")}
+    assert tells([FIRST, SITE, to_result], unasked), "and results are"
+    assert not tells([FIRST, SITE, to_result, kernel("d", "t", "d")], unasked), "what is read inside need not be"
+    assert not tells([FIRST, SITE, moving("s", "r", "t", "Add")]), "an activation may be elsewhere"
 
 
 def test_changes_that_are_needed_or_give_the_same_kernels_do_not_count() -> None:
@@ -112,6 +115,12 @@ def test_only_changes_of_convolutions_are_understood() -> None:
     unknown = SimpleNamespace(rule="fold-batchnorm-conv", tensor="gone", node="n", optional=True)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, elsewhere)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, unknown)
+    several = SimpleNamespace(rule="fold-batchnorm-downstream", tensor="c", node="n", optional=True)
+    last = kernel("e", "a", "e")
+    assert tells([FIRST, SITE, NEXT, last, kernel("t", "e d", "t")], {}, several)
+    apart = [FIRST, SITE, NEXT, last, moving("s", "e d", "s", "Add"), kernel("t", "s", "t")]
+    assert tells(apart, {}, FOLD)
+    assert not tells(apart, {}, several), "the other convolutions that it may be in are looked at, too"
 
 
 SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"

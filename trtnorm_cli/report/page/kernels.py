@@ -118,7 +118,7 @@ def _before(manifest: Manifest) -> str:
     """The estimate without the changes that only improve the model, in words."""
     before, chosen = manifest.optimize.before, manifest.optimize.chosen
     if chosen is not None and chosen.no_change is None:
-        return " None was built without the changes: the kernels show that it would not be faster."
+        return " None was built without the changes: the kernels show that it would not be faster by half a percent."
     if before is None or before.cost is None:
         return ""
     return f" Without the changes it would be {microseconds(before.cost.us)} and {size(before.cost.bytes)}."
