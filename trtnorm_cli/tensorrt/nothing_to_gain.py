@@ -163,7 +163,7 @@ def _works(at: int, known: _List, graph: _Graph) -> bool:
 
 
 def _gains_of_additions(known: _List, graph: _Graph, device: Device) -> Iterable[float]:
-    """The microseconds that each addition would save in the kernel that makes one of its operands, or what is convolved for it."""
+    """The microseconds that each addition would save in the kernel that makes an operand, or what is convolved for it."""
     for at, kernel in enumerate(known.kernels):
         if not multiplies(kernel) or not any(graph.operators.get(name) == "Add" for name in kernel.onnx_nodes):
             continue
