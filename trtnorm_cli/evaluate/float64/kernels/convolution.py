@@ -17,6 +17,8 @@ from trtnorm_cli.evaluate.float64.kernels.windows import Windows, same_padding, 
 
 MATRIX_ELEMENTS = 1 << 19
 """The window matrix is made for as many output rows at a time as fit into this many elements (4 MiB)."""
+WHOLE_ELEMENTS = 1 << 21
+"""The same where windows of one element lie in order, and nothing is copied (16 MiB): a weight is raised for each block."""
 WORTH_THREADS = 1 << 27
 """A convolution of fewer multiply-adds is done before threads have started."""
 MOST_THREADS = 8
@@ -41,7 +43,8 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     result = np.empty((batch, maps, *windows.output), x.dtype)
     inner = math.prod(windows.output[1:])
     row_elements = channels * math.prod(windows.kernel) * inner
-    rows = max(1, MATRIX_ELEMENTS // max(row_elements, 1))
+    elements = WHOLE_ELEMENTS if view.flags.c_contiguous else MATRIX_ELEMENTS
+    rows = max(1, elements // max(row_elements, 1))
     spatial = len(windows.kernel)
 
     places = list(itertools.product(range(batch), range(0, windows.output[0], rows)))
