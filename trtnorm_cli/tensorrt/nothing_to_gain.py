@@ -163,7 +163,10 @@ def _works(at: int, known: _List, graph: _Graph) -> bool:
 
 
 def _gains_of_additions(known: _List, graph: _Graph, device: Device) -> Iterable[float]:
-    """The microseconds that each addition would save in the kernel that makes an operand, or what is convolved for it."""
+    """The microseconds that each addition would save in the kernel of an operand, which may be activated before it is added.
+
+    What is convolved is not told from what is added. So there may be too many, for which a second engine is built.
+    """
     for at, kernel in enumerate(known.kernels):
         if not multiplies(kernel) or not any(graph.operators.get(name) == "Add" for name in kernel.onnx_nodes):
             continue
