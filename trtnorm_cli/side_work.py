@@ -1,7 +1,7 @@
 """Work beside the main thread, and work that is put off until somebody asks for it.
 
-Python's own work stays in the main thread, where an interrupt reaches it. A thread prepares a child process and waits for it,
-so that it can be ended at any time by ending its child.
+Python's own long work stays in the main thread, where an interrupt reaches it. A thread prepares a child process and waits for
+it, so that it can be ended by ending its child. What it prepares may take a moment: a rewriting without changes is made there.
 """
 
 from __future__ import annotations

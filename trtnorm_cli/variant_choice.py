@@ -90,14 +90,14 @@ class Unchanged:
             return self._job.variants().built(self.rewriting.result(), self._job.unchanged)
 
     def is_needless(self, made: Making) -> bool:
-        """True once the engine that was made shows that this one would not be better."""
+        """True once the engine that was made shows that this one would not be better, and is small enough to be asked."""
         if self._needless is None:
             self._needless = Later(lambda: self._shows_all(made))
         return self._needless.result()
 
     def _shows_all(self, made: Making) -> bool:
-        result = made.building.result()
-        cost = self._job.estimated(result, made.rewriting.model) if result.ok else None
+        result, bounds = made.building.result(), bounds_for(made.variant.rewriting.changes)
+        cost = self._job.estimated(result, made.rewriting.model) if result.ok and is_quick(result, bounds) else None
         device = device_of(self._job.prepared)
         return cost is not None and leaves_nothing_to_gain(Built(made.variant.rewriting, result, cost), device)
 
@@ -244,7 +244,7 @@ def faster(
     variant = made.variant
     if not may_be_replaced(job, variant):
         return variant
-    if unchanged is None and is_quick(made.result, bounds_for(variant.rewriting.changes)) and without.is_needless(made):
+    if unchanged is None and without.is_needless(made):
         cost = job.estimated(made.result, made.rewriting.model)
         return settled_alone(variant, cost_of(kernels_of(made.result, cost)))
     cost = None if unchanged is None else job.estimated(made.result, made.rewriting.model)

@@ -372,24 +372,19 @@ def died() -> Later[Any]:
 
 
 @pytest.mark.parametrize(
-    ("replaced", "unchanged", "cost", "needless", "quick", "preferred"),
+    ("replaced", "unchanged", "cost", "needless", "preferred"),
     [
-        (False, "built", "cost", False, True, "as it was made"),
-        (True, None, "cost", False, True, "without what was not measured"),
-        (True, "built", None, False, True, "without what was not measured"),
-        (True, "built", "cost", False, True, "the fastest"),
-        (True, None, "cost", True, True, "with all that was measured"),
-        (True, None, "cost", True, False, "without what was not measured"),
+        (False, "built", "cost", False, "as it was made"),
+        (True, None, "cost", False, "without what was not measured"),
+        (True, "built", None, False, "without what was not measured"),
+        (True, "built", "cost", False, "the fastest"),
+        (True, None, "cost", True, "with all that was measured"),
     ],
 )
-def test_the_faster_engine_is_asked_for_where_both_are_known(
-    monkeypatch, replaced, unchanged, cost, needless, quick, preferred
-):
+def test_the_faster_engine_is_asked_for_where_both_are_known(monkeypatch, replaced, unchanged, cost, needless, preferred):
     monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: replaced)
     monkeypatch.setattr(variant_choice, "without_measured_changes", lambda job, variant: "without what was not measured")
     monkeypatch.setattr(variant_choice, "fastest", lambda *given: "the fastest")
-    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
-    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: None)
     monkeypatch.setattr(variant_choice, "kernels_of", lambda result, cost: Kernels({"conv": 7}, 1, cost=of_cost(4.0)))
     job: Any = SimpleNamespace(clock=CLOCK, estimated=lambda result, model: cost, session=SESSION)
     without: Any = SimpleNamespace(is_needless=lambda made: needless)
@@ -416,3 +411,30 @@ def test_changes_that_nobody_measures_stay_where_they_are_for_the_better_everywh
     found = variant_choice.without_measured_changes(job, Variant(every, measured=measured))
     assert found.rewriting is (every if kept else USUAL)
     assert found.is_settled == settled
+
+
+@pytest.mark.parametrize(
+    ("ok", "cost", "quick", "nothing_to_gain", "needless"),
+    [
+        (True, "cost", True, True, True),
+        (True, "cost", True, False, False),
+        (False, "cost", True, True, False),
+        (True, None, True, True, False),
+        (True, "cost", False, True, False),
+    ],
+    ids=["it shows all", "there is something to gain", "refused", "no estimate", "too large to be asked"],
+)
+def test_the_engine_without_changes_is_needless_where_the_first_one_shows_all(
+    monkeypatch, ok, cost, quick, nothing_to_gain, needless
+):
+    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: "bounds" if changes == EVERY.changes else None)
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick and bounds == "bounds")
+    monkeypatch.setattr(variant_choice, "device_of", lambda prepared: "device")
+    monkeypatch.setattr(
+        variant_choice,
+        "leaves_nothing_to_gain",
+        lambda built, device: nothing_to_gain and (built.cost, device) == ("cost", "device"),
+    )
+    job: Any = SimpleNamespace(session=SESSION, prepared=None, estimated=lambda result, model: cost)
+    unchanged = Unchanged(job)
+    assert unchanged.is_needless(made(Variant(EVERY, measured=True), SimpleNamespace(ok=ok))) is needless
