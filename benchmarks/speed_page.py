@@ -82,12 +82,13 @@ def about(known: Row) -> list[str]:
 
 
 def folds_everything(known: Row, name: str, row: Row) -> bool:
-    """No BatchNormalization is left of those that trtnorm folds too."""
+    """No BatchNormalization is left of those that trtnorm folds too. False where nobody counted (``--times-only``)."""
     least = min(
         (found["norms"].get("BatchNormalization", 0) for found in known["rewrite"][name].values() if "norms" in found),
         default=0,
     )
-    return bool(ended(row)) and row.get("norms", {}).get("BatchNormalization", 0) <= least and not row.get("failed")
+    is_counted = "norms" in row and bool(ended(row)) and not row.get("failed")
+    return is_counted and row["norms"].get("BatchNormalization", 0) <= least
 
 
 def ratio(known: Row, name: str, key: str, tool: str) -> str:

@@ -81,6 +81,14 @@ def test_what_failed_is_told_apart_from_what_took_too_long(tmp_path):
     assert cells(text, "processor seconds", "m") == ["1.0", "failed (1)", "too long", ""]
 
 
+def test_a_peer_whose_normalizations_nobody_counted_is_not_the_best(tmp_path):
+    """As with ``--times-only``: it may have left them all."""
+    row = {"trtnorm": {"runs": [run(1.0)], "norms": {}}, "onnxsim": {"runs": [run(0.1)]}}
+    (tmp_path / "page.md").write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    page(written(tmp_path, "a.json", results(rewrite={"m": row})), tmp_path / "page.md")
+    assert cells((tmp_path / "page.md").read_text(encoding="utf-8"), "processor seconds", "m") == ["1.0", "0.1", ""]
+
+
 def test_models_that_are_there_need_no_library(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "environment", lambda *_: pytest.fail("made an environment"))
     for name in ("resnet50", "chain_83mb", "unasked"):

@@ -10,11 +10,11 @@ import pytest
 
 from tests.pipeline.variants import CLOCK, EVERY, NEEDED, NEVER, NO_NODES, OPTIONAL, SESSION, USUAL, made, rewriting, rewritten
 from trtnorm_cli import variant_choice
-from trtnorm_cli.errors import BuilderDied, UsageProblem
+from trtnorm_cli.errors import BuilderDied
 from trtnorm_cli.records.cost import CostTotal
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.side_work import Later
-from trtnorm_cli.tensorrt.kernel_search import Bounds, Variant
+from trtnorm_cli.tensorrt.kernel_search import Variant
 from trtnorm_cli.tensorrt.manifest import Choice, Kernels
 from trtnorm_cli.tensorrt.part_search import Built
 from trtnorm_cli.variant_choice import Unchanged
@@ -137,182 +137,6 @@ def test_a_likely_fold_is_left_out_where_a_second_engine_will_tell_of_others(mon
 
 
 @pytest.mark.parametrize(
-    ("rule", "chosen", "is_beside", "cores", "quick", "size", "refused", "begun"),
-    [
-        ("fold-batchnorm-gemm", True, True, 2, True, 9, False, True),
-        ("recompose-layernorm", True, True, 2, True, 99, False, True),
-        ("fold-batchnorm-gemm", True, True, 2, True, 10, False, False),
-        ("recompose-layernorm", True, True, 2, True, 100, False, False),
-        ("fold-batchnorm-gemm", False, True, 2, True, 9, False, False),
-        ("fold-batchnorm-gemm", True, False, 2, True, 9, False, False),
-        ("fold-batchnorm-gemm", True, True, 1, True, 9, False, False),
-        ("fold-batchnorm-gemm", True, True, 2, False, 9, False, False),
-        ("fold-batchnorm-gemm", True, True, 2, True, 9, True, False),
-        ("fold-batchnorm-conv", True, True, 2, True, 9, False, False),
-    ],
-    ids=[
-        *("a fold", "more than a fold", "large", "too large", "not chosen", "no room", "one core", "many nodes", "refused"),
-        "the first engine will tell",
-    ],
-)
-def test_the_model_without_changes_is_built_once_one_is_foreseen_that_engines_decide_about(
-    monkeypatch, rule, chosen, is_beside, cores, quick, size, refused, begun
-):
-    model = SimpleNamespace(graph=SimpleNamespace(initializer=["weight"]))
-    found = SimpleNamespace(model=model)
-
-    def rewrite(policy: str) -> Any:
-        if refused:
-            raise UsageProblem("no")
-        return found
-
-    monkeypatch.setattr(variant_choice, "may_be_chosen", lambda job: chosen)
-    monkeypatch.setattr(variant_choice, "usable_cores", lambda: cores)
-    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: quick)
-    monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
-    monkeypatch.setattr(variant_choice, "TO_DECIDE_ON_FOLDS", Bounds(600, 9))
-    monkeypatch.setattr(variant_choice, "TO_DECIDE", Bounds(600, 99))
-    built = SimpleNamespace(built=lambda one, engine: (one, engine))
-    job: Any = SimpleNamespace(
-        clock=CLOCK, session=SimpleNamespace(rewrite=rewrite, model=NO_NODES),
-        side=SimpleNamespace(is_beside=is_beside, start=Later), variants=lambda: built, unchanged="beside.engine",
-    )  # fmt: skip
-    unchanged = Unchanged(job)
-    unchanged.foresee(rule)
-    first = unchanged.begun
-    unchanged.foresee(rule)
-    assert unchanged.begun is first
-    assert (unchanged.begun is not None) == begun
-    assert unchanged.begun is None or unchanged.begun.result() == (found, "beside.engine")
-
-
-def test_a_build_that_was_foreseen_is_ended_where_nothing_optional_is_left():
-    unchanged = Unchanged(job := SimpleNamespace(session=SESSION))
-    unchanged.begun = begun = Begun(lambda: "built")
-    assert variant_choice.without_changes(job, made(Variant(USUAL), None), unchanged).result() is None
-    assert begun.cancelled
-
-
-@pytest.mark.parametrize(
-    ("ok", "quick", "backend", "is_beside", "likely", "optional", "lowered", "refused", "begun", "ended"),
-    [
-        (True, True, "tensorrt-rtx", True, True, True, False, False, True, "unchanged"),
-        (True, True, "tensorrt-rtx", True, False, True, False, False, False, "unchanged"),
-        (True, True, "tensorrt-rtx", False, True, True, False, False, False, "unchanged"),
-        (True, True, "tensorrt", True, True, True, False, False, False, "unchanged"),
-        (True, False, "tensorrt-rtx", True, True, True, False, False, True, None),
-        (False, True, "tensorrt-rtx", True, True, True, False, False, True, None),
-        (True, True, "tensorrt-rtx", True, True, False, False, False, False, None),
-        (True, True, "tensorrt-rtx", True, True, True, True, False, False, None),
-        (True, True, "tensorrt-rtx", True, True, True, False, True, False, UsageProblem),
-    ],
-)
-def test_a_second_build_without_the_changes_is_begun_beside_the_comparison_where_it_is_quick(
-    monkeypatch, ok, quick, backend, is_beside, likely, optional, lowered, refused, begun, ended
-):
-    started = []
-
-    def start(work: Any) -> Later:
-        started.append(work)
-        return Later(work)
-
-    def rewrite(policy: str) -> Any:
-        if refused:
-            raise UsageProblem("no", "", "")
-        return rewritten(policy)
-
-    monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: wanted)
-    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: likely)
-    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
-    monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: False)
-    builder = SimpleNamespace(built=lambda one, engine: "unchanged" if (one, engine) == (NEVER, "beside.engine") else "wrong")
-    job: Any = SimpleNamespace(
-        options=SimpleNamespace(backend=backend), clock=CLOCK, session=SimpleNamespace(rewrite=rewrite, model=NO_NODES),
-        side=SimpleNamespace(is_beside=is_beside, start=start), variants=lambda: builder, unchanged="beside.engine",
-    )  # fmt: skip
-    variant = Variant(EVERY if optional else USUAL)
-    later = variant_choice.without_changes(
-        job, made(variant, SimpleNamespace(ok=ok), "half" if lowered else None), Unchanged(job)
-    )
-    assert bool(started) == begun
-    if ended is UsageProblem:
-        assert isinstance(later.error(), UsageProblem)
-    else:
-        assert later.result() == ended
-
-
-class Begun(Later[Any]):
-    """A second build that was begun, and whether it was cancelled."""
-
-    cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-@pytest.mark.parametrize(
-    ("cores", "decides", "size", "quick", "tells", "needless", "at_once", "cancelled"),
-    [
-        (2, True, 9, True, False, False, True, False),
-        (2, True, 9, False, False, False, True, True),
-        (1, True, 9, True, False, False, False, False),
-        (2, False, 9, True, False, False, False, False),
-        (2, True, 10, True, False, False, False, False),
-        (2, True, 9, True, True, False, False, False),
-        (2, True, 9, True, True, True, False, False),
-        (2, True, 9, True, False, True, True, True),
-        (2, False, 9, True, True, True, False, False),
-    ],
-    ids=[
-        *("quick", "not quick after all", "one core", "only told", "large", "the first one may tell", "the first one tells"),
-        *("the first one tells what was not expected of it", "only told, whatever the first one tells"),
-    ],
-)
-def test_an_engine_that_decides_is_built_beside_the_first_one(
-    monkeypatch, cores, decides, size, quick, tells, needless, at_once, cancelled
-):
-    """Without waiting for it, where there are cores for both."""
-    begun, events = [], []
-
-    def start(work: Any) -> Begun:
-        begun.append(Begun(work))
-        begun[-1].error()
-        return begun[-1]
-
-    def first() -> Any:
-        events.append("first")
-        return SimpleNamespace(ok=True)
-
-    def second(one: Any, engine: Any) -> str:
-        events.append("second")
-        return "unchanged"
-
-    monkeypatch.setattr(variant_choice, "usable_cores", lambda: cores)
-    monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: decides)
-    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(600, 9))
-    monkeypatch.setattr(variant_choice, "TO_TELL", Bounds(24, 9))
-    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: True)
-    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
-    monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: "tensorrt-rtx")
-    monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
-    monkeypatch.setattr(Unchanged, "is_needless", lambda unchanged, made: events.append("asked") or needless)
-    fold = SimpleNamespace(optional=True, rule="fold-batchnorm-conv")
-    every = rewriting(NEEDED, fold if tells else OPTIONAL)
-    every.model.graph.initializer.append("weight")
-    job: Any = SimpleNamespace(
-        options=SimpleNamespace(backend=None), clock=CLOCK, session=SESSION, side=SimpleNamespace(is_beside=True, start=start),
-        variants=lambda: SimpleNamespace(built=second), unchanged="beside.engine",
-    )  # fmt: skip
-    making = replace(made(Variant(every), None), building=Later(first))
-    found = variant_choice.without_changes(job, making, Unchanged(job)).result()
-    is_wanted = quick and not (decides and needless)
-    assert found == ("unchanged" if is_wanted else None)
-    assert [one for one in events if one != "asked"] == ["second", "first"] if at_once else ["first", "second"][: 1 + is_wanted]
-    assert ("asked" in events) == (decides and quick)
-    assert begun[0].cancelled == cancelled
-
-
-@pytest.mark.parametrize(
     ("case", "stays"),
     [
         ("its engine is being built", True),
@@ -411,30 +235,3 @@ def test_changes_that_nobody_measures_stay_where_they_are_for_the_better_everywh
     found = variant_choice.without_measured_changes(job, Variant(every, measured=measured))
     assert found.rewriting is (every if kept else USUAL)
     assert found.is_settled == settled
-
-
-@pytest.mark.parametrize(
-    ("ok", "cost", "quick", "nothing_to_gain", "needless"),
-    [
-        (True, "cost", True, True, True),
-        (True, "cost", True, False, False),
-        (False, "cost", True, True, False),
-        (True, None, True, True, False),
-        (True, "cost", False, True, False),
-    ],
-    ids=["it shows all", "there is something to gain", "refused", "no estimate", "too large to be asked"],
-)
-def test_the_engine_without_changes_is_needless_where_the_first_one_shows_all(
-    monkeypatch, ok, cost, quick, nothing_to_gain, needless
-):
-    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: "bounds" if changes == EVERY.changes else None)
-    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick and bounds == "bounds")
-    monkeypatch.setattr(variant_choice, "device_of", lambda prepared: "device")
-    monkeypatch.setattr(
-        variant_choice,
-        "leaves_nothing_to_gain",
-        lambda built, device: nothing_to_gain and (built.cost, device) == ("cost", "device"),
-    )
-    job: Any = SimpleNamespace(session=SESSION, prepared=None, estimated=lambda result, model: cost)
-    unchanged = Unchanged(job)
-    assert unchanged.is_needless(made(Variant(EVERY, measured=True), SimpleNamespace(ok=ok))) is needless
