@@ -47,6 +47,27 @@ def test_a_convolution_of_many_windows_raises_its_weight_once(monkeypatch):
     np.testing.assert_array_equal(stored, raised)
 
 
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("sizes", [(5,), (5, 4), (3, 4, 5)])
+def test_a_few_windows_of_all_samples_are_multiplied_at_once(monkeypatch, group, sizes):
+    """A weight is read and raised once for them; each sample's result is what it is alone."""
+    kernel = (3, 2, 2)[: len(sizes)]
+    axes = ", ".join(f"D{i}" for i in range(len(sizes)))
+    windows = ", ".join(f"R{i}" for i in range(len(sizes)))
+    text = f"(float[N, C, {axes}] x, float[M, K, {windows}] w) => (float[N, M, {axes}] y)"
+    text += f' {{ y = Conv<group={group}, auto_pad = "SAME_UPPER">(x, w) }}'
+    x, weight = random(3, 4, *sizes), random(6, 4 // group, *kernel)
+    alone = [both(text, x[sample : sample + 1], weight)[1] for sample in range(3)]
+    products: list[tuple[int, ...]] = []
+    real = convolution._multiply
+    monkeypatch.setattr(convolution, "_multiply", lambda *given: products.append(given[1].shape) or real(*given))
+    raised, stored = both(text, x, weight)
+    assert len(products) == 2, "one for each of both"
+    assert products[0] == (group, 4 // group * int(np.prod(kernel)), 3 * int(np.prod(sizes)))
+    for found in (raised, stored):
+        np.testing.assert_allclose(found, np.concatenate(alone), rtol=0, atol=1e-14 * np.abs(found).max())
+
+
 MATRIX = "(float[A, B, C] x, float[K, N] w) => (float[P, Q, R] y)"
 
 

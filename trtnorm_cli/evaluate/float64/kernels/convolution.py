@@ -40,6 +40,8 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     maps = weight.shape[0]
     matrix = weight.reshape(group, maps // group, -1)
     view = windows.view(windows.padded(x, 0.0, lambda shape, dtype: _kept_memory("padded", shape, dtype)))
+    if batch > 1 and math.prod(view.shape) <= MATRIX_ELEMENTS:
+        return _all_samples(matrix, view, windows)
     result = np.empty((batch, maps, *windows.output), x.dtype)
     inner = math.prod(windows.output[1:])
     row_elements = channels * math.prod(windows.kernel) * inner
@@ -62,6 +64,17 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
 
     _each(fill, places, weight.size * math.prod(windows.output) * batch)
     return result
+
+
+def _all_samples(matrix: np.ndarray, view: np.ndarray, windows: Windows) -> np.ndarray:
+    """The convolution of all samples in one product, so that a weight is read and raised once."""
+    group, maps, inner = matrix.shape
+    batch, positions = view.shape[0], windows.output
+    columns = _in_order(np.moveaxis(view, 0, 1 + len(windows.kernel))).reshape(group, inner, -1)
+    result = np.empty((group, maps, columns.shape[2]), view.dtype)
+    with np.errstate(all="ignore"):
+        _multiply(matrix, columns, result)
+    return np.moveaxis(result.reshape(group * maps, batch, *positions), 1, 0)
 
 
 def _in_order(block: np.ndarray) -> np.ndarray:
