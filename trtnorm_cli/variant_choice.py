@@ -203,7 +203,7 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
 
     if unchanged.begun is None:
         is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
-        rules = (change.rule for change in made.variant.rewriting.changes if change.optional)
+        rules = (one.rule for one in made.variant.rewriting.changes if one.optional and not one.in_passing)
         is_likely_needless = decides and may_tell(rules, job.session.model)
         if not (job.side.is_beside and is_likely) or not (is_likely_needless or unchanged.rewriting.error() is None):
             return Later(lambda: where_quick(Later(unchanged.built)))

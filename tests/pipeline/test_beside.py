@@ -71,6 +71,18 @@ def test_the_processes_of_a_build(work, started):
     assert sorted(started) == [RUNS, ENGINE]
 
 
+def test_a_scale_that_is_made_in_passing_begins_no_second_engine(work, started, monkeypatch):
+    """It is in the kernel of the addition behind it, with the change and without."""
+    branch = "m = MatMul(x, w) b = Add(m, v) s = Mul(b, u) r = Add(s, x) y = Relu(r)"
+    text = f"g (float[N, 9, 16] x) => (float[N, 9, 16] y) {{ {branch} }}"
+    saved(parse(text, {"w": random(16, 16), "v": random(16), "u": random(16, seed=1)}), work / "branch.onnx")
+    monkeypatch.setattr(variant_choice, "usable_cores", lambda: 2)
+    Path("cfg.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}}\n")
+    assert build("branch.onnx") == 0
+    assert [change["rule"] for change in manifest_of(work / "branch.engine")["changes"]] == ["fold-scale-shift-upstream"]
+    assert started.count(ENGINE) == 1
+
+
 def test_a_second_engine_tells_what_the_changes_did_where_the_first_one_does_not(work, started, unsure):
     assert build("good.onnx") == 0
     assert sorted(set(started)) == [RUNS, ENGINE]

@@ -176,7 +176,7 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(
     monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: "tensorrt-rtx")
     monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
     monkeypatch.setattr(Unchanged, "is_needless", lambda unchanged, made: events.append("asked") or needless)
-    fold = SimpleNamespace(optional=True, rule="fold-batchnorm-conv")
+    fold = SimpleNamespace(optional=True, rule="fold-batchnorm-conv", in_passing=False)
     every = rewriting(NEEDED, fold if tells else OPTIONAL)
     every.model.graph.initializer.append("weight")
     job: Any = SimpleNamespace(

@@ -13,7 +13,8 @@ from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Variant
 
 CLOCK = SimpleNamespace(time=lambda what: nullcontext())
-OPTIONAL, NEEDED = SimpleNamespace(optional=True, rule="a rule"), SimpleNamespace(optional=False, rule="a repair")
+OPTIONAL = SimpleNamespace(optional=True, rule="a rule", in_passing=False)
+NEEDED = SimpleNamespace(optional=False, rule="a repair", in_passing=False)
 
 
 def rewriting(*changes: Any, **more: Any) -> Any:

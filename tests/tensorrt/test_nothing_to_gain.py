@@ -19,7 +19,7 @@ from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, KernelTensor
 from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain, may_tell
 from trtnorm_cli.tensorrt.part_search import WORTH, Built
 
-FOLD = SimpleNamespace(rule="fold-batchnorm-conv", tensor="c", node="n", optional=True)
+FOLD = SimpleNamespace(rule="fold-batchnorm-conv", tensor="c", node="n", optional=True, in_passing=False)
 MB = 1 << 20
 
 
@@ -41,9 +41,15 @@ def cost(read: int = MB, written: int = MB, operations: int = 0, unasked: str | 
 GRAPH = "a = Relu(x) c = Conv(a, w) r = Relu(c) d = Conv(r, w) s = Add(d, e) e = Conv(a, w) t = Concat <axis=1> (s, s)"
 
 
-def built(kernels: list[CompiledLayer], costs: dict[int, KernelCost] | None = None, *changes: Any, us: float = 100.0) -> Built:
-    """A build of ``GRAPH``, whose nodes are named after their results and made into ``kernels``."""
-    one = parse(f"g (float[N,4,8,8] x) => (float[N,8,8,8] t) {{ {GRAPH} }}", {"w": random(4, 4, 1, 1)})
+def built(
+    kernels: list[CompiledLayer],
+    costs: dict[int, KernelCost] | None = None,
+    *changes: Any,
+    us: float = 100.0,
+    graph: str = GRAPH,
+) -> Built:
+    """A build of the ``graph``, whose nodes are named after their results and made into ``kernels``."""
+    one = parse(f"g (float[N,4,8,8] x) => (float[N,8,8,8] t) {{ {graph} }}", {"w": random(4, 4, 1, 1)})
     for node in one.graph.node:
         node.name = node.output[0]
     every = tuple((costs or {}).get(at, cost()) for at in range(len(kernels)))
@@ -72,8 +78,8 @@ def test_a_fold_between_kernels_that_work_leaves_nothing_to_gain() -> None:
 
 
 def test_changes_that_are_needed_or_give_the_same_kernels_do_not_count() -> None:
-    needed = SimpleNamespace(rule="repair-channels", tensor="a", node="a", optional=False)
-    scale = SimpleNamespace(rule="batchnorm-to-scale-shift", tensor="a", node="a", optional=True)
+    needed = SimpleNamespace(rule="repair-channels", tensor="a", node="a", optional=False, in_passing=False)
+    scale = SimpleNamespace(rule="batchnorm-to-scale-shift", tensor="a", node="a", optional=True, in_passing=False)
     assert tells([FIRST, SITE, NEXT], {}, FOLD, needed, scale)
 
 
@@ -105,22 +111,50 @@ def test_something_may_be_gained_where_a_kernel_does_no_work_of_its_own(kernels,
 
 
 def test_what_is_written_into_a_concatenation_is_read_by_nobody() -> None:
-    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="d", node="n", optional=True)
+    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="d", node="n", optional=True, in_passing=False)
     assert tells([FIRST, SITE, kernel("d s", "r", "t.1")], {}, into)
     assert tells([FIRST, SITE, moving("t", "r", "t", "Conc")]), "the model asks for it"
 
 
 def test_only_changes_of_convolutions_are_understood() -> None:
-    elsewhere = SimpleNamespace(rule="fold-scale-shift-upstream", tensor="r", node="n", optional=True)
-    unknown = SimpleNamespace(rule="fold-batchnorm-conv", tensor="gone", node="n", optional=True)
+    elsewhere = SimpleNamespace(rule="fold-scale-shift-upstream", tensor="r", node="n", optional=True, in_passing=False)
+    unknown = SimpleNamespace(rule="fold-batchnorm-conv", tensor="gone", node="n", optional=True, in_passing=False)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, elsewhere)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, unknown)
-    several = SimpleNamespace(rule="fold-batchnorm-downstream", tensor="c", node="n", optional=True)
+    several = SimpleNamespace(rule="fold-batchnorm-downstream", tensor="c", node="n", optional=True, in_passing=False)
     last = kernel("e", "a", "e")
     assert tells([FIRST, SITE, NEXT, last, kernel("t", "e d", "t")], {}, several)
     apart = [FIRST, SITE, NEXT, last, moving("s", "e d", "s", "Add"), kernel("t", "s", "t")]
     assert tells(apart, {}, FOLD)
     assert not tells(apart, {}, several), "the other convolutions that it may be in are looked at, too"
+
+
+def scale(tensor: str) -> Any:
+    return SimpleNamespace(rule="fold-scale-shift-upstream", tensor=tensor, node="n", optional=True, in_passing=True)
+
+
+PRODUCTS = "p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) m = MatMul(q, s) t = Add(m, m)"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kernels", "tells_it"),
+    [
+        ("b", [kernel("p b", "x", "b", "gemm"), kernel("b s", "b x", "s", "kgen")], True),
+        ("b", [kernel("p b", "x", "b", "gemm"), kernel("s", "b x", "s", "kgen")], False),
+        ("q", [kernel("q", "s", "q", "gemm"), kernel("m", "q s", "m", "gemm")], True),
+        ("t", [kernel("m t", "q s", "t", "gemm")], True),
+        ("s", [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], False),
+        ("gone", [kernel("p", "x", "p", "gemm")], False),
+        ("b", [kernel("b s", "p x", "s", "kgen"), UnreadKernel("?")], False),
+    ],
+    ids=[
+        *("in the kernel of the addition", "in a kernel before it", "a factor of the product", "the result"),
+        *("read by two", "replaced again", "a kernel that was not read"),
+    ],
+)
+def test_a_scale_is_made_in_passing(tensor: str, kernels: list[CompiledLayer], tells_it: bool) -> None:
+    assert tells(kernels, {}, scale(tensor), graph=PRODUCTS) is tells_it
+    assert not tells(kernels, {}, scale(tensor), FOLD, graph=PRODUCTS), "a fold is asked for, too"
 
 
 SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
@@ -131,6 +165,8 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
     [
         ("fold-batchnorm-conv batchnorm-to-scale-shift", "y = Relu(n)", True),
         ("fold-batchnorm-conv fold-scale-shift-upstream", "y = Relu(n)", False),
+        ("", "y = PRelu(n, gamma4)", True),
+        ("drop-expand batchnorm-to-scale-shift", "y = PRelu(n, gamma4)", True),
         ("fold-batchnorm-conv", "y = PRelu(n, gamma4)", False),
         ("fold-batchnorm-conv", f"r = Relu(n) {SQUEEZED}", False),
         ("fold-batchnorm-conv", "r = GlobalAveragePool(n) y = Mul(r, n)", False),
@@ -140,6 +176,8 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
     ids=[
         "folds",
         "others",
+        "scales in passing alone",
+        "changes that leave the kernels",
         "an activation apart",
         "a squeeze",
         "one of what is not activated",
@@ -155,7 +193,7 @@ def test_it_is_known_beforehand_where_an_engine_is_likely_to_tell(rules: str, no
 
 def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:
     """The other one computes for so long that reading another operand takes it no longer."""
-    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="e", node="n", optional=True)
+    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="e", node="n", optional=True, in_passing=False)
     kernels = [FIRST, SITE, NEXT, kernel("e s", "a d", "s"), kernel("t", "s", "t", "maxpool")]
     waiting, busy = cost(3 * MB, MB), cost(MB, MB, operations=10**10)
     device = DEVICES[DEFAULT]
@@ -224,3 +262,23 @@ def test_a_squeeze_behind_a_fold_takes_a_second_build(tmp_path, monkeypatch, cap
     assert chosen["builds"] >= 2
     assert chosen["no change"] is not None
     assert chosen["chosen"]["us"] <= min(chosen["every change"]["us"], chosen["no change"]["us"])
+
+
+@pytest.mark.rtx
+def test_a_trained_block_of_a_transformer_takes_one_build(tmp_path, monkeypatch, capsys):
+    """With the scale of its attention and of its branch folded, the engine takes as long as without, but for a rounding."""
+    monkeypatch.chdir(tmp_path)
+    text = """g (float[N, 16, 64] x) => (float[N, 16, 64] y) {
+      a = LayerNormalization(x, g0, g1) q = MatMul(a, wq) qb = Add(q, bq) qs = Mul(qb, scale) k = MatMul(a, wk)
+      kt = Transpose <perm=[0, 2, 1]> (k) d = MatMul(qs, kt) p = Softmax(d) v = MatMul(a, wv) o = MatMul(p, v)
+      h = MatMul(o, wo) hb = Add(h, bo) ls = Mul(hb, gamma) r = Add(ls, x) y = LayerNormalization(r, g0, g1) }"""
+    weights = {name: random(64, 64, seed=at) for at, name in enumerate(("wq", "wk", "wv", "wo"))}
+    weights |= {name: random(64, seed=at) for at, name in enumerate(("g0", "g1", "bq", "bo", "gamma"))}
+    block = parse(text, {**weights, "scale": np.float32(0.125)})
+    Path("sizes.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}}\n")
+    made = optimized(block, "block", "-p", "sizes.yaml")
+    assert [change["rule"] for change in made["changes"]] == ["fold-scale-shift-upstream"] * 2
+    assert (made["optimize"]["chosen"]["builds"], made["optimize"]["chosen"]["no change"]) == (1, None)
+    Path("never.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}}\noptimize: never\n")
+    never = optimized(block, "never", "-p", "never.yaml")
+    assert made["cost"]["total"]["us"] <= 1.001 * never["cost"]["total"]["us"]

@@ -100,6 +100,7 @@ class Editor:
             changes_meaning=bool(found.rule.changes_meaning and found.rule.changes_meaning(found)),
             compared_with_reference=found.rule.reference is not None and not found.rule.restates,
             region=region_of(found, realised),
+            in_passing=bool(found.rule.in_passing and found.rule.in_passing(found)),
         )
         if change.check.passed:
             self.is_whole = False

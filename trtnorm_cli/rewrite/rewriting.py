@@ -142,7 +142,7 @@ def _refused(refusals: Sequence[Refusal]) -> RewriteError:
     )
 
 
-# Is told the rule of an optional change that will be proved.
+# Is told the rule of an optional change that will be proved and may have a kernel of its own.
 Foreseen = Callable[[str], None]
 
 
@@ -165,7 +165,7 @@ class Rewriter(Protocol):
     ) -> Rewriting:
         """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``.
 
-        The first one of a rule that fits is ``foreseen`` before it is proved.
+        The first one of a rule that may have a kernel of its own is ``foreseen`` before it is proved.
         """
 
 
@@ -228,7 +228,7 @@ class RewritingSession:
     ) -> Rewriting:
         """Apply the rules; the arguments say which optional changes are wanted, as in ``RewriteSettings``.
 
-        The first one of a rule that fits is ``foreseen`` before it is proved.
+        The first one of a rule that may have a kernel of its own is ``foreseen`` before it is proved.
         """
         wanted = self.settings.optimize
         counted = wanted == "kernels"
@@ -295,11 +295,11 @@ class RewritingSession:
 
 
 def _telling(foreseen: Foreseen, prove: Prove) -> Prove:
-    """As ``prove``, which tells of the first optional change of each rule before it begins."""
+    """As ``prove``, which tells of the first optional change of each rule before it begins, but for those made in passing."""
     told: set[str] = set()
 
     def telling(found: Match, realised: Realised) -> Check:
-        if found.rule.name not in told and is_optional(found):
+        if found.rule.name not in told and is_optional(found) and not (found.rule.in_passing and found.rule.in_passing(found)):
             told.add(found.rule.name)
             foreseen(found.rule.name)
         return prove(found, realised)

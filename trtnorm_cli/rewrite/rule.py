@@ -12,7 +12,7 @@ import numpy as np
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.profile.rewriting import RewriteSettings
-from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, NOT_IN_JSON
 from trtnorm_cli.rewrite.borders import Borders
 from trtnorm_cli.rewrite.pattern import Bindings, Op, describe
 from trtnorm_cli.rewrite.region import Region
@@ -248,7 +248,8 @@ class Rule:
     of unsigned with signed bytes saturate there, and some operators round data for speed.
 
     ``optional`` is true of a match that TensorRT takes and computes rightly: the change only makes it better, and the user may
-    do without.
+    do without. ``in_passing`` is true of one that TensorRT for RTX is likely to make in a kernel which is there without it, so
+    that the change costs and gains nothing.
 
     A rule of ``last_resort`` waits until no other fits anywhere. ``concerns`` says at which of the pattern's operators the rule
     is worth trying and its refusal worth explaining. ``extent`` finds, once the preconditions hold, the further nodes that are
@@ -273,6 +274,7 @@ class Rule:
     float64_decides: bool = False
     positive: tuple[str, ...] = ()
     optional: Callable[[Match], bool] | None = None
+    in_passing: Callable[[Match], bool] | None = None
     last_resort: bool = False
     concerns: Callable[[gs.Node, Surgery], bool] = _always
     extent: Callable[[Match], Extent | str | None] | None = None
@@ -328,6 +330,7 @@ class Change:
     optional: bool = False
     refused: tuple[str, ...] = ()
     region: Region | None = field(default=None, metadata=LEFT_OUT_BY_DEFAULT)
+    in_passing: bool = field(default=False, metadata=NOT_IN_JSON)  # as the rule says it
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ BatchNormalization was folded or not. Two convolutions are never one kernel. So 
 unless a kernel beside it does no work of its own: one that only moves or activates what the convolution gives may be part of
 another in the engine without folds. And an addition can be in the kernel of either operand, where it may take less time.
 
+A scale that was folded is made in passing where it is not: in the kernel of an addition that reads its result, or as the factor
+of a matrix product.
+
 Of 79 exports of timm, torchvision and transformers, this said so of 37. For none of them a choice of changes takes less time
 by as much as a further build has to save (docs/folding_and_kernels.md).
 """
@@ -27,8 +30,9 @@ from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, launched
 from trtnorm_cli.rewrite.before_means import has_other_means
 from trtnorm_cli.tensorrt.part_search import WORTH, Built
 
-# Rules after which TensorRT has the same kernels as before: it takes a BatchNormalization for a scale and a shift itself.
-_SAME_KERNELS = frozenset({"batchnorm-to-scale-shift"})
+# Rules after which TensorRT has the same kernels as before, or fewer: it takes a BatchNormalization for a scale and a shift
+# itself, and what an Expand repeats without need is written once more at most.
+_SAME_KERNELS = frozenset({"batchnorm-to-scale-shift", "drop-expand"})
 _OF_CONVOLUTIONS = frozenset({
     "fold-batchnorm-conv", "fold-batchnorm-conv-transpose", "fold-batchnorm-upstream", "fold-batchnorm-downstream",
 }) | _SAME_KERNELS  # fmt: skip
@@ -46,6 +50,9 @@ def may_tell(rules: Iterable[str], model: onnx.ModelProto) -> bool:
 
     An activation that has a kernel of its own, and a mean that is not left to it from the start, are where it does not.
     """
+    rules = frozenset(rules)
+    if rules <= _SAME_KERNELS:
+        return True
     if not _OF_CONVOLUTIONS.issuperset(rules):
         return False
     return all(node.op_type not in _APART for node in model.graph.node) and not has_other_means(model)
@@ -54,7 +61,9 @@ def may_tell(rules: Iterable[str], model: onnx.ModelProto) -> bool:
 def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     """True where no choice of the optional changes of ``built`` can take less time on ``device`` by what a build is worth."""
     graph = _Graph.of(built.rewriting.model)
-    changes = [change for change in built.rewriting.changes if change.optional and change.rule not in _SAME_KERNELS]
+    optional = [change for change in built.rewriting.changes if change.optional and change.rule not in _SAME_KERNELS]
+    scales = [change.tensor for change in optional if change.in_passing]
+    changes = [change for change in optional if not change.in_passing]
     sites = {graph.makers.get(change.tensor, "") for change in changes}
     if any(change.rule == _INTO_SEVERAL for change in changes):
         sites.update(name for name, operator in graph.operators.items() if operator in _CONVOLUTIONS)
@@ -65,7 +74,9 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
         listed = _List.of(launched(of_profile(built.result.kernels, index)), costs)
         if listed is None or not all(_is_alone(site, listed, graph) for site in sites):
             return False
-        gain += share * sum(max(0.0, one) for one in _gains_of_additions(listed, graph, device))
+        if not all(_is_in_passing(tensor, listed, graph) for tensor in scales):
+            return False
+        gain += share * sum(max(0.0, one) for one in _gains_of_additions(listed, graph, device)) if sites else 0.0
     return gain <= WORTH * built.cost.total.us
 
 
@@ -129,6 +140,20 @@ class _List:
     def before(self, kernel: Kernel) -> Iterable[int]:
         """The kernels that make what ``kernel`` reads."""
         return (self.makers[tensor.name] for tensor in kernel.inputs if tensor.name in self.makers)
+
+
+def _is_in_passing(tensor: str, known: _List, graph: _Graph) -> bool:
+    """True where a multiplication that gave ``tensor`` would be in a kernel that is there without it.
+
+    What gives the tensor now is in the kernel of the addition that reads it, or the multiplication would be a factor of the
+    matrix product that reads it. Or it is a result, and the multiplication would be the last of what the kernel does.
+    """
+    maker, readers = graph.makers.get(tensor), graph.readers.get(tensor, ())
+    if maker is None or len(readers) + (tensor in graph.results) != 1:
+        return False
+    if not readers or graph.operators[readers[0]] == "MatMul":
+        return True
+    return any({maker, readers[0]} <= set(kernel.onnx_nodes) for kernel in known.kernels)
 
 
 def _is_alone(site: str, known: _List, graph: _Graph) -> bool:

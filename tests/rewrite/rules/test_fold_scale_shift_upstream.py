@@ -315,3 +315,33 @@ def test_a_constant_passes_more_operators_than_python_nests_calls(rewrite):
     result = rewrite(source, rules=(rule.RULE,))
     assert result.rules == [NAME]
     assert result.operators == ["Conv", *["Relu"] * links]
+
+
+CHANNELS = random(8) + 2
+ROWS = "float[N, 8, 4] x"
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs", "in_passing"),
+    [
+        ("m = MatMul(x, w) b = Add(m, s) c = Mul(b, s) y = Add(c, t)", "y", True),
+        ("m = MatMul(x, w) b = Add(m, s) c = Div(b, s) y = Add(t, c)", "y", True),
+        ("m = MatMul(x, w) c = Mul(m, one) k = Softmax(c) y = MatMul(k, c)", "y", False),
+        ("m = MatMul(x, w) c = Mul(m, one) y = MatMul(c, t)", "y", True),
+        ("m = MatMul(x, w) c = Mul(m, one) y = MatMul(t, c)", "y", True),
+        ("m = MatMul(x, w) c = Mul(m, s) y = MatMul(c, t)", "y", False),
+        ("m = MatMul(x, w) c = Div(m, one) y = MatMul(c, t)", "y", False),
+        ("m = MatMul(x, w) c = Mul(m, s) y = Softmax(c)", "y", False),
+        ("m = MatMul(x, w) c = Mul(m, s) y = Add(c, t)", "y c", False),
+        ("m = MatMul(x, w) b = Add(m, s) y = Div(b, one)", "y", True),
+        ("m = MatMul(x, w) r = Relu(m) y = Mul(r, one)", "y", False),
+    ],
+    ids=[
+        *("a branch", "divided", "two readers", "one number before a product", "its other operand", "a vector before one"),
+        *("divided before one", "another reader", "a reader and a result", "a result", "a result of an activation"),
+    ],
+)
+def test_a_scale_that_a_neighbour_makes_in_passing(rewrite, body, outputs, in_passing):
+    source = model(f"{ROWS}, float[N, 8, 8] t", body, outputs, w=LINEAR, s=CHANNELS, one=np.float32(2))
+    found = [change.in_passing for change in rewrite(source, rules=(rule.RULE,)).outcome.changes]
+    assert found[-1:] == [in_passing]

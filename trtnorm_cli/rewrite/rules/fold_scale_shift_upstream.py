@@ -10,11 +10,16 @@ An addition of zero behind a MatMul, the bias of an untrained layer, goes where 
 the heads of an attention forward in the kernel of that addition. Without it, open sizes take casts and reshapes instead: of 20
 exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. So builds decide about open sizes,
 but for additions on up to three axes in a large model: these cost little beside its products, and a second engine of it much.
+
+A multiplication is made in passing in two places, where most of those in trained models are. The scale of a residual branch is
+in the kernel of the addition that follows, and one number in front of a matrix product is a factor of that. A second engine
+would show the same kernels (docs/folding_and_kernels.md).
 Source: Jacob et al. 2018, §3.2; the operators as in the ONNX operator specification.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
     from trtnorm_cli.onnx_model.surgery import Surgery
     from trtnorm_cli.rewrite.rule import Node
 
+# In the kernels of these TensorRT for RTX multiplies what is not read any more.
+_GIVING_RESULTS = frozenset({"Add", "Gemm", "MatMul"})
 # TensorRT for RTX takes the addition and activation behind a product into its kernel on so many axes and not on more.
 _AXES_OF_A_PRODUCT = 3
 
@@ -96,6 +103,22 @@ def _has_fixed_sizes(m: Match, node: Node) -> bool:
     return stated or (bool(corners) and all(corner == corners[0] for corner in corners))
 
 
+def is_made_in_passing(m: Match) -> bool:
+    """True for a scale whose result an addition alone reads, or a multiplication by one number that a matrix product reads.
+
+    So is a scale behind an addition or a matrix product that gives a result of the model.
+    """
+    readers, is_result = m.output.outputs, m.output.name in m.borders.output_names
+    if m.site.op not in ("Mul", "Div") or len(readers) + is_result != 1:
+        return False
+    if is_result:
+        return data_of(m.site, m.surgery).inputs[0].op in _GIVING_RESULTS
+    if readers[0].op == "MatMul" and m.site.op == "Mul":
+        kinds = [m.surgery.constant_kind(tensor) for tensor in m.site.inputs]
+        return any(kind is not None and math.prod(kind.shape) == 1 for kind in kinds)
+    return bool(readers[0].op == "Add")
+
+
 def folded(m: Match) -> NewTensors:
     assert m.extent is not None, "the rule has an extent"
     return m.extent.plan.replacement()
@@ -109,5 +132,6 @@ RULE = Rule(
     extent=extent,
     replacement=folded,
     optional=lambda m: True,
+    in_passing=is_made_in_passing,
     because="the weights before it can hold what it multiplies with or adds",
 )
