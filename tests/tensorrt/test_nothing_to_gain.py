@@ -19,7 +19,7 @@ from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, KernelTensor
 from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain, may_tell
 from trtnorm_cli.tensorrt.part_search import WORTH, Built
 
-FOLD = SimpleNamespace(rule="fold-batchnorm-conv", tensor="c", node="n", optional=True, in_passing=False)
+FOLD = SimpleNamespace(rule="fold-batchnorm-conv", tensor="c", node="n", optional=True, in_passing=False, region=None)
 MB = 1 << 20
 
 
@@ -78,8 +78,8 @@ def test_a_fold_between_kernels_that_work_leaves_nothing_to_gain() -> None:
 
 
 def test_changes_that_are_needed_or_give_the_same_kernels_do_not_count() -> None:
-    needed = SimpleNamespace(rule="repair-channels", tensor="a", node="a", optional=False, in_passing=False)
-    scale = SimpleNamespace(rule="batchnorm-to-scale-shift", tensor="a", node="a", optional=True, in_passing=False)
+    needed = SimpleNamespace(rule="repair-channels", tensor="a", node="a", optional=False, in_passing=False, region=None)
+    scale = SimpleNamespace(rule="batchnorm-to-scale-shift", tensor="a", node="a", optional=True, in_passing=False, region=None)
     assert tells([FIRST, SITE, NEXT], {}, FOLD, needed, scale)
 
 
@@ -111,17 +111,21 @@ def test_something_may_be_gained_where_a_kernel_does_no_work_of_its_own(kernels,
 
 
 def test_what_is_written_into_a_concatenation_is_read_by_nobody() -> None:
-    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="d", node="n", optional=True, in_passing=False)
+    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="d", node="n", optional=True, in_passing=False, region=None)
     assert tells([FIRST, SITE, kernel("d s", "r", "t.1")], {}, into)
     assert tells([FIRST, SITE, moving("t", "r", "t", "Conc")]), "the model asks for it"
 
 
 def test_only_changes_of_convolutions_are_understood() -> None:
-    elsewhere = SimpleNamespace(rule="fold-scale-shift-upstream", tensor="r", node="n", optional=True, in_passing=False)
-    unknown = SimpleNamespace(rule="fold-batchnorm-conv", tensor="gone", node="n", optional=True, in_passing=False)
+    elsewhere = SimpleNamespace(
+        rule="fold-scale-shift-upstream", tensor="r", node="n", optional=True, in_passing=False, region=None
+    )
+    unknown = SimpleNamespace(rule="fold-batchnorm-conv", tensor="gone", node="n", optional=True, in_passing=False, region=None)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, elsewhere)
     assert not tells([FIRST, SITE, NEXT], {}, FOLD, unknown)
-    several = SimpleNamespace(rule="fold-batchnorm-downstream", tensor="c", node="n", optional=True, in_passing=False)
+    several = SimpleNamespace(
+        rule="fold-batchnorm-downstream", tensor="c", node="n", optional=True, in_passing=False, region=None
+    )
     last = kernel("e", "a", "e")
     assert tells([FIRST, SITE, NEXT, last, kernel("t", "e d", "t")], {}, several)
     apart = [FIRST, SITE, NEXT, last, moving("s", "e d", "s", "Add"), kernel("t", "s", "t")]
@@ -129,32 +133,52 @@ def test_only_changes_of_convolutions_are_understood() -> None:
     assert not tells(apart, {}, several), "the other convolutions that it may be in are looked at, too"
 
 
-def scale(tensor: str) -> Any:
-    return SimpleNamespace(rule="fold-scale-shift-upstream", tensor=tensor, node="n", optional=True, in_passing=True)
+def scale(tensor: str, before: str = "MatMul Mul", after: dict[str, str] | None = None) -> Any:
+    region = SimpleNamespace(
+        before=[SimpleNamespace(operator=operator) for operator in before.split()],
+        after=[SimpleNamespace(name=name, operator=operator) for name, operator in (after or {}).items()],
+    )
+    return SimpleNamespace(
+        rule="fold-scale-shift-upstream", tensor=tensor, node="n", optional=True, in_passing=True, region=region
+    )
 
 
-PRODUCTS = "p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) m = MatMul(q, s) t = Add(m, m)"
+PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = Shape(q) m = MatMul(q, s) v = Transpose(m)
+  n = Add(v, s) t = Concat <axis=1> (n, n)"""
 
 
 @pytest.mark.parametrize(
-    ("tensor", "kernels", "tells_it"),
+    ("change", "kernels", "tells_it"),
     [
-        ("b", [kernel("p b", "x", "b", "gemm"), kernel("b s", "b x", "s", "kgen")], True),
-        ("b", [kernel("p b", "x", "b", "gemm"), kernel("s", "b x", "s", "kgen")], False),
-        ("q", [kernel("q", "s", "q", "gemm"), kernel("m", "q s", "m", "gemm")], True),
-        ("t", [kernel("m t", "q s", "t", "gemm")], True),
-        ("s", [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], False),
-        ("gone", [kernel("p", "x", "p", "gemm")], False),
-        ("b", [kernel("b s", "p x", "s", "kgen"), UnreadKernel("?")], False),
+        (scale("b"), [kernel("p b", "x", "b", "gemm"), kernel("b s", "b x", "s", "kgen")], True),
+        (scale("b"), [kernel("p b", "x", "b", "gemm"), kernel("s", "b x", "s", "kgen")], False),
+        (scale("q"), [kernel("q", "s", "q", "gemm"), kernel("m", "q s", "m", "gemm")], True),
+        (scale("t"), [kernel("n t", "v s", "t", "gemm")], True),
+        (scale("m"), [kernel("m v n", "q s", "n", "kgen")], True),
+        (scale("m"), [kernel("m", "q s", "m", "gemm"), kernel("v n", "m s", "n", "kgen")], False),
+        (scale("s"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], False),
+        (scale("s", "Div Mul"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], True),
+        (scale("gone"), [kernel("p", "x", "p", "gemm")], False),
+        (scale("b"), [kernel("b s", "p x", "s", "kgen"), UnreadKernel("?")], False),
     ],
     ids=[
         *("in the kernel of the addition", "in a kernel before it", "a factor of the product", "the result"),
-        *("read by two", "replaced again", "a kernel that was not read"),
+        *("transposed in the kernel of the addition", "transposed after its own kernel"),
+        *("read by two", "arithmetic among itself", "replaced again", "a kernel that was not read"),
     ],
 )
-def test_a_scale_is_made_in_passing(tensor: str, kernels: list[CompiledLayer], tells_it: bool) -> None:
-    assert tells(kernels, {}, scale(tensor), graph=PRODUCTS) is tells_it
-    assert not tells(kernels, {}, scale(tensor), FOLD, graph=PRODUCTS), "a fold is asked for, too"
+def test_a_scale_is_made_in_passing(change: Any, kernels: list[CompiledLayer], tells_it: bool) -> None:
+    assert tells(kernels, {}, change, graph=PRODUCTS) is tells_it
+    assert not tells(kernels, {}, change, FOLD, graph=PRODUCTS), "a fold is asked for, too"
+
+
+def test_a_scale_of_a_convolution_is_a_fold_like_others() -> None:
+    """Its kernel may have more in it without the scale: where the next one does no work of its own, it is asked."""
+    folded = scale("d", "Conv Mul", {"d": "Conv"})
+    assert tells([FIRST, SITE, NEXT, kernel("s", "d e", "s"), kernel("t", "s", "t", "maxpool")], {}, folded)
+    assert not tells([FIRST, SITE, NEXT, moving("s", "d e", "s", "MulAdd")], {}, folded)
+    again = scale("gone", "Conv Mul", {"c": "Conv"})
+    assert tells([FIRST, SITE, NEXT], {}, again), "another change went on from it, and its convolution is there"
 
 
 SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
@@ -193,7 +217,7 @@ def test_it_is_known_beforehand_where_an_engine_is_likely_to_tell(rules: str, no
 
 def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:
     """The other one computes for so long that reading another operand takes it no longer."""
-    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="e", node="n", optional=True, in_passing=False)
+    into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="e", node="n", optional=True, in_passing=False, region=None)
     kernels = [FIRST, SITE, NEXT, kernel("e s", "a d", "s"), kernel("t", "s", "t", "maxpool")]
     waiting, busy = cost(3 * MB, MB), cost(MB, MB, operations=10**10)
     device = DEVICES[DEFAULT]

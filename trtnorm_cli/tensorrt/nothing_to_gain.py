@@ -28,6 +28,7 @@ from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, launched
 from trtnorm_cli.rewrite.before_means import has_other_means
+from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.part_search import WORTH, Built
 
 # Rules after which TensorRT has the same kernels as before, or fewer: it takes a BatchNormalization for a scale and a shift
@@ -42,6 +43,8 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 # Activations that TensorRT does not take into the kernel of a convolution.
 _APART = frozenset({"Celu", "Elu", "Mish", "PRelu", "Selu", "Softplus", "ThresholdedRelu"})
 _MOVING = frozenset({"Concat", "Reshape", "Slice", "Split", "Transpose"})
+_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
+_SIZES = frozenset({"Shape", "Size"})
 _POOLING = frozenset({"maxpool", "avgpool"})
 
 
@@ -62,9 +65,10 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     """True where no choice of the optional changes of ``built`` can take less time on ``device`` by what a build is worth."""
     graph = _Graph.of(built.rewriting.model)
     optional = [change for change in built.rewriting.changes if change.optional and change.rule not in _SAME_KERNELS]
-    scales = [change.tensor for change in optional if change.in_passing]
+    scales = [change for change in optional if change.in_passing and not _convolutions_of(change)]
     changes = [change for change in optional if not change.in_passing]
     sites = {graph.makers.get(change.tensor, "") for change in changes}
+    sites.update(name for change in optional if change.in_passing for name in _convolutions_of(change))
     if any(change.rule == _INTO_SEVERAL for change in changes):
         sites.update(name for name, operator in graph.operators.items() if operator in _CONVOLUTIONS)
     if any(graph.operators.get(site) not in _CONVOLUTIONS for site in sites):
@@ -74,7 +78,7 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
         listed = _List.of(launched(of_profile(built.result.kernels, index)), costs)
         if listed is None or not all(_is_alone(site, listed, graph) for site in sites):
             return False
-        if not all(_is_in_passing(tensor, listed, graph) for tensor in scales):
+        if not all(_is_in_passing(change, listed, graph) for change in scales):
             return False
         gain += share * sum(max(0.0, one) for one in _gains_of_additions(listed, graph, device)) if sites else 0.0
     return gain <= WORTH * built.cost.total.us
@@ -82,7 +86,7 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
 
 @dataclass(frozen=True)
 class _Graph:
-    """The node that makes each tensor and those that read it, by name, the operator of each, and the results."""
+    """The node that makes each tensor and those that read its elements, by name, the operator of each, and the results."""
 
     makers: Mapping[str, str]
     readers: Mapping[str, Sequence[str]]
@@ -95,7 +99,7 @@ class _Graph:
         nodes = {parser_name(node): node for node in model.graph.node}
         readers: dict[str, list[str]] = {}
         for name, node in nodes.items():
-            for tensor in set(node.input):
+            for tensor in set(node.input) if node.op_type not in _SIZES else ():
                 readers.setdefault(tensor, []).append(name)
         return _Graph(
             {tensor: name for name, node in nodes.items() for tensor in node.output},
@@ -142,18 +146,31 @@ class _List:
         return (self.makers[tensor.name] for tensor in kernel.inputs if tensor.name in self.makers)
 
 
-def _is_in_passing(tensor: str, known: _List, graph: _Graph) -> bool:
-    """True where a multiplication that gave ``tensor`` would be in a kernel that is there without it.
+def _convolutions_of(change: Change) -> list[str]:
+    """The convolutions that ``change`` has given other weights."""
+    return [node.name for node in change.region.after if node.operator in _CONVOLUTIONS] if change.region else []
 
-    What gives the tensor now is in the kernel of the addition that reads it, or the multiplication would be a factor of the
-    matrix product that reads it. Or it is a result, and the multiplication would be the last of what the kernel does.
+
+def _is_in_passing(change: Change, known: _List, graph: _Graph) -> bool:
+    """True where what ``change`` folds would be in a kernel that is there without it.
+
+    What makes its result now is arithmetic in its place, or is in the kernel of the addition that reads it, transposed or not.
+    Or the multiplication would be a factor of the matrix product that reads it, or the last of what gives a result.
     """
-    maker, readers = graph.makers.get(tensor), graph.readers.get(tensor, ())
-    if maker is None or len(readers) + (tensor in graph.results) != 1:
-        return False
-    if not readers or graph.operators[readers[0]] == "MatMul":
+    if change.region is not None and all(node.operator in _ARITHMETIC for node in change.region.before):
         return True
-    return any({maker, readers[0]} <= set(kernel.onnx_nodes) for kernel in known.kernels)
+    maker, readers = graph.makers.get(change.tensor), graph.readers.get(change.tensor, ())
+    if maker is None or len(readers) + (change.tensor in graph.results) != 1:
+        return False
+    if readers and graph.operators[readers[0]] == "Transpose":
+        readers = graph.readers.get(graph.outputs[readers[0]][0], ())
+        return len(readers) == 1 and _are_in_one(known, maker, readers[0])
+    return not readers or graph.operators[readers[0]] == "MatMul" or _are_in_one(known, maker, readers[0])
+
+
+def _are_in_one(known: _List, *names: str) -> bool:
+    """True where one kernel has all of these nodes."""
+    return any(set(names) <= set(kernel.onnx_nodes) for kernel in known.kernels)
 
 
 def _is_alone(site: str, known: _List, graph: _Graph) -> bool:

@@ -319,6 +319,7 @@ def test_a_constant_passes_more_operators_than_python_nests_calls(rewrite):
 
 CHANNELS = random(8) + 2
 ROWS = "float[N, 8, 4] x"
+KERNEL, COLUMN = random(5, 8, 1), random(5, 1) + 2
 
 
 @pytest.mark.parametrize(
@@ -335,13 +336,23 @@ ROWS = "float[N, 8, 4] x"
         ("m = MatMul(x, w) c = Mul(m, s) y = Add(c, t)", "y c", False),
         ("m = MatMul(x, w) b = Add(m, s) y = Div(b, one)", "y", True),
         ("m = MatMul(x, w) r = Relu(m) y = Mul(r, one)", "y", False),
+        ("m = MatMul(x, w) c = Mul(m, s) v = Transpose<perm=[0, 2, 1]>(c) y = Add(v, t)", "y", True),
+        ("m = MatMul(x, w) c = Mul(m, s) v = Transpose<perm=[0, 2, 1]>(c) y = MatMul(v, t)", "y", False),
+        ("m = MatMul(x, w) c = Mul(m, one) z = Shape(c) y = MatMul(c, t)", "y z", True),
+        ("c = Conv(x, k) d = Mul(c, k1) y = Relu(d)", "y", True),
+        ("c = Conv(x, k) d = Add(c, k1) y = Relu(d)", "y", True),
+        ("c = Conv(x, k) d = Mul(c, k1) y = Transpose<perm=[0, 2, 1]>(d)", "y", False),
+        ("c = Conv(x, k) y = Mul(c, k1)", "y", False),
+        ("a = Div(x, one) b = Mul(a, one) y = Transpose<perm=[0, 2, 1]>(b)", "y", True),
     ],
     ids=[
         *("a branch", "divided", "two readers", "one number before a product", "its other operand", "a vector before one"),
         *("divided before one", "another reader", "a reader and a result", "a result", "a result of an activation"),
+        *("a branch that is transposed", "transposed before a product", "its shape is read too", "a scale behind a Conv"),
+        *("a shift behind a Conv", "moved behind a Conv", "a Conv's result", "arithmetic"),
     ],
 )
 def test_a_scale_that_a_neighbour_makes_in_passing(rewrite, body, outputs, in_passing):
-    source = model(f"{ROWS}, float[N, 8, 8] t", body, outputs, w=LINEAR, s=CHANNELS, one=np.float32(2))
+    source = model(f"{ROWS}, float[N, 8, 8] t", body, outputs, w=LINEAR, s=CHANNELS, one=np.float32(2), k=KERNEL, k1=COLUMN)
     found = [change.in_passing for change in rewrite(source, rules=(rule.RULE,)).outcome.changes]
     assert found[-1:] == [in_passing]

@@ -11,9 +11,9 @@ the heads of an attention forward in the kernel of that addition. Without it, op
 exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. So builds decide about open sizes,
 but for additions on up to three axes in a large model: these cost little beside its products, and a second engine of it much.
 
-A multiplication is made in passing in two places, where most of those in trained models are. The scale of a residual branch is
-in the kernel of the addition that follows, and one number in front of a matrix product is a factor of that. A second engine
-would show the same kernels (docs/folding_and_kernels.md).
+Most of what there is to fold in trained models is made in passing without it: the scale of a residual branch in the kernel of
+the addition that follows, one number in front of a matrix product as a factor of that, and what follows a convolution in the
+convolution's kernel. A second engine would show the same kernels (docs/folding_and_kernels.md).
 Source: Jacob et al. 2018, §3.2; the operators as in the ONNX operator specification.
 """
 
@@ -23,6 +23,7 @@ import math
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.pattern import Var, op
 from trtnorm_cli.rewrite.rule import Extent, Match, NewTensors, Rule
 from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from trtnorm_cli.onnx_model.surgery import Surgery
     from trtnorm_cli.rewrite.rule import Node
 
+_A_CONVOLUTION = (["Conv"], ["ConvTranspose"])
+# What reads a convolution and moves, or averages, may do so in a kernel in which the scale would be.
+_MOVING = frozenset({"Concat", "Flatten", "GlobalAveragePool", "ReduceMean", "Reshape", "Slice", "Split", "Transpose"})
 # In the kernels of these TensorRT for RTX multiplies what is not read any more.
 _GIVING_RESULTS = frozenset({"Add", "Gemm", "MatMul"})
 # TensorRT for RTX takes the addition and activation behind a product into its kernel on so many axes and not on more.
@@ -104,11 +108,19 @@ def _has_fixed_sizes(m: Match, node: Node) -> bool:
 
 
 def is_made_in_passing(m: Match) -> bool:
-    """True for a scale whose result an addition alone reads, or a multiplication by one number that a matrix product reads.
+    """True for what a neighbour is likely to do on its way.
 
-    So is a scale behind an addition or a matrix product that gives a result of the model.
+    That is a scale whose result an addition alone reads, transposed or not, or one behind an addition or a matrix product that
+    gives a result of the model; a multiplication by one number that a matrix product reads; what follows a convolution, as a
+    BatchNormalization would, and is not moved afterwards; and arithmetic among itself.
     """
-    readers, is_result = m.output.outputs, m.output.name in m.borders.output_names
+    before = [node.op for node in m.nodes if node is not m.site]
+    if set(before) <= set(ARITHMETIC):
+        return True
+    readers = [reader for reader in m.output.outputs if not reads_shape_only(reader)]
+    is_result = m.output.name in m.borders.output_names
+    if before in _A_CONVOLUTION:
+        return not is_result and all(reader.op not in _MOVING for reader in readers)
     if m.site.op not in ("Mul", "Div") or len(readers) + is_result != 1:
         return False
     if is_result:
@@ -116,6 +128,8 @@ def is_made_in_passing(m: Match) -> bool:
     if readers[0].op == "MatMul" and m.site.op == "Mul":
         kinds = [m.surgery.constant_kind(tensor) for tensor in m.site.inputs]
         return any(kind is not None and math.prod(kind.shape) == 1 for kind in kinds)
+    if readers[0].op == "Transpose" and len(readers[0].outputs[0].outputs) == 1:
+        readers = readers[0].outputs[0].outputs
     return bool(readers[0].op == "Add")
 
 
