@@ -152,6 +152,7 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
     [
         (scale("b"), [kernel("p b", "x", "b", "gemm"), kernel("b s", "b x", "s", "kgen")], True),
         (scale("b"), [kernel("p b", "x", "b", "gemm"), kernel("s", "b x", "s", "kgen")], False),
+        (scale("b"), [kernel("p b s", "x", "s", "gemm")], False),
         (scale("q"), [kernel("q", "s", "q", "gemm"), kernel("m", "q s", "m", "gemm")], True),
         (scale("t"), [kernel("n t", "v s", "t", "gemm")], True),
         (scale("m"), [kernel("m v n", "q s", "n", "kgen")], True),
@@ -162,7 +163,13 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
         (scale("b"), [kernel("b s", "p x", "s", "kgen"), UnreadKernel("?")], False),
     ],
     ids=[
-        *("in the kernel of the addition", "in a kernel before it", "a factor of the product", "the result"),
+        *(
+            "in the kernel of the addition",
+            "in a kernel before it",
+            "in the product's kernel",
+            "a factor of the product",
+            "the result",
+        ),
         *("transposed in the kernel of the addition", "transposed after its own kernel"),
         *("read by two", "arithmetic among itself", "replaced again", "a kernel that was not read"),
     ],

@@ -169,8 +169,8 @@ def _is_in_passing(change: Change, known: _List, graph: _Graph) -> bool:
 
 
 def _are_in_one(known: _List, *names: str) -> bool:
-    """True where one kernel has all of these nodes."""
-    return any(set(names) <= set(kernel.onnx_nodes) for kernel in known.kernels)
+    """True where one kernel has all of these nodes. One that multiplies matrices may have more in it without a fold."""
+    return any(set(names) <= set(kernel.onnx_nodes) and not multiplies(kernel) for kernel in known.kernels)
 
 
 def _is_alone(site: str, known: _List, graph: _Graph) -> bool:
