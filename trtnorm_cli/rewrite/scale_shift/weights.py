@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
 FLOATS = tuple(np.dtype(kind) for kind in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
+# Elements of a weight at a time: what is made of them stays in the processor's caches.
+_BLOCK = 1 << 16
 _UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 # Bytes of a weight that two operators share above which it is not copied to save one multiplication or addition.
 _LARGE_COPY = 16 << 20
@@ -133,6 +135,15 @@ def magnitude(op: Operation, index: int, kept: tuple[int, ...] = ()) -> np.ndarr
 def _largest(values: np.ndarray, kept: tuple[int, ...]) -> np.ndarray:
     """IEEE numbers without their sign are ordered as the integers of the same bits, NaN above infinity."""
     unsigned = _UNSIGNED[values.dtype.itemsize]
-    bits = np.ascontiguousarray(values).view(unsigned) & unsigned(np.iinfo(unsigned).max >> 1)
+    bits, without_sign = np.ascontiguousarray(values).view(unsigned), unsigned(np.iinfo(unsigned).max >> 1)
     reduced = tuple(axis for axis in range(values.ndim) if axis not in kept)
+    if values.size > _BLOCK:
+        step = max(1, _BLOCK // (values.size // len(values)))
+        # Along the first axis first: the others may be short, and NumPy takes long for many short rows.
+        now = (0,) if 0 in reduced else reduced
+        parts = (bits[start : start + step] & without_sign for start in range(0, len(bits), step))
+        most = [part.max(axis=now, keepdims=True) for part in parts]
+        bits = np.maximum.reduce(most) if 0 in reduced else np.concatenate(most)
+    else:
+        bits = bits & without_sign
     return np.asarray(bits.max(axis=reduced, keepdims=True, initial=0)).view(values.dtype).astype(np.float64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
 from trtnorm_cli.evaluate.float64.kernels.windows import Windows, same_padding, windows_of
+from trtnorm_cli.evaluate.float64.kernels.working_memory import copied, working_memory
 
 MATRIX_ELEMENTS = 1 << 19
 """The window matrix is made for as many output rows at a time as fit into this many elements (4 MiB)."""
@@ -28,7 +28,6 @@ RAISED_ELEMENTS = 1 << 16
 RAISED_FOR_MANY = 1 << 20
 """The same where a piece is multiplied by more than ``FEW_COLUMNS``: products of few rows cost more than the raising."""
 FEW_COLUMNS = 8
-_MEMORY = threading.local()
 
 
 def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int) -> np.ndarray:
@@ -39,7 +38,7 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     batch, channels = x.shape[:2]
     maps = weight.shape[0]
     matrix = weight.reshape(group, maps // group, -1)
-    view = windows.view(windows.padded(x, 0.0, lambda shape, dtype: _kept_memory("padded", shape, dtype)))
+    view = windows.view(windows.padded(x, 0.0, lambda shape, dtype: working_memory("padded", shape, dtype)))
     if batch > 1 and math.prod(view.shape) <= MATRIX_ELEMENTS:
         return _all_samples(matrix, view, windows)
     result = np.empty((batch, maps, *windows.output), x.dtype)
@@ -50,8 +49,8 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     spatial = len(windows.kernel)
 
     places = list(itertools.product(range(batch), range(0, windows.output[0], rows)))
-    if len(places) > 1:
-        matrix = matrix.astype(x.dtype, copy=False)
+    if len(places) > 1 and matrix.dtype != x.dtype:
+        matrix = copied(matrix, "weight", x.dtype)
     planes = result.reshape(batch, group, maps // group, windows.output[0] * inner)
 
     def fill(place: tuple[int, int]) -> None:
@@ -78,28 +77,8 @@ def _all_samples(matrix: np.ndarray, view: np.ndarray, windows: Windows) -> np.n
 
 
 def _in_order(block: np.ndarray) -> np.ndarray:
-    """``block`` with its elements in order: itself, or a copy that stays until the next block.
-
-    Were each copied into a new array, results would come to lie in what was freed, and the next one have pages that the system
-    has to clear first.
-    """
-    if block.flags.c_contiguous:
-        return block
-    copied = _kept_memory("columns", block.shape, block.dtype)
-    np.copyto(copied, block)
-    return copied
-
-
-def _kept_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of what is left there, in memory that the next one of this name and thread has; large ones have their own."""
-    size = math.prod(shape)
-    if size > MATRIX_ELEMENTS:
-        return np.empty(shape, dtype)
-    kept = getattr(_MEMORY, name, None)
-    if kept is None or kept.dtype != dtype or kept.size < size:
-        kept = np.empty(MATRIX_ELEMENTS, dtype)
-        setattr(_MEMORY, name, kept)
-    return kept[:size].reshape(shape)
+    """``block`` with its elements in order: itself, or a copy that stays until the next block."""
+    return block if block.flags.c_contiguous else copied(block, "columns", block.dtype)
 
 
 def _multiply(matrix: np.ndarray, columns: np.ndarray, result: np.ndarray) -> None:
@@ -113,7 +92,7 @@ def _multiply(matrix: np.ndarray, columns: np.ndarray, result: np.ndarray) -> No
     wide = max(1, rows // max(maps, 1))
     for group, row in itertools.product(range(0, groups, wide), range(0, maps, rows)):
         part = slice(group, group + wide), slice(row, row + rows)
-        np.matmul(matrix[part].astype(columns.dtype), columns[part[0]], out=result[part])
+        np.matmul(copied(matrix[part], "weight", columns.dtype), columns[part[0]], out=result[part])
 
 
 def _each(work: Callable[[tuple[int, int]], None], places: list[tuple[int, int]], multiply_adds: int) -> None:
@@ -204,9 +183,10 @@ def _transposed_geometry(
 
 
 def _with_bias(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    if bias is None:
-        return y
-    return y + bias.reshape((-1,) + (1,) * (y.ndim - 2))
+    """``y``, which nobody else has, with the bias added to it."""
+    if bias is not None:
+        y += bias.reshape((-1,) + (1,) * (y.ndim - 2))
+    return y
 
 
 KERNELS: dict[str, Kernel] = {"Col2Im": one(col2im), "Conv": one(conv), "ConvTranspose": one(conv_transpose)}

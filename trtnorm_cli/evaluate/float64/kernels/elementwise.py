@@ -12,6 +12,22 @@ import numpy as np
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
 from trtnorm_cli.evaluate.float64.kernels.error_function import erf
 
+# Elements at a time: what lies between the argument and the result stays in the processor's caches.
+_BLOCK = 1 << 15
+
+
+def in_blocks(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+    """``function``, which works element by element in several steps, of ``x``."""
+    if x.size <= _BLOCK:
+        return np.asarray(function(x))
+    values = np.ascontiguousarray(x).reshape(-1)
+    first = function(values[:_BLOCK])
+    found = np.empty(values.size, first.dtype)
+    found[:_BLOCK] = first
+    for start in range(_BLOCK, values.size, _BLOCK):
+        found[start : start + _BLOCK] = function(values[start : start + _BLOCK])
+    return found.reshape(x.shape)
+
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """Never overflows: exp is taken of a number that is not positive."""
@@ -50,38 +66,40 @@ def clip(call: Call) -> np.ndarray:
     low = call.input(1) if call.input(1) is not None else call["min"]
     high = call.input(2) if call.input(2) is not None else call["max"]
     x = call.x
-    if low is not None:
-        x = np.maximum(x, np.asarray(low, x.dtype))
-    if high is not None:
-        x = np.minimum(x, np.asarray(high, x.dtype))
-    return x
+    lowest, highest = (None if bound is None else np.asarray(bound, x.dtype) for bound in (low, high))
+    if all(bound is None or bound.size == 1 for bound in (lowest, highest)):
+        return in_blocks(lambda part: _between(part, lowest, highest), x)
+    return _between(x, lowest, highest)
 
 
-def gelu(call: Call) -> np.ndarray:
-    x = call.x
-    if call["approximate"] == "tanh":
-        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+def _between(x: np.ndarray, lowest: np.ndarray | None, highest: np.ndarray | None) -> np.ndarray:
+    """``x`` within bounds, the upper of which counts where they cross."""
+    x = x if lowest is None else np.maximum(x, lowest)
+    return x if highest is None else np.minimum(x, highest)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
 
 
-def elu(call: Call) -> np.ndarray:
-    return np.where(call.x >= 0, call.x, call["alpha"] * np.expm1(np.minimum(call.x, 0)))
+def gelu_by_tanh(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def selu(call: Call) -> np.ndarray:
-    x, gamma = call.x, call["gamma"]
-    return np.where(x > 0, gamma * x, gamma * call["alpha"] * np.expm1(np.minimum(x, 0)))
+def elu(x: np.ndarray, alpha: float) -> np.ndarray:
+    return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def celu(call: Call) -> np.ndarray:
-    alpha = call["alpha"]
-    return np.maximum(call.x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(call.x / alpha, 0)))
+def selu(x: np.ndarray, alpha: float, gamma: float) -> np.ndarray:
+    return np.where(x > 0, gamma * x, gamma * alpha * np.expm1(np.minimum(x, 0)))
 
 
-def shrink(call: Call) -> np.ndarray:
-    x, bias, threshold = call.x, call["bias"], call["lambd"]
-    result = np.where(x < -threshold, x + bias, np.where(x > threshold, x - bias, 0))
-    return result.astype(x.dtype)
+def celu(x: np.ndarray, alpha: float) -> np.ndarray:
+    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x / alpha, 0)))
+
+
+def shrink(x: np.ndarray, bias: float, threshold: float) -> np.ndarray:
+    return np.where(x < -threshold, x + bias, np.where(x > threshold, x - bias, 0)).astype(x.dtype)
 
 
 def is_inf(call: Call) -> np.ndarray:
@@ -120,6 +138,16 @@ def _unary(function: Callable[[np.ndarray], Any]) -> Kernel:
     return lambda call: (np.asarray(function(call.x)),)
 
 
+def _formula(function: Callable[..., np.ndarray], *attributes: str) -> Kernel:
+    """``function`` of an array and of attributes, in several steps."""
+
+    def kernel(call: Call) -> tuple[np.ndarray]:
+        values = [call[name] for name in attributes]
+        return (in_blocks(lambda x: function(x, *values), call.x),)
+
+    return kernel
+
+
 def _binary(function: Callable[[np.ndarray, np.ndarray], Any]) -> Kernel:
     return lambda call: (np.asarray(function(call.inputs[0], call.inputs[1])),)
 
@@ -143,22 +171,22 @@ KERNELS: dict[str, Kernel] = {
     "Erf": _unary(erf),
     "Exp": _unary(np.exp),
     "Floor": _unary(np.floor),
-    "HardSwish": _unary(lambda x: x * np.clip(x / 6.0 + 0.5, 0, 1)),
+    "HardSwish": _formula(lambda x: x * np.clip(x / 6.0 + 0.5, 0, 1)),
     "Identity": lambda call: (call.inputs[0],),
     "IsNaN": _unary(np.isnan),
     "Log": _unary(np.log),
-    "Mish": _unary(lambda x: x * np.tanh(softplus(x))),
+    "Mish": _formula(lambda x: x * np.tanh(softplus(x))),
     "Neg": _unary(np.negative),
     "Not": _unary(np.logical_not),
     "Reciprocal": _unary(lambda x: 1 / x),
     "Relu": _unary(lambda x: np.maximum(x, 0)),
     "Round": _unary(np.rint),
-    "Sigmoid": _unary(sigmoid),
+    "Sigmoid": _formula(sigmoid),
     "Sign": _unary(np.sign),
     "Sin": _unary(np.sin),
     "Sinh": _unary(np.sinh),
-    "Softplus": _unary(softplus),
-    "Softsign": _unary(lambda x: x / (1 + np.abs(x))),
+    "Softplus": _formula(softplus),
+    "Softsign": _formula(lambda x: x / (1 + np.abs(x))),
     "Sqrt": _unary(np.sqrt),
     "Tan": _unary(np.tan),
     "Tanh": _unary(np.tanh),
@@ -183,19 +211,19 @@ KERNELS: dict[str, Kernel] = {
     "Mean": one(lambda call: functools.reduce(np.add, call.inputs) / len(call.inputs)),
     "Where": one(lambda call: np.where(*call.inputs)),
     "BitShift": one(bit_shift),
-    "Celu": one(celu),
+    "Celu": _formula(celu, "alpha"),
     "Clip": one(clip),
     "Dropout": dropout,
-    "Elu": one(elu),
-    "Gelu": one(gelu),
-    "HardSigmoid": one(lambda call: np.clip(call["alpha"] * call.x + call["beta"], 0, 1)),
+    "Elu": _formula(elu, "alpha"),
+    "Gelu": lambda call: (in_blocks(gelu_by_tanh if call["approximate"] == "tanh" else gelu, call.x),),
+    "HardSigmoid": _formula(lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), "alpha", "beta"),
     "IsInf": one(is_inf),
-    "LeakyRelu": one(lambda call: np.where(call.x < 0, call["alpha"] * call.x, call.x)),
+    "LeakyRelu": _formula(lambda x, alpha: np.where(x < 0, alpha * x, x), "alpha"),
     "Mod": one(modulo),
     "PRelu": one(prelu),
     "Pow": one(power),
-    "Selu": one(selu),
-    "Shrink": one(shrink),
-    "Swish": one(lambda call: call.x * sigmoid(call["alpha"] * call.x)),
-    "ThresholdedRelu": one(lambda call: np.where(call.x > call["alpha"], call.x, np.zeros_like(call.x))),
+    "Selu": _formula(selu, "alpha", "gamma"),
+    "Shrink": _formula(shrink, "bias", "lambd"),
+    "Swish": _formula(lambda x, alpha: x * sigmoid(alpha * x), "alpha"),
+    "ThresholdedRelu": _formula(lambda x, alpha: np.where(x > alpha, x, np.zeros_like(x)), "alpha"),
 }

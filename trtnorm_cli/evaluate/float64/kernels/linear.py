@@ -8,13 +8,14 @@ from collections.abc import Callable
 import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, one
+from trtnorm_cli.evaluate.float64.kernels.working_memory import copied, working_memory
 
 COERCES_TO_2D_BEFORE = 13
 """Softmax, LogSoftmax and Hardmax work on a matrix of the axes before and from ``axis`` until opset 12."""
 
 
-RAISED_ELEMENTS = 1 << 21
-"""A weight in a lower type is raised in pieces of so many elements (16 MiB), which take the same memory one after the other."""
+RAISED_ELEMENTS = 1 << 20
+"""A weight in a lower type is raised in pieces of so many elements (8 MiB), which take the same memory one after the other."""
 
 
 def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -27,12 +28,27 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     further, b = max(b.ndim - a.ndim, 0), b.reshape(inner, columns)
     rows = a.reshape(math.prod(a.shape[:-1]), inner)
     result = np.empty((*(1,) * further, *a.shape[:-1], columns), a.dtype)
-    made, pieces = result.reshape(len(rows), columns), -(-b.size // RAISED_ELEMENTS) or 1
-    wide = -(-columns // pieces) or 1
-    for first in range(0, columns, wide):
-        part = slice(first, first + wide)
-        np.matmul(rows, b[:, part].astype(a.dtype), out=made[:, part])
+    fill = _fill_by_columns if b.T.flags.c_contiguous else _fill_by_rows
+    fill(rows, b, result.reshape(len(rows), columns))
     return result
+
+
+def _fill_by_columns(rows: np.ndarray, b: np.ndarray, made: np.ndarray) -> None:
+    """Put ``rows`` times ``b`` into ``made``, raising some columns of ``b`` at a time: they lie in order."""
+    wide = max(1, RAISED_ELEMENTS // max(len(b), 1))
+    for first in range(0, b.shape[1], wide):
+        part = slice(first, first + wide)
+        np.matmul(rows, copied(b.T[part], "weight", rows.dtype).T, out=made[:, part])
+
+
+def _fill_by_rows(rows: np.ndarray, b: np.ndarray, made: np.ndarray) -> None:
+    """The same with some rows of ``b`` at a time, whose products add up."""
+    deep = max(1, RAISED_ELEMENTS // max(b.shape[1], 1))
+    np.matmul(rows[:, :deep], copied(b[:deep], "weight", rows.dtype), out=made)
+    for first in range(deep, len(b), deep):
+        part = slice(first, first + deep)
+        product = working_memory("product", made.shape, rows.dtype)
+        made += np.matmul(rows[:, part], copied(b[part], "weight", rows.dtype), out=product)
 
 
 def gemm(call: Call) -> np.ndarray:
@@ -66,8 +82,10 @@ def along_axis(function: Callable[[np.ndarray, int], np.ndarray]) -> Kernel:
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     if not x.size:
         return x
-    e = np.exp(x - x.max(axis=axis, keepdims=True))
-    return e / e.sum(axis=axis, keepdims=True)
+    e = x - x.max(axis=axis, keepdims=True)
+    np.exp(e, out=e)
+    e /= e.sum(axis=axis, keepdims=True)
+    return e
 
 
 def log_softmax(x: np.ndarray, axis: int) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,31 @@ GROUP_SCALE_PER_CHANNEL_SINCE = 21
 
 
 _DEFAULT_AXES = (0, 2, 3)
+# Elements at a time, or one row or channel: what is computed in several steps stays in the processor's caches.
+_BLOCK = 1 << 15
 
 
 def standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(x - μ)/√(σ² + ε), μ and 1/√(σ² + ε) over ``axes``, which are kept with length one."""
-    mean = x.mean(axis=axes, keepdims=True)
-    centred = x - mean
-    inverse = 1.0 / np.sqrt((centred * centred).mean(axis=axes, keepdims=True) + epsilon)
-    return centred * inverse, mean, inverse
+    first = x.ndim - len(axes)
+    if not x.size or not axes or axes != tuple(range(first, x.ndim)):
+        mean = x.mean(axis=axes, keepdims=True)
+        y = x - mean
+        inverse = 1.0 / np.sqrt(np.square(y).mean(axis=axes, keepdims=True) + epsilon)
+        y *= inverse
+        return y, mean, inverse
+    rows = x.reshape(math.prod(x.shape[:first]), -1)
+    result, means, inverses = np.empty(rows.shape, x.dtype), *(np.empty((len(rows), 1), x.dtype) for _ in range(2))
+    step = max(1, _BLOCK // rows.shape[1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        y, mean, inverse = result[part], means[part], inverses[part]
+        np.mean(rows[part], axis=1, keepdims=True, out=mean)
+        np.subtract(rows[part], mean, out=y)
+        np.divide(1.0, np.sqrt(np.square(y).mean(axis=1, keepdims=True) + epsilon), out=inverse)
+        y *= inverse
+    kept = (*x.shape[:first], *(1,) * (x.ndim - first))
+    return result.reshape(x.shape), means.reshape(kept), inverses.reshape(kept)
 
 
 def per_channel(values: np.ndarray, rank: int) -> np.ndarray:
@@ -51,12 +70,22 @@ def batch_normalization(call: Call) -> tuple[Any, ...]:
 
 
 def _affine(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    scale, bias, mean, deviation = (
-        values if values.ndim > 1 else per_channel(values, x.ndim) for values in (scale, bias, mean, deviation)
-    )
-    y = x - mean
-    y *= scale / deviation
-    y += bias
+    factor = scale / deviation
+    if any(values.shape != x.shape[1:2] for values in (mean, factor, bias)):
+        mean, factor, bias = (values if values.ndim > 1 else per_channel(values, x.ndim) for values in (mean, factor, bias))
+        y = x - mean
+        y *= factor
+        y += bias
+        return y
+    y = np.empty(x.shape, np.result_type(x, mean))
+    mean, factor, bias = (values.reshape(-1, *(1,) * (x.ndim - 2)) for values in (mean, factor, bias))
+    step = max(1, _BLOCK // max(math.prod(x.shape[2:]), 1))
+    for place in itertools.product(range(len(x)), range(0, x.shape[1], step)):
+        part = slice(place[1], place[1] + step)
+        made = y[place[0], part]
+        np.subtract(x[place[0], part], mean[part], out=made)
+        made *= factor[part]
+        made += bias[part]
     return y
 
 
@@ -64,7 +93,9 @@ def instance_normalization(call: Call) -> np.ndarray:
     """Ulyanov, Vedaldi & Lempitsky 2016."""
     x, scale, bias = call.inputs
     y, _, _ = standardized(x, tuple(range(2, x.ndim)), call["epsilon"])
-    return y * per_channel(scale, x.ndim) + per_channel(bias, x.ndim)
+    y *= per_channel(scale, x.ndim)
+    y += per_channel(bias, x.ndim)
+    return y
 
 
 def group_normalization(call: Call) -> np.ndarray:
@@ -75,7 +106,10 @@ def group_normalization(call: Call) -> np.ndarray:
     y, _, _ = standardized(grouped, (2, 3), call["epsilon"])
     if call.opset < GROUP_SCALE_PER_CHANNEL_SINCE:
         scale, bias = (np.repeat(values, x.shape[1] // groups) for values in (scale, bias))
-    return y.reshape(x.shape) * per_channel(scale, x.ndim) + per_channel(bias, x.ndim)
+    y = y.reshape(x.shape)
+    y *= per_channel(scale, x.ndim)
+    y += per_channel(bias, x.ndim)
+    return y
 
 
 def layer_normalization(call: Call) -> tuple[Any, ...]:
@@ -83,7 +117,9 @@ def layer_normalization(call: Call) -> tuple[Any, ...]:
     x, scale, bias = call.x, call.inputs[1], call.input(2)
     first = call["axis"] % x.ndim
     y, mean, inverse = standardized(x, tuple(range(first, x.ndim)), call["epsilon"])
-    y = y * scale if bias is None else y * scale + bias
+    y *= scale
+    if bias is not None:
+        y += bias
     return y, mean, inverse
 
 
