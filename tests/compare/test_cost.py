@@ -23,12 +23,14 @@ from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, SliceDis
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
+from trtnorm_cli.compare.squares import apart
 from trtnorm_cli.evaluate.data.drawing import DrawnFeeds
 from trtnorm_cli.evaluate.float64 import Float64Model, Known, Perturbation, evaluate_float64
 from trtnorm_cli.evaluate.float64.perturbation import Moves
 from trtnorm_cli.evaluate.metrics import Distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.evaluate.tolerance import allowed, share
+from trtnorm_cli.onnx_model.walk import tensor_names
 
 
 def nudged(model: onnx.ModelProto, first: int = 0) -> onnx.ModelProto:
@@ -87,7 +89,7 @@ def test_what_the_first_run_lets_pass_inside_all_of_them_do(seed):
     wanted = reference.values["t"]
 
     def moved(size: float) -> dict[str, dict[int, np.ndarray]]:
-        return {"t": slice_distances(wanted, wanted * (1 + size * rng.standard_normal(wanted.shape)), 0.0)}
+        return {"t": slice_distances(wanted, apart(wanted, wanted * (1 + size * rng.standard_normal(wanted.shape))), 0.0)}
 
     noise = [moved(float(np.exp(rng.normal(-11, 2)))) for _ in range(4)]
     found = SliceDistances(reference, 1e-6)
@@ -246,6 +248,22 @@ def test_a_run_says_how_long_it_computed(tmp_path):
         asked.results()
     assert 0 < asked.computing_s < asked.processor_s
     assert asked.seconds > 0
+
+
+@pytest.mark.parametrize("pattern", ["[pry]", "r", "none"])
+def test_what_was_not_kept_for_the_likely_candidate_is_evaluated_for_another(tmp_path, runs, pattern):
+    """A defect is found at the same place, whatever was kept of the reference."""
+    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"))
+    defect = onnx_participant(saved(deep(1.00001), tmp_path / "d.onnx"), "candidate")
+    likely = frozenset(name for name in tensor_names(reference.model.graph) if re.match(pattern, name))
+    found, kept = (
+        compare(reference, lambda _: [replace(defect, shares_tensors=True)], [Trial("at", X)], Options(likely=names))
+        for names in (None, likely)
+    )
+    assert (found.state, kept.state) == (FAILED, FAILED)
+    assert kept.candidates[0].inner == found.candidates[0].inner
+    assert kept.candidates[0].depth == found.candidates[0].depth
+    assert runs["plain"] == 2 + (2 if pattern == "[pry]" else 3)
 
 
 def test_candidates_may_come_late(tmp_path, runs):

@@ -17,8 +17,8 @@ OFF = WANTED + np.array([[0.0], [1e-4], [0.0]])
 @pytest.fixture
 def measured(monkeypatch) -> list[np.ndarray]:
     """The values of candidates that were held to the reference."""
-    found, real = [], inner_tensors.furthest_and_square
-    monkeypatch.setattr(inner_tensors, "furthest_and_square", lambda one, other: found.append(other) or real(one, other))
+    found, real = [], inner_tensors.apart
+    monkeypatch.setattr(inner_tensors, "apart", lambda one, other: found.append(other) or real(one, other))
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from trtnorm_cli.compare import squares
 from trtnorm_cli.compare.inner_tensors import InnerTensors, _is_same, relative_distance, slice_distances
-from trtnorm_cli.compare.squares import Sizes, furthest_and_square, squares_by_axis
+from trtnorm_cli.compare.squares import Apart, Sizes, apart, furthest_and_square, squares_by_axis
 
 SHAPES = [(), (1,), (7,), (1, 1), (5, 1), (3, 4), (1, 6, 1), (2, 3, 5, 7), (1, 4, 1, 9), (40, 3), (0, 4), (2, 0), (3, 1, 5)]
 
@@ -42,6 +42,11 @@ def test_sizes_and_distances_are_those_of_the_whole_array(shape):
     furthest, square = furthest_and_square(one, other)
     assert furthest == np.max(np.abs(one - other), initial=0.0)
     assert square == pytest.approx(np.square(one - other).sum(), rel=1e-12)
+    measured, squares = apart(one, other), squares_by_axis(other, one)
+    assert (measured.furthest, measured.square) == (furthest, pytest.approx(square, rel=1e-12))
+    assert list(measured.squares) == list(squares)
+    for axis, sums in squares.items():
+        np.testing.assert_array_equal(measured.squares[axis], sums)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -50,7 +55,7 @@ def test_squares_beyond_the_largest_double_are_infinite():
     large = np.full(1 << 17, 7e151)
     assert Sizes(large).square == math.inf
     assert furthest_and_square(large, -large) == (1.4e152, math.inf)
-    assert slice_distances(large.reshape(2, -1), -large.reshape(2, -1), 1e-6) == {}
+    assert slice_distances(large.reshape(2, -1), apart(large.reshape(2, -1), -large.reshape(2, -1)), 1e-6) == {}
     assert relative_distance(large, np.zeros_like(large)) != 0
 
 
@@ -68,6 +73,7 @@ def test_what_is_not_finite_is_infinitely_far(value):
     one, other = drawn((3, 5), 0), drawn((3, 5), 0)
     other[2, 4] = value
     assert furthest_and_square(one, other) == (math.inf, math.inf)
+    assert apart(one, other) == Apart(math.inf, math.inf, {})
     assert furthest_and_square(other, other) == (math.inf, math.inf)
     assert not _is_same(one, other, 1e-6, 1.0)
     assert not _is_same(other, other, 1e-6, math.inf)

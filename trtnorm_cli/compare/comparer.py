@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 
 import numpy as np
@@ -30,6 +30,7 @@ from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
+from trtnorm_cli.onnx_model.walk import tensor_names
 from trtnorm_cli.records.comparison import STANDS_IN, OutputVerdict
 from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 
@@ -63,6 +64,7 @@ class Comparer:
         """Work on the reference alone, while candidates are still being made."""
         run = self._begin(trial)
         if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
+            run.inner.names = self.options.likely
             run.exact = self._reference_in_float64(run)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
@@ -248,7 +250,16 @@ class Comparer:
     def _reference_in_float64(self, run: TrialRun) -> Reference | ReferenceUnavailable | None:
         """The reference in float64, of which the tensors inside and the ties are remembered."""
         assert isinstance(self.reference, OnnxParticipant)
-        return self._evaluated(self.reference, run.trial.feeds, run.inner.keep, run.known, run.ties)
+        return self._evaluated(self.reference, run.trial.feeds, run.keep, run.known, run.ties, run.inner.names)
+
+    def _keep_all(self, run: TrialRun, candidate: OnnxParticipant) -> None:
+        """Evaluate the reference once more where tensors of ``candidate`` have a partner in it that was not kept."""
+        if run.inner.names is None or not isinstance(self.reference, OnnxParticipant):
+            return
+        if tensor_names(candidate.model.graph) & tensor_names(self.reference.model.graph) <= run.inner.names:
+            return
+        run.inner.names = None
+        self._evaluated(self.reference, run.trial.feeds, run.keep, run.known)
 
     def _evaluated(
         self,
@@ -257,12 +268,13 @@ class Comparer:
         watch: Watch | None = None,
         known: Known | None = None,
         ties: Ties | None = None,
+        kept: Set[str] | None = None,
     ) -> Reference | ReferenceUnavailable | None:
         """The participant in float64, or why that is not possible or takes too long; None where it was refused before."""
         if self._float64_refused:
             return None
         try:
-            return self._exact.evaluate(participant, feeds, watch, known, ties=ties)
+            return self._exact.evaluate(participant, feeds, watch, known, ties=ties, kept=kept)
         except ReferenceUnavailable as error:
             return error
 
@@ -348,6 +360,7 @@ class Comparer:
             return
         ulp, seen, follower = self._ulp(candidate), None, Follower(run.ties)
         if candidate.shares_tensors and not self.options.tolerances:
+            self._keep_all(run, candidate)
             seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp, follower)
         found = self._noted(
             candidate,

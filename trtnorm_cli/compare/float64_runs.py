@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,8 +52,12 @@ class Float64Runs:
         known: Known | None = None,
         perturbation: Perturbation | None = None,
         ties: Ties | None = None,
+        kept: Set[str] | None = None,
     ) -> Reference:
-        """The participant in float64; raises ``ReferenceUnavailable`` where that is not possible or takes too long."""
+        """The participant in float64, as ``evaluate_float64`` has it.
+
+        Raises ``ReferenceUnavailable`` where that is not possible or takes too long.
+        """
         if self._is_wanted is not None:
             watch = _while(self._is_wanted, watch)
         elements = max(sum(array.size for array in feeds.values()), 1)
@@ -61,7 +65,7 @@ class Float64Runs:
         if predicted > self.budget_s:
             raise ReferenceUnavailable(f"it would take about {predicted:.0f} s, the budget is {self.budget_s:g} s")
         model = self.model(participant)
-        found = evaluate_float64(model, feeds, None, self.budget_s, perturbation, watch, known, ties)
+        found = evaluate_float64(model, feeds, None, self.budget_s, perturbation, watch, known, ties, kept)
         if perturbation is None:
             self._rates[participant.label] = found.seconds / elements
         return found

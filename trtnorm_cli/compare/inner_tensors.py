@@ -12,13 +12,13 @@ name, as when a scale moved across them: what goes wrong there is large, and sho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from trtnorm_cli.compare.squares import Sizes, differences, furthest_and_square, squares_by_axis
+from trtnorm_cli.compare.squares import Apart, Sizes, apart, differences, furthest_and_square, squares_by_axis
 from trtnorm_cli.evaluate.float64 import Follower
 from trtnorm_cli.evaluate.tolerance import allowed_each
 from trtnorm_cli.light_dataclass import dataclass
@@ -60,18 +60,26 @@ class Difference:
 
 @dataclass
 class InnerTensors:
-    """Tensors of a model by name, up to half a gibibyte of them."""
+    """Tensors of a model by name, up to half a gibibyte of them; with ``names`` only these."""
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
+    names: Set[str] | None = None
     _room: int = _MOST_BYTES
     _sizes: dict[str, Sizes] = field(default_factory=dict)
 
-    def keep(self, name: str, value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.nbytes <= self._room:
+    def keep(self, name: str, value: Any) -> bool:
+        """False where it is not kept: it is none of those, or there is no room."""
+        if self.names is not None and name not in self.names:
+            return False
+        before = self.values.get(name)
+        room = self._room + (0 if before is None else before.nbytes)
+        if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.nbytes > room:
+            return False
+        if value is not before:
             self.values[name] = value
             self._sizes.pop(name, None)
-            self._room -= value.nbytes
-        return value
+            self._room = room - value.nbytes
+        return True
 
     def of(self, name: str, value: Any) -> np.ndarray | None:
         """The tensor of this name in the shape of ``value``, where both can be held to each other."""
@@ -100,15 +108,17 @@ class SliceDistances:
     def watch(self, name: str, value: Any) -> Any:
         wanted = self.reference.of(name, value) if self.names is None or name in self.names else None
         if wanted is not None:
-            self.look(name, value, furthest_and_square(wanted, value)[0])
+            self.look(name, value)
         return value
 
-    def look(self, name: str, value: np.ndarray, furthest: float) -> None:
-        """Measure the slices of a tensor that has a partner. No element is further from its own than ``furthest``."""
+    def look(self, name: str, value: np.ndarray) -> Apart:
+        """Measure a tensor that has a partner, and its slices."""
         wanted = self.reference.values[name]
-        found = slice_distances(wanted, value.reshape(wanted.shape), self.floor, self.reference.sizes(name), furthest)
+        measured = apart(wanted, value.reshape(wanted.shape))
+        found = slice_distances(wanted, measured, self.floor, self.reference.sizes(name))
         if found:
             self.found[name] = found
+        return measured
 
 
 @dataclass
@@ -139,14 +149,13 @@ class Recognition:
                 self._take_over(other, name, same)
                 return same
         self._measure(name, value)
-        return self.own.keep(name, value)
+        self.own.keep(name, value)
+        return value
 
     def _measure(self, name: str, value: Any) -> None:
-        known = self.slices.reference.of(name, value)
-        if known is not None:
-            furthest, square = furthest_and_square(known, value)
-            self.depth[name] = _relative(square, self.slices.reference.sizes(name).square)
-            self.slices.look(name, value, furthest)
+        if self.slices.reference.of(name, value) is not None:
+            measured = self.slices.look(name, value)
+            self.depth[name] = _relative(measured.square, self.slices.reference.sizes(name).square)
 
     def _take_over(self, other: Recognition, name: str, same: np.ndarray) -> None:
         """Take over what was measured of the same tensor of another candidate."""
@@ -188,24 +197,23 @@ def _is_same(one: np.ndarray, other: np.ndarray, limit: float, furthest: float) 
     return one.size > 1 and all(bool(np.all(squares[axis] <= limit**2 * sizes[axis])) for axis in squares)
 
 
-def slice_distances(
-    wanted: np.ndarray, got: np.ndarray, floor: float, sizes: Sizes | None = None, furthest: float | None = None
-) -> dict[int, np.ndarray]:
+def slice_distances(wanted: np.ndarray, got: Apart, floor: float, sizes: Sizes | None = None) -> dict[int, np.ndarray]:
     """The distance of every slice along every axis; nothing where no slice is further than ``floor`` or not all is finite.
 
-    ``sizes`` are those of ``wanted``, and ``furthest`` bounds the distance of each element, where these are known already.
+    ``got`` is how far the other tensor is, and ``sizes`` are those of ``wanted``, where they are known already.
     """
     sizes = Sizes(wanted) if sizes is None else sizes
-    furthest = furthest_and_square(wanted, got)[0] if furthest is None else furthest
+    # The squares of all slices are summed where these are small, too: a model that differs has few that are not looked at.
+    squares = sizes.squares if got.squares else {}
     size = math.sqrt(sizes.square / wanted.size) if wanted.size else 0.0
-    if not math.isfinite(furthest) or not math.isfinite(size) or furthest <= floor * _SMALL_SLICE * size:
+    if not math.isfinite(got.furthest) or not math.isfinite(size) or got.furthest <= floor * _SMALL_SLICE * size:
         return {}
     found = {}
-    for axis, squares in squares_by_axis(got, wanted).items():
-        if len(squares) <= _MOST_SLICES:
-            of_slices = _slice_sizes(sizes, axis)
-            if of_slices.min() > 0:
-                found[axis] = np.sqrt(squares) / of_slices
+    for axis, of_slices in got.squares.items():
+        if len(of_slices) <= _MOST_SLICES:
+            lengths = _slice_sizes(squares[axis])
+            if lengths.min() > 0:
+                found[axis] = np.sqrt(of_slices) / lengths
     return found
 
 
@@ -258,7 +266,7 @@ def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, M
     found = []
     for axis, measured in distances.found[name].items():
         samples = np.stack([run.get(name, {}).get(axis, np.zeros_like(measured)) for run in runs])
-        sizes = _slice_sizes(distances.reference.sizes(name), axis)
+        sizes = _slice_sizes(distances.reference.sizes(name).squares[axis])
         together = np.sqrt(np.mean(np.square(samples * sizes))) / sizes
         caution = 1 + np.log10(measured.size) / _DECADES_TO_DOUBLE
         explained = np.maximum(allowed_each(list(samples), _OWN_NOISE), _COMMON_NOISE * together)
@@ -268,7 +276,6 @@ def _worst_slice(name: str, distances: SliceDistances, runs: list[Mapping[str, M
     return max(found, key=lambda difference: difference.share)
 
 
-def _slice_sizes(sizes: Sizes, axis: int) -> np.ndarray:
-    """‖r‖₂ of every slice, of small ones a tenth of their root mean square."""
-    squares = sizes.squares[axis]
+def _slice_sizes(squares: np.ndarray) -> np.ndarray:
+    """‖r‖₂ of slices by their ``squares``, of small ones a tenth of their root mean square."""
     return np.maximum(np.sqrt(squares), _SMALL_SLICE * math.sqrt(float(np.mean(squares))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field
 
 import numpy as np
@@ -45,7 +45,8 @@ class Options:
     ``total_budget_s`` gives the processor's seconds that bound the whole comparison likewise; it is asked anew for each trial.
     ``tolerances`` are by output name, '' for all others. ``max_error`` is the relative L2 that a precision allows: it decides
     where rounding allows so much that agreement says nothing. ``own_weights`` are in files that this program alone writes to,
-    and read where they lie.
+    and read where they lie. ``likely`` are the names of tensors of the candidate that is likely: while
+    candidates are still made, only these are kept of the reference.
     """
 
     by_position: bool = False
@@ -58,6 +59,7 @@ class Options:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     max_error: float | None = None
     own_weights: Sequence[Place] = ()
+    likely: Set[str] | None = None
 
 
 @dataclass

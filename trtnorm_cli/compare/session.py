@@ -32,6 +32,7 @@ from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
 from trtnorm_cli.onnx_model.stored import external_tensors
+from trtnorm_cli.onnx_model.walk import tensor_names
 from trtnorm_cli.profile.model import BuildProfile, Tolerance
 from trtnorm_cli.progress import stage
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, prepare
@@ -257,7 +258,8 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
 
     options = with_tolerances(settings, profile)
     if session.saved is not None and session.saved.error() is None:
-        options = replace(options, own_weights=_own_weights(session.saved.result()))
+        saved = session.saved.result()
+        options = replace(options, own_weights=_own_weights(saved), likely=tensor_names(saved.proto.graph))
     comparison = compare(session.reference, session.gathered, drawn.trials, options, further())
     comparison.candidates += session.refused
     comparison.notes += drawn.notes

@@ -7,10 +7,12 @@ most of that time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
+
+from trtnorm_cli.light_dataclass import dataclass
 
 _PIECE = 1 << 15
 
@@ -26,9 +28,15 @@ class Sizes:
         """The largest absolute value."""
         return max((float(max(piece.max(), -piece.min())) for piece in _pieces(self._values)), default=0.0)
 
-    @cached_property
+    @property
     def square(self) -> float:
         """The sum of all squares."""
+        if "squares" in self.__dict__ and self.squares:
+            return float(next(iter(self.squares.values())).sum())
+        return self._square
+
+    @cached_property
+    def _square(self) -> float:
         return sum(float(np.dot(piece, piece)) for piece in _pieces(self._values))
 
     @cached_property
@@ -55,11 +63,38 @@ def furthest_and_square(one: np.ndarray, other: np.ndarray) -> tuple[float, floa
     return furthest, square
 
 
+@dataclass(frozen=True)
+class Apart:
+    """How far a tensor is from another: the largest distance of two elements, the sum of the squares of all, and by axis those
+    of each slice, as :func:`squares_by_axis` has them. Where one is not finite, all is infinitely far, and no slices are told.
+    """
+
+    furthest: float
+    square: float
+    squares: dict[int, np.ndarray]
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> Apart:
+    """The distances of ``other`` from ``one``, which has the same shape; all in one pass over both."""
+    furthest = list[float]()
+    squares = _by_axis(other, one, lambda piece: furthest.append(float(np.maximum(piece.max(), -piece.min()))))
+    if not squares:
+        return Apart(*furthest_and_square(one, other), {})
+    if not np.all(np.isfinite(furthest)):
+        return Apart(math.inf, math.inf, {})
+    return Apart(max(furthest), float(next(iter(squares.values())).sum()), squares)
+
+
 def squares_by_axis(values: np.ndarray, minus: np.ndarray | None = None) -> dict[int, np.ndarray]:
     """The sum of the squares of ``values``, or of their difference from ``minus``, over all axes but one.
 
     By that axis, for each that is longer than one; its sums have shape ``(values.shape[axis],)``.
     """
+    return _by_axis(values, minus, lambda piece: None)
+
+
+def _by_axis(values: np.ndarray, minus: np.ndarray | None, look: Callable[[np.ndarray], object]) -> dict[int, np.ndarray]:
+    """``look`` is shown each piece before it is squared."""
     axes = [axis for axis, length in enumerate(values.shape) if length > 1]
     if not axes or not values.size:
         return {}
@@ -71,7 +106,9 @@ def squares_by_axis(values: np.ndarray, minus: np.ndarray | None = None) -> dict
     last, of_rows = np.zeros(width), np.empty(len(rows))
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
-        squares = np.square(part if others is None else part - others[start : start + step])
+        part = part if others is None else part - others[start : start + step]
+        look(part)
+        squares = np.square(part, out=None if others is None else part)
         # A product with ones is the fastest sum over either axis.
         last += ones[: len(part)] @ squares
         of_rows[start : start + step] = squares @ ones[:width]

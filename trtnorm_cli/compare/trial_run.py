@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import field
+from typing import Any
 
 import onnx
 
@@ -68,6 +69,12 @@ class TrialRun:
     float64_s: float = 0.0
     inner: InnerTensors = field(default_factory=InnerTensors)
     near: list[Recognition] = field(default_factory=list)
+
+    def keep(self, name: str, value: Any) -> Any:
+        """Keep a tensor of the reference; what is remembered to be found again is the same array."""
+        if self.inner.keep(name, value):
+            self.known.is_kept_elsewhere(value)
+        return value
 
 
 @dataclass

@@ -66,6 +66,11 @@ def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from nodes_within(inner.node)
 
 
+def tensor_names(graph: onnx.GraphProto) -> frozenset[str]:
+    """The names of what the nodes of ``graph`` give, without those of its subgraphs."""
+    return frozenset(name for node in graph.node for name in node.output if name)
+
+
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
     """The names of the tensors that ``node`` reads, those that its subgraphs read or hand on included."""
     for within in nodes_within([node]):

@@ -127,6 +127,44 @@ def test_another_version_of_an_operator_is_another_one(evaluated):
     np.testing.assert_array_equal(found, outputs(later, None))
 
 
+@pytest.mark.parametrize("operator", ["Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum"])
+@pytest.mark.parametrize("shape", [(16,), (5, 16), (1,), (5, 1)], ids=str)
+def test_axes_of_length_one_in_front_make_no_difference(evaluated, operator, shape):
+    known, weight = Known(), np.abs(random(*shape)) + 1
+    first = outputs(model(f"p = Abs(x) y = {operator}(p, k)", k=weight), known)
+    for other in (weight[None], weight[None, None])[: 3 - weight.ndim]:
+        evaluated.clear()
+        again = model(f"p = Abs(x) y = {operator}(p, k)", k=other)
+        found = outputs(again, known)
+        assert found.shape == first.shape == outputs(again, None).shape
+        np.testing.assert_array_equal(found, first)
+        assert evaluated[operator] == 1, "in the run without knowledge"
+
+
+def test_more_axes_are_another_result():
+    known, weight = Known(), random(16)
+    both = [
+        parse(f"g (float[5, 16] x) => (float[{rank}] y) {{ y = Add(x, k) }}", {"k": k})
+        for rank, k in (("5, 16", weight), ("1, 5, 16", weight[None, None]), ("1, 1, 5, 16", weight[None, None, None]))
+    ]
+    for each in both:
+        feeds = {"x": random(5, 16)}
+        found, alone = outputs(each, known, feeds), outputs(each, None, feeds)
+        assert found.shape == alone.shape
+        np.testing.assert_array_equal(found, alone)
+
+
+@pytest.mark.parametrize("kept", [None, "p", "r", "py", ""])
+def test_only_what_is_kept_is_found_again(evaluated, kept):
+    known = Known()
+    first = outputs(model(), known, kept=None if kept is None else set(kept))
+    evaluated.clear()
+    np.testing.assert_array_equal(outputs(model(), known), first)
+    # What follows from a tensor that was not kept cannot be recognised either.
+    is_found = {"p": kept is None or "p" in kept, "r": kept is None, "y": kept is None}
+    assert evaluated["MatMul"] == (not is_found["p"]) + (not is_found["y"])
+
+
 def test_a_node_without_inputs_is_nothing_to_compare():
     """Only the operators that have an axis or a plane are asked for the rank of their data."""
     body = "k = Constant <value = float {1.5}> () p = MatMul(x, w) y = Mul(p, k)"

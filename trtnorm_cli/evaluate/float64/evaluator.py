@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,20 +94,22 @@ def evaluate_float64(
     watch: Watch | None = None,
     known: Known | None = None,
     ties: Ties | None = None,
+    kept: Set[str] | None = None,
 ) -> Reference:
     """The outputs of ``model`` (or the inner tensors ``outputs``) in exact arithmetic, but for float64's rounding.
 
     The model is raised with :func:`raise_structure`. Weights are raised one by one when they are needed, and every tensor is
     freed after its last use. Where ``known`` is not given, a feed may be ``Stored``. A ``perturbation`` moves constants and
     results. ``watch`` is shown every result of the main graph by name. ``known`` holds what earlier evaluations found, and
-    learns what this one finds unless it is perturbed. ``ties`` learns where a rounding to steps could have come out otherwise.
+    learns what this one finds unless it is perturbed, and of the tensors of the main graph only those that are ``kept``, where
+    these are named. ``ties`` learns where a rounding to steps could have come out otherwise.
     Raises :class:`UnsupportedOperator` for an operator without a verified implementation,
     :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
     stands in the way: a missing input, shapes that do not fit, no memory.
     """
     clock = Clock()
     prepared = model if isinstance(model, Float64Model) else Float64Model(model)
-    run = _Run(prepared, clock, budget_s, perturbation, known, ties)
+    run = _Run(prepared, clock, budget_s, perturbation, known, ties, kept)
     with np.errstate(all="ignore"):
         values = run.evaluate(feeds, outputs, watch)
     return Reference(values, run.evaluated_with, clock.seconds(), run.notes(), frozenset(run.constants))
@@ -150,7 +152,9 @@ class _Run:
         perturbation: Perturbation | None,
         known: Known | None,
         ties: Ties | None,
+        kept: Set[str] | None,
     ) -> None:
+        self._kept = kept
         self._model, self._clock, self._budget_s = model, clock, budget_s
         self._perturbation, self._known, self._ties = perturbation, known, ties
         # Tensors whose elements depend on the elements of an input, not only on its shape.
@@ -295,7 +299,8 @@ class _Run:
         if found is not None:
             self._used(("", node.op_type), DESCRIPTIONS[node.op_type])
             return found
-        return known.keep(call, self._dispatch(step, inputs, scope, opsets), self._perturbation is None)
+        learns = self._perturbation is None and (self._kept is None or not self._kept.isdisjoint(node.output))
+        return known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)
 
     def _dispatch(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
         node = step.node

@@ -38,6 +38,8 @@ _OF_ONE_MEANING = frozenset(
         *("Neg", "PRelu", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where"),
     )
 )
+# What these take has axes of length one in front until all have the same number of axes.
+_BROADCASTING = frozenset(("Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum", "Where"))
 # An axis counted from the end is that from the front.
 _OF_ONE_AXIS = frozenset(("LogSoftmax", "Softmax"))
 
@@ -207,6 +209,11 @@ class Known:
             self._found[key] = (result,)
         return self._found.get(key, (result,))[0]
 
+    def is_kept_elsewhere(self, result: np.ndarray) -> None:
+        """A result that was remembered takes no room: somebody else keeps it as well."""
+        if result in self._results:
+            self._results.hold(result)
+
     def _kept(self, value: Any) -> bool:
         if value is None:
             return True
@@ -241,6 +248,10 @@ def _key(
     kind, inputs = call.op_type, call.inputs
     if kind == "MatMul":
         inputs = tuple(map(_without_leading_ones, inputs))
+    rank = 0
+    if kind in _BROADCASTING and not call.attributes:  # before opset 7 they said where the axes belong
+        rank = max(map(np.ndim, inputs), default=0)
+        inputs = tuple(map(_without_ones_in_front, inputs))
     tokens = tuple(map(token, inputs))
     if None in tokens:
         return None
@@ -252,7 +263,7 @@ def _key(
     if compared is None:
         return None
     version = 0 if kind in _OF_ONE_MEANING else _version(kind, call.opset)
-    return kind, version, compared, tokens, tuple(map(bool, call.outputs))
+    return kind, version, compared, tokens, rank, tuple(map(bool, call.outputs))
 
 
 @cache
@@ -270,13 +281,18 @@ class _Arrays:
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = self._room = most_bytes
         self._owners: dict[int, np.ndarray] = {}
+        self._counted: set[int] = set()
 
     def __contains__(self, value: np.ndarray) -> bool:
         return id(_owner(value)) in self._owners
 
     def hold(self, value: np.ndarray) -> None:
-        """Keep what takes no room."""
-        self._owners[id(_owner(value))] = _owner(value)
+        """Keep what takes no room, or takes none any more."""
+        owner = _owner(value)
+        self._owners[id(owner)] = owner
+        if id(owner) in self._counted:
+            self._counted.remove(id(owner))
+            self._room += owner.nbytes
 
     def keep(self, value: np.ndarray) -> bool:
         """True if there was room, or it was kept already."""
@@ -286,6 +302,7 @@ class _Arrays:
                 return False
             self._room -= owner.nbytes
             self._owners[id(owner)] = owner
+            self._counted.add(id(owner))
         return True
 
 
@@ -338,6 +355,14 @@ def _bits(flat: np.ndarray) -> np.ndarray:
 
 def _address(value: np.ndarray) -> int:
     return int(value.__array_interface__["data"][0])
+
+
+def _without_ones_in_front(value: Any) -> Any:
+    """Broadcasting puts them there again."""
+    if isinstance(value, np.ndarray):
+        while value.ndim and value.shape[0] == 1:
+            value = value.reshape(value.shape[1:])
+    return value
 
 
 def _without_leading_ones(value: Any) -> Any:
