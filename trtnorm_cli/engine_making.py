@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network,
 from trtnorm_cli.compare.result import CandidateReport, Comparison
 from trtnorm_cli.compare.session import Likely, Rewritten, build_settings, compare_lowered, compare_rewriting
 from trtnorm_cli.errors import NotCompared, TrtnormError
-from trtnorm_cli.files import digest_of, sha256_of
+from trtnorm_cli.files import digest_of, sha256_of, sha256_while_written
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import out_of_memory
 from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
@@ -40,6 +41,8 @@ from trtnorm_cli.tensorrt.request import NETWORK_FILE, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant
 
 _MOST_REASONS = 3
+# Between two looks at an engine that is being written.
+_PAUSE_S = 0.05
 
 
 def require_rewritten(job: Job, rewriting: Rewriting) -> None:
@@ -143,10 +146,19 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
     else:
         network = begun_network(job, loaded)
 
+    def is_built() -> bool:
+        require_wanted()
+        if building.is_done():
+            building.result()
+            return True
+        time.sleep(_PAUSE_S)
+        return False
+
     def digests() -> tuple[str, str]:
         model = sha256_of(files, require_wanted)
-        building.result()
-        return model, sha256_of([job.built], require_wanted)
+        if not job.side.is_beside:
+            building.result()
+        return model, sha256_while_written(job.built, is_built)
 
     if ready is not None:
         building.result()  # the engine is there, and gets its place before another thread asks for it

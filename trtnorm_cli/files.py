@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,44 @@ def sha256_of(files: Iterable[Path], between: Callable[[], None] = lambda: None)
                 digest.update(chunk)
                 between()
     return digest.hexdigest()
+
+
+def part_of(file: Path) -> Path:
+    """What is there of ``file`` while it is written."""
+    return file.with_name(f"{file.name}.part")
+
+
+def sha256_while_written(file: Path, is_written: Callable[[], bool]) -> str:
+    """The digest of ``file``, read piece by piece while these come to be in its part.
+
+    ``is_written`` is asked again and again: it waits a moment, or is true once all of the file is there under its name.
+    """
+    digest, length, part = hashlib.sha256(), 0, part_of(file)
+    is_whole, stream = False, None
+    try:
+        while True:
+            if stream is None:
+                with suppress(FileNotFoundError):
+                    stream = part.open("rb", buffering=0)
+            chunk = b"" if stream is None else stream.read(_CHUNK)
+            if chunk:
+                digest.update(chunk)
+                length += len(chunk)
+            elif is_whole:
+                break
+            else:
+                is_whole = is_written()
+        if stream is not None and _are_one(os.fstat(stream.fileno()), file.stat(), length):
+            return digest.hexdigest()
+    finally:
+        if stream is not None:
+            stream.close()
+    return sha256_of([file])
+
+
+def _are_one(read: os.stat_result, now: os.stat_result, length: int) -> bool:
+    """True where what was read, so many bytes of it, is the file that is there now."""
+    return (read.st_dev, read.st_ino, length) == (now.st_dev, now.st_ino, now.st_size)
 
 
 def digest_of(values: Any) -> str:

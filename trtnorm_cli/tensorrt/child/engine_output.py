@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
+from trtnorm_cli.files import part_of
 from trtnorm_cli.tensorrt.backend import Backend
 
 
@@ -15,7 +16,9 @@ def write_engine(builder: Any, network: Any, config: Any, backend: Backend, path
     Where TensorRT can, it hands the engine on in pieces, so that it is never in memory as a whole: 0.2 GB less for one of 0.35.
     Raises ``OSError`` where the file cannot be written.
     """
-    part = path.with_name(f"{path.name}.part")
+    part = part_of(path)
+    # Who reads it meanwhile must not take what an earlier process left for the begin of this one.
+    part.unlink(missing_ok=True)
     try:
         with part.open("wb") as stream:
             is_built = _built(builder, network, config, backend, stream)
