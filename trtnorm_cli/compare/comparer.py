@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import onnx
@@ -59,6 +60,8 @@ class Comparer:
             self._known.lend(options.own_weights)
         # Candidates that were tried, with their noise and the notes on them.
         self._tried: list[tuple[list[Attempt], NoiseMeter, list[str]]] = []
+        # What was known of the first trial before any was tried.
+        self._before_tries: tuple[int, int] | None = None
 
     def prepare(self, trial: Trial) -> None:
         """Work on the reference alone, while candidates are still being made."""
@@ -76,6 +79,7 @@ class Comparer:
         run, said = next(iter(self._begun.values()), None), (list(self.result.notes), list(self.result.skipped))
         if run is None or run.exact is None or not self._wants_float64():
             return
+        self._forget_tries(run)
         with self.budget.paid(), suppress(Exception):
             if self._know_reference(run):
                 said = list(self.result.notes), list(self.result.skipped)
@@ -84,6 +88,12 @@ class Comparer:
         # What is tried next, or added, knows nothing of these.
         run.attempts, run.near, self._noise = [], [], NoiseMeter(self.reference, self._exact, self.runner)
         self.result.notes[:], self.result.skipped[:] = said
+
+    def _forget_tries(self, run: TrialRun) -> None:
+        """Make room for what is found of the next candidates: those that were tried are likely to stay no more."""
+        if self._before_tries is None:
+            self._before_tries = run.known.mark()
+        run.known.forget_since(self._before_tries)
 
     def _try(self, run: TrialRun, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
@@ -113,6 +123,8 @@ class Comparer:
                 self.pairings = [attempt.pairing for attempt in attempts]
                 self.result.candidates = [attempt.report for attempt in attempts]
                 return
+        for run in self._begun.values():
+            self._forget_tries(run)
         self.pairings = [Pairing(self.reference, candidate, self.options.by_position) for candidate in candidates]
         self.result.candidates = [CandidateReport(c.label, c.kind, notes=list(c.notes)) for c in candidates]
 
@@ -259,7 +271,12 @@ class Comparer:
         if tensor_names(candidate.model.graph) & tensor_names(self.reference.model.graph) <= run.inner.names:
             return
         run.inner.names = None
-        self._evaluated(self.reference, run.trial.feeds, run.keep, run.known)
+        kept = dict(run.inner.values)
+
+        def keep(name: str, value: Any) -> Any:
+            return kept[name] if name in kept else run.keep(name, value)
+
+        self._evaluated(self.reference, run.trial.feeds, keep, run.known)
 
     def _evaluated(
         self,

@@ -198,6 +198,38 @@ def test_other_inputs_give_other_results():
     np.testing.assert_array_equal(outputs(model(), known.for_other_inputs(), other), outputs(model(), None, other))
 
 
+@pytest.mark.parametrize("room", [1 << 20, 2 * 2 * 5 * 16 * 8 * 4 + 1])
+def test_what_takes_the_room_of_others_is_forgotten(evaluated, room):
+    """Results of a candidate that is none any more; where they take little room, they may be found again."""
+    known, other = Known(room), model(v=W, w=V)
+    outputs(model(), known)
+    mark = known.mark()
+    first = outputs(other, known)
+    known.forget_since(mark)
+    evaluated.clear()
+    np.testing.assert_array_equal(outputs(other, known), first)
+    assert evaluated["MatMul"] == (0 if room == 1 << 20 else 2)
+    evaluated.clear()
+    outputs(model(), known)
+    outputs(other, known)
+    assert not evaluated, "what was there before stays, and there is room again"
+
+
+def test_what_is_kept_elsewhere_takes_no_room(evaluated):
+    known = Known(2 * W.size * 8 + X["x"].size * 8)  # the constants; of six results four
+
+    def keep(name: str, value: np.ndarray) -> np.ndarray:
+        known.is_kept_elsewhere(value)
+        return value
+
+    outputs(model(), known, watch=keep)
+    outputs(model(v=W, w=V), known)
+    evaluated.clear()
+    outputs(model(), known)
+    outputs(model(v=W, w=V), known)
+    assert not evaluated
+
+
 def test_without_room_everything_is_computed(evaluated):
     known = Known(most_bytes=0)
     first = outputs(model(), known)

@@ -63,6 +63,10 @@ class Place:
         return cls(part, tensor.data_type, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
 
 
+# Of the room for results, what may be taken by those of a candidate that is none any more.
+_SPARED = 0.5
+
+
 class Known:
     """The constants that were met, and the results of nodes by operator, attributes and inputs, as long as there is room."""
 
@@ -209,6 +213,18 @@ class Known:
             self._found[key] = (result,)
         return self._found.get(key, (result,))[0]
 
+    def mark(self) -> tuple[int, int]:
+        """How much is remembered now, for :meth:`forget_since`."""
+        return len(self._found), len(self._results)
+
+    def forget_since(self, mark: tuple[int, int]) -> None:
+        """Forget what was found since a mark, where that takes room that what is found next may want."""
+        if self._results.share_taken <= _SPARED:
+            return
+        for key in list(self._found)[mark[0] :]:
+            del self._found[key]
+        self._results.drop_all_but(mark[1])
+
     def is_kept_elsewhere(self, result: np.ndarray) -> None:
         """A result that was remembered takes no room: somebody else keeps it as well."""
         if result in self._results:
@@ -285,6 +301,22 @@ class _Arrays:
 
     def __contains__(self, value: np.ndarray) -> bool:
         return id(_owner(value)) in self._owners
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    @property
+    def share_taken(self) -> float:
+        """Of the room, from 0 to 1."""
+        return 1 - self._room / self.most_bytes
+
+    def drop_all_but(self, first: int) -> None:
+        """Those that were kept first, so many of them, stay."""
+        for number in list(self._owners)[first:]:
+            owner = self._owners.pop(number)
+            if number in self._counted:
+                self._counted.remove(number)
+                self._room += owner.nbytes
 
     def hold(self, value: np.ndarray) -> None:
         """Keep what takes no room, or takes none any more."""
