@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import weakref
 
 import pytest
 
@@ -44,6 +47,24 @@ def test_only_the_folder_of_a_dead_process_is_removed(tmp_path):
 def test_a_folder_goes_with_its_object(tmp_path):
     scratch = Scratch(BESIDE, tmp_path)
     del scratch
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["mkdtemp", "finalize"])
+def test_an_interrupt_while_it_is_made_leaves_nothing(tmp_path, monkeypatch, name):
+    """Python hears of it right after the folder is there, when nobody knows of it."""
+    module = tempfile if name == "mkdtemp" else weakref
+    real = getattr(module, name)
+
+    def interrupted(*given, **named):
+        made = real(*given, **named)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(module, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Scratch(BESIDE, tmp_path)
+    gc.collect()
     assert list(tmp_path.iterdir()) == []
 
 

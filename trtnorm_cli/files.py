@@ -28,7 +28,7 @@ def sha256_of(files: Iterable[Path], between: Callable[[], None] = lambda: None)
 
 
 def part_of(file: Path) -> Path:
-    """What is there of ``file`` while it is written."""
+    """Where ``file`` is while it is written."""
     return file.with_name(f"{file.name}.part")
 
 

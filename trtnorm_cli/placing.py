@@ -18,22 +18,18 @@ import errno
 import fcntl
 import os
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.files import cannot_write
+from trtnorm_cli.interrupts import Came, interrupts_held
 from trtnorm_cli.light_dataclass import dataclass
 
 _HINT = "choose another name with -o"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST_WAIT_S, _PAUSE_S = 60.0, 0.02
-Came = Callable[[], bool]
 
 
 def put_in_place(files: Mapping[Path, Path], aside: Path) -> None:
@@ -43,7 +39,7 @@ def put_in_place(files: Mapping[Path, Path], aside: Path) -> None:
     Raises ``UsageProblem`` or ``NoRoom`` where it cannot be done, and passes an interrupt on once it is undone.
     """
     names = list(files.values())
-    with _interrupts_held() as came:
+    with interrupts_held() as came:
         try:
             for file in files:
                 _sync(file)
@@ -180,31 +176,3 @@ def _is_at(descriptor: int, path: Path) -> bool:
     """True where the open file still has its name: whoever held the lock before has removed it."""
     found = os.fstat(descriptor)
     return _identity(path) == (found.st_dev, found.st_ino)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[Came]:
-    """A block in which an interrupt raises nothing, wherever it comes. It is told by what is yielded, and acts at the end.
-
-    Only the main thread hears of signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    heard: list[int] = []
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:
-        for number, handler in handlers.items():
-            if handler not in (signal.SIG_IGN, None):
-                signal.signal(number, hear)
-        yield lambda: bool(heard)
-    finally:
-        for number, handler in handlers.items():
-            if handler is not None:
-                signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from trtnorm_cli.errors import BuilderFailure, TrtnormError, UsageProblem
 from trtnorm_cli.files import cannot_write
+from trtnorm_cli.interrupts import interrupts_held
 
 MARK = ".in-use"
 IN_TEMPORARY, BESIDE = "trtnorm-", ".trtnorm-"
@@ -37,8 +38,9 @@ class Scratch:
     def __init__(self, prefix: str, within: Path | None = None) -> None:
         if within is None:
             _remove_dead_once(tempfile.gettempdir())
-        self.path, mark = _made(prefix, within)
-        self._end = weakref.finalize(self, _remove, self.path, mark, os.getpid())
+        with interrupts_held():
+            self.path, mark = _made(prefix, within)
+            self._end = weakref.finalize(self, _remove, self.path, mark, os.getpid())
 
     def remove(self) -> None:
         """Remove the folder with all that is in it, unless it was kept. May be called twice."""
