@@ -79,6 +79,24 @@ def test_what_is_not_likely_any_more_is_given_up(changed, runs):
     assert len(report.verdicts) == 1
 
 
+@pytest.mark.parametrize("steps", [1, 5, 20])
+def test_a_model_that_was_not_evaluated_again_to_its_end_is_for_the_next(changed, tmp_path, steps):
+    """What was not kept of it is found out for whoever counts."""
+    reference, _ = changed
+    defect = replace(onnx_participant(saved(deep(1.00001), tmp_path / "d.onnx"), "candidate"), shares_tensors=True)
+    asked = iter([True] * steps)
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out([defect], lambda: next(asked, False))
+        return [defect]
+
+    found, plain = (
+        compare(reference, one, [Trial("at", X)], options)
+        for one, options in ((late, Options(likely=frozenset({"r0"}))), ([defect], Options()))
+    )
+    assert (found.state, found.candidates) == (FAILED, plain.candidates)
+
+
 def test_another_candidate_than_was_likely_is_judged_by_itself(changed, tmp_path):
     reference, candidate = changed
     wrong = replace(onnx_participant(saved(deep(1.01), tmp_path / "w.onnx"), "candidate"), shares_tensors=True)

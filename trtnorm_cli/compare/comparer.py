@@ -266,17 +266,21 @@ class Comparer:
 
     def _keep_all(self, run: TrialRun, candidate: OnnxParticipant) -> None:
         """Evaluate the reference once more where tensors of ``candidate`` have a partner in it that was not kept."""
-        if run.inner.names is None or not isinstance(self.reference, OnnxParticipant):
+        names, kept = run.inner.names, dict(run.inner.values)
+        if names is None or not isinstance(self.reference, OnnxParticipant):
             return
-        if tensor_names(candidate.model.graph) & tensor_names(self.reference.model.graph) <= run.inner.names:
+        if tensor_names(candidate.model.graph) & tensor_names(self.reference.model.graph) <= names:
             return
         run.inner.names = None
-        kept = dict(run.inner.values)
 
         def keep(name: str, value: Any) -> Any:
             return kept[name] if name in kept else run.keep(name, value)
 
-        self._evaluated(self.reference, run.trial.feeds, keep, run.known)
+        try:
+            self._evaluated(self.reference, run.trial.feeds, keep, run.known)
+        except BaseException:  # it is not wanted any more: the next candidate has to ask again
+            run.inner.names = names
+            raise
 
     def _evaluated(
         self,
