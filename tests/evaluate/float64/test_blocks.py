@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ NORMALIZATIONS = (
     "LayerNormalization<axis = -1>(x, r, r)",
     "MeanVarianceNormalization<axes = [0, 2, 3]>(x)",
 )
-SHAPES = [(2, 6, 5, 4), (1, 6, 1, 4), (3, 6, 7, 4)]
+SHAPES = [(2, 6, 5, 4), (1, 6, 1, 4), (3, 6, 7, 4), (9, 6, 1, 4)]
 
 
 def evaluated(node: str, feeds: dict[str, np.ndarray]) -> np.ndarray:
@@ -61,6 +63,20 @@ def test_so_is_a_normalization(monkeypatch, node, shape, elements):
     whole = evaluated(node, feeds)
     monkeypatch.setattr(normalization, "_BLOCK", elements)
     np.testing.assert_allclose(evaluated(node, feeds), whole, rtol=1e-12, atol=1e-13)
+
+
+def test_many_small_samples_are_one_block(monkeypatch):
+    """As the points of a cloud are: a step of Python for each of them would take longer than the arithmetic."""
+    steps: list[int] = []
+    real = itertools.product
+    monkeypatch.setattr(
+        normalization.itertools, "product", lambda *given: steps.append(len(made := list(real(*given)))) or iter(made)
+    )
+    x, values = random(5000, 6), random(6)
+    feeds = {"x": x, "s": values, "v": values**2}
+    found = evaluated("BatchNormalization(x, s, s, s, v)", feeds)
+    np.testing.assert_allclose(found, (x - values) / np.sqrt(values**2 + 1e-5) * values + values, rtol=1e-4, atol=1e-4)
+    assert steps == [1]
 
 
 def test_a_normalization_of_transposed_data_is_that_of_its_copy(monkeypatch):

@@ -72,7 +72,7 @@ MATRIX = "(float[A, B, C] x, float[K, N] w) => (float[P, Q, R] y)"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
-@pytest.mark.parametrize("elements", [1, 50, 1 << 21])
+@pytest.mark.parametrize("elements", [1, 50, 64, 1 << 21])
 @pytest.mark.parametrize(
     ("body", "weight"),
     [
@@ -96,6 +96,18 @@ def test_products_and_views_take_a_stored_weight_exactly(monkeypatch, dtype, ele
     monkeypatch.setattr(linear, "RAISED_ELEMENTS", elements)
     raised, stored = both(f"{MATRIX} {{ {body} }}", random(2, 3, 8), random(*weight).astype(dtype))
     np.testing.assert_allclose(stored, raised, rtol=0, atol=1e-14 * np.abs(raised).max())
+
+
+@pytest.mark.parametrize(("rows", "adds_up"), [(6, True), (7, False)])
+def test_products_of_a_large_result_are_not_added_up(monkeypatch, rows, adds_up):
+    """Each piece of the weight would take a pass over the result."""
+    monkeypatch.setattr(linear, "RAISED_ELEMENTS", 60)
+    asked: list[str] = []
+    real = linear.working_memory
+    monkeypatch.setattr(linear, "working_memory", lambda name, *given: asked.append(name) or real(name, *given))
+    a, b = random(rows, 40).astype(np.float64), random(40, 10)
+    np.testing.assert_allclose(linear.matrix_product(a, b), a @ b.astype(np.float64), rtol=0, atol=1e-13)
+    assert asked == (["product"] * 6 if adds_up else [])
 
 
 @pytest.mark.parametrize("node", ["Mul(x, w)", "Conv(w, x)", "ConvTranspose(x, w)"])

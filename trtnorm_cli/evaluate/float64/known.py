@@ -219,7 +219,7 @@ class Known:
 
     def forget_since(self, mark: tuple[int, int]) -> None:
         """Forget what was found since a mark, where that takes room that what is found next may want."""
-        if self._results.share_taken <= _SPARED:
+        if self._results.taken <= _SPARED * self._results.most_bytes:
             return
         for key in list(self._found)[mark[0] :]:
             del self._found[key]
@@ -306,9 +306,9 @@ class _Arrays:
         return len(self._owners)
 
     @property
-    def share_taken(self) -> float:
-        """Of the room, from 0 to 1."""
-        return 1 - self._room / self.most_bytes
+    def taken(self) -> int:
+        """Bytes of the room."""
+        return self.most_bytes - self._room
 
     def drop_all_but(self, first: int) -> None:
         """Those that were kept first, so many of them, stay."""

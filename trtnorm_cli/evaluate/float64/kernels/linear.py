@@ -28,17 +28,20 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     further, b = max(b.ndim - a.ndim, 0), b.reshape(inner, columns)
     rows = a.reshape(math.prod(a.shape[:-1]), inner)
     result = np.empty((*(1,) * further, *a.shape[:-1], columns), a.dtype)
-    fill = _fill_by_columns if b.T.flags.c_contiguous else _fill_by_rows
-    fill(rows, b, result.reshape(len(rows), columns))
+    made = result.reshape(len(rows), columns)
+    # To add products up takes a pass over the result for each piece: where that is large, columns that lie apart cost less.
+    fill = _fill_by_columns if b.T.flags.c_contiguous or made.size > RAISED_ELEMENTS else _fill_by_rows
+    fill(rows, b, made)
     return result
 
 
 def _fill_by_columns(rows: np.ndarray, b: np.ndarray, made: np.ndarray) -> None:
-    """Put ``rows`` times ``b`` into ``made``, raising some columns of ``b`` at a time: they lie in order."""
-    wide = max(1, RAISED_ELEMENTS // max(len(b), 1))
+    """Put ``rows`` times ``b`` into ``made``, raising some columns of ``b`` at a time."""
+    wide, is_turned = max(1, RAISED_ELEMENTS // max(len(b), 1)), b.T.flags.c_contiguous
     for first in range(0, b.shape[1], wide):
         part = slice(first, first + wide)
-        np.matmul(rows, copied(b.T[part], "weight", rows.dtype).T, out=made[:, part])
+        raised = copied(b.T[part], "weight", rows.dtype).T if is_turned else copied(b[:, part], "weight", rows.dtype)
+        np.matmul(rows, raised, out=made[:, part])
 
 
 def _fill_by_rows(rows: np.ndarray, b: np.ndarray, made: np.ndarray) -> None:

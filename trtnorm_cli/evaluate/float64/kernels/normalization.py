@@ -79,11 +79,13 @@ def _affine(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray
         return y
     y = np.empty(x.shape, np.result_type(x, mean))
     mean, factor, bias = (values.reshape(-1, *(1,) * (x.ndim - 2)) for values in (mean, factor, bias))
-    step = max(1, _BLOCK // max(math.prod(x.shape[2:]), 1))
-    for place in itertools.product(range(len(x)), range(0, x.shape[1], step)):
-        part = slice(place[1], place[1] + step)
-        made = y[place[0], part]
-        np.subtract(x[place[0], part], mean[part], out=made)
+    # Some channels of one sample at a time, or all of some samples.
+    wide = max(1, _BLOCK // max(math.prod(x.shape[2:]), 1))
+    many = max(1, wide // max(x.shape[1], 1))
+    for sample, channel in itertools.product(range(0, len(x), many), range(0, x.shape[1], wide)):
+        samples, part = slice(sample, sample + many), slice(channel, channel + wide)
+        made = y[samples, part]
+        np.subtract(x[samples, part], mean[part], out=made)
         made *= factor[part]
         made += bias[part]
     return y
