@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
+from trtnorm_cli.compare.float64_answers import Float64Answers
 from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, Recognition, SliceDistances, first_difference, suspicious
 from trtnorm_cli.compare.native_runs import NativeRuns
@@ -26,12 +26,11 @@ from trtnorm_cli.compare.participants import (
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
-from trtnorm_cli.evaluate.float64 import Follower, Known, Reference, ReferenceUnavailable, Ties, Watch, nearness
+from trtnorm_cli.evaluate.float64 import Follower, Known, Reference, ReferenceUnavailable, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.onnx_model.walk import tensor_names
 from trtnorm_cli.records.comparison import STANDS_IN, OutputVerdict
 from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
 
@@ -50,10 +49,10 @@ class Comparer:
         self.budget = Budget(options, self._natives)
         self._reference_errors: dict[str, Distance] = {}
         self._native_bounds: dict[str, Distance] = {}
-        self._float64_refused = False
         # True once ONNX Runtime, which lacks many kernels for bfloat16 and float64, has not run the reference.
         self._uses_float64_reference = False
         self._exact = Float64Runs(options.budget_s)
+        self._float64 = Float64Answers(reference, self._exact, self._note)
         self._noise = NoiseMeter(reference, self._exact, runner)
         self._known = Known()
         if options.own_weights:
@@ -68,7 +67,7 @@ class Comparer:
         run = self._begin(trial)
         if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
             run.inner.names = self.options.likely
-            run.exact = self._reference_in_float64(run)
+            run.exact = self._float64.of_reference(run)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
@@ -151,7 +150,7 @@ class Comparer:
         del self._begun[trial.label]
         self._ask_candidates(run)
         if self._wants_float64() and run.exact is None and isinstance(self.reference, OnnxParticipant):
-            run.exact = self._reference_in_float64(run)
+            run.exact = self._float64.of_reference(run)
         if not self._know_reference(run, left):
             return
         if following is not None and self.budget.is_short(following, run):
@@ -223,7 +222,7 @@ class Comparer:
         exact: Reference | ReferenceUnavailable | None = None,
     ) -> Outputs | None:
         """The float64 evaluation, rounded to the types of the outputs, of what ONNX Runtime does not run."""
-        found = self._noted(participant, label, exact or self._evaluated(participant, feeds))
+        found = self._float64.noted(participant, label, exact or self._float64.evaluated(participant, feeds))
         if found is None or not all(isinstance(value, np.ndarray) for value in found.outputs.values()):
             return None
         self._note(f"ONNX Runtime does not run {participant.label}, {STANDS_IN}: {error.reason}")
@@ -245,8 +244,8 @@ class Comparer:
         if isinstance(self.reference, ModuleParticipant):
             run.truth = self.reference.recorded[run.trial.label].exact
         else:
-            run.exact = run.exact or self._reference_in_float64(run)
-            found = self._noted(self.reference, run.trial.label, run.exact)
+            run.exact = run.exact or self._float64.of_reference(run)
+            found = self._float64.noted(self.reference, run.trial.label, run.exact)
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
                 run.truth, run.float64_s = found.outputs, found.seconds
@@ -258,61 +257,6 @@ class Comparer:
         known = self._reference_errors.get(name)
         if known is None or error.largest > known.largest:
             self._reference_errors[name] = error
-
-    def _reference_in_float64(self, run: TrialRun) -> Reference | ReferenceUnavailable | None:
-        """The reference in float64, of which the tensors inside and the ties are remembered."""
-        assert isinstance(self.reference, OnnxParticipant)
-        return self._evaluated(self.reference, run.trial.feeds, run.keep, run.known, run.ties, run.inner.names)
-
-    def _keep_all(self, run: TrialRun, candidate: OnnxParticipant) -> None:
-        """Evaluate the reference once more where tensors of ``candidate`` have a partner in it that was not kept."""
-        names, kept = run.inner.names, dict(run.inner.values)
-        if names is None or not isinstance(self.reference, OnnxParticipant):
-            return
-        if tensor_names(candidate.model.graph) & tensor_names(self.reference.model.graph) <= names:
-            return
-        run.inner.names = None
-
-        def keep(name: str, value: Any) -> Any:
-            return kept[name] if name in kept else run.keep(name, value)
-
-        try:
-            self._evaluated(self.reference, run.trial.feeds, keep, run.known)
-        except BaseException:  # it is not wanted any more: the next candidate has to ask again
-            run.inner.names = names
-            raise
-
-    def _evaluated(
-        self,
-        participant: OnnxParticipant,
-        feeds: Feeds,
-        watch: Watch | None = None,
-        known: Known | None = None,
-        ties: Ties | None = None,
-        kept: Set[str] | None = None,
-    ) -> Reference | ReferenceUnavailable | None:
-        """The participant in float64, or why that is not possible or takes too long; None where it was refused before."""
-        if self._float64_refused:
-            return None
-        try:
-            return self._exact.evaluate(participant, feeds, watch, known, ties=ties, kept=kept)
-        except ReferenceUnavailable as error:
-            return error
-
-    def _noted(
-        self, participant: OnnxParticipant, label: str, found: Reference | ReferenceUnavailable | None
-    ) -> Reference | None:
-        """The evaluation that was found, or None with a note."""
-        if isinstance(found, ReferenceUnavailable):
-            where = f" ({found.where})" if found.where else ""
-            self._without_float64(participant, label, f"{found.summary}{where}")
-            return None
-        return found
-
-    def _without_float64(self, participant: OnnxParticipant, label: str, reason: str) -> None:
-        """Note why there is no float64 run. Without one of the reference, larger trials need not ask again."""
-        self._float64_refused = self._float64_refused or participant is self.reference
-        self._note(f"{label}: no float64 run of {participant.label}: {reason}")
 
     def _judge_all(self, run: TrialRun) -> None:
         """Judge every candidate after all were evaluated: what noise is asked of depends on all of them."""
@@ -326,7 +270,7 @@ class Comparer:
     def _judged(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:
         """The verdicts; where the runs alone speak against the candidate, float64 is asked too."""
         run, verdicts = attempt.run, self._verdicts(attempt, got)
-        if run.truth is None and not self._float64_refused and any(v.passed is not True for v in verdicts):
+        if run.truth is None and not self._float64.is_refused and any(v.passed is not True for v in verdicts):
             self._learn_truth(run)
             for other in run.attempts:
                 self._learn_exact(other)
@@ -381,12 +325,12 @@ class Comparer:
             return
         ulp, seen, follower = self._ulp(candidate), None, Follower(run.ties)
         if candidate.shares_tensors and not self.options.tolerances:
-            self._keep_all(run, candidate)
+            self._float64.keep_all(run, candidate)
             seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp, follower)
-        found = self._noted(
+        found = self._float64.noted(
             candidate,
             run.trial.label,
-            self._evaluated(candidate, attempt.feeds, follower.follow if seen is None else seen.watch, run.known),
+            self._float64.evaluated(candidate, attempt.feeds, follower.follow if seen is None else seen.watch, run.known),
         )
         if seen is not None:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
