@@ -11,6 +11,7 @@ import pytest
 
 from tests.models import batchnorm, parse, random
 from tests.tensorrt.builds import built
+from trtnorm_cli.files import part_of
 from trtnorm_cli.tensorrt.child.engine_output import write_engine
 
 PIECES = (b"one ", b"two ", b"three")
@@ -46,6 +47,16 @@ def test_the_file_is_the_engine(tmp_path: Path, in_pieces: bool) -> None:
     assert write_engine(Builder(), None, None, backend(in_pieces), tmp_path / "a.engine")
     assert (tmp_path / "a.engine").read_bytes() == b"one two three"
     assert [path.name for path in tmp_path.iterdir()] == ["a.engine"]
+
+
+def test_what_a_killed_process_left_is_not_written_into(tmp_path: Path) -> None:
+    """Whoever reads it while it is written would take what was left for the begin of the engine."""
+    left = part_of(tmp_path / "a.engine")
+    left.write_bytes(b"another engine")
+    with left.open("rb") as reader:
+        assert write_engine(Builder(), None, None, backend(True), tmp_path / "a.engine")
+        assert reader.read() == b"another engine"
+    assert (tmp_path / "a.engine").read_bytes() == b"one two three"
 
 
 @pytest.mark.parametrize("in_pieces", [True, False])
