@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,45 @@ def test_conv(data, rank, group):
     assert_close(in_float64("Conv", [x, w, bias], **attributes), expected, TOLERANCE)
 
 
-def test_conv_in_blocks_of_rows(monkeypatch):
+@drawn
+@given(st.data(), st.integers(1, 3), st.integers(1, 2))
+def test_conv_in_pieces(data, rank, group):
+    """Windows, padded inputs and threads for a few numbers at a time; some windows lie in the padding alone."""
+    from trtnorm_cli.evaluate.float64.kernels import convolution, working_memory
+
+    strides, dilations, kernel = (lists(data, rank, 1, high) for high in (3, 3, 3))
+    sizes, pads = lists(data, rank, 5, 9), lists(data, 2 * rank, 0, 4)
+    x, w = normal(2, 2 * group, *sizes), normal(3 * group, 2, *kernel, seed=1)
+    around = [n for pair in reversed(list(zip(pads[:rank], pads[rank:], strict=True))) for n in pair]
+    convolve = getattr(functional, f"conv{rank}d")
+    expected = convolve(functional.pad(tensor(x), around), tensor(w), None, strides, 0, dilations, group)
+    limits = {
+        "MATRIX_ELEMENTS": st.sampled_from([1, 200, 2000]),
+        "WHOLE_ELEMENTS": st.sampled_from([1, 40, 1 << 21]),
+        "LEAST_COLUMNS": st.integers(1, 5),
+        "MOST_ELEMENTS": st.sampled_from([1, 200, 500, 1 << 21]),
+        "WORTH_THREADS": st.sampled_from([1, 1 << 27]),
+    }
+    attributes = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, values in limits.items():
+            patch.setattr(convolution, name, data.draw(values))
+        patch.setattr(working_memory, "MOST_ELEMENTS", convolution.MOST_ELEMENTS)
+        assert_close(in_float64("Conv", [x, w], **attributes), expected, TOLERANCE)
+
+
+def test_windows_of_a_large_convolution_stay_small(monkeypatch):
+    """All positions of a slice of space at a time would be several times the memory that is used again."""
     from trtnorm_cli.evaluate.float64.kernels import convolution
 
-    x, w = normal(2, 4, 13, 9), normal(6, 2, 3, 3, seed=1)
-    monkeypatch.setattr(convolution, "MATRIX_ELEMENTS", 1000)
-    expected = functional.conv2d(tensor(x), tensor(w), None, 1, 1, 1, 2)
-    assert_close(in_float64("Conv", [x, w], pads=[1] * 4, group=2), expected, TOLERANCE)
+    x, w = normal(1, 16, 8, 48, 64), normal(4, 16, 3, 3, 3, seed=1)
+    made = []
+    real = convolution.working_memory
+    monkeypatch.setattr(convolution, "working_memory", lambda name, shape, kind: made.append(shape) or real(name, shape, kind))
+    monkeypatch.setattr(convolution, "copied", lambda values, name, kind: made.append(values.shape) or values.astype(kind))
+    assert_close(in_float64("Conv", [x, w], pads=[1] * 6), functional.conv3d(tensor(x), tensor(w), None, 1, 1), TOLERANCE)
+    assert len(made) > 2
+    assert max(map(math.prod, made)) <= convolution.MATRIX_ELEMENTS * 2
 
 
 @drawn

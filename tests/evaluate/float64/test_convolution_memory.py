@@ -66,3 +66,17 @@ def test_other_types_and_larger_blocks_get_memory_that_fits(monkeypatch):
         found = convolution(x, weight.astype(dtype), where, 1)
         assert found.dtype == dtype
         np.testing.assert_allclose(found, by_definition(x, weight.astype(dtype), where), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("first", range(9))
+def test_rows_of_windows_that_lie_in_the_padding_alone(first):
+    where = Windows((1, 1), (1, 1), (1, 1), (3, 2), (3, 2), (9, 7))
+    x = np.random.default_rng(0).standard_normal((1, 2, 3, 3))
+    part = where.rows(first, first + 1)
+    np.testing.assert_array_equal(part.padded(x, 0.0), where.padded(x, 0.0)[:, :, first : first + 1])
+
+
+def test_what_is_not_padded_is_not_copied():
+    where = Windows((1, 1), (2, 2), (1, 1), (0, 0), (0, 0), (4, 4))
+    x = np.random.default_rng(0).standard_normal((1, 2, 8, 8))
+    assert np.shares_memory(where.padded(x, 0.0), x)

@@ -38,6 +38,7 @@ def test_a_convolution_takes_a_stored_weight_exactly(monkeypatch, dtype, group, 
 
 def test_a_convolution_of_many_windows_raises_its_weight_once(monkeypatch):
     monkeypatch.setattr(convolution, "MATRIX_ELEMENTS", 100)
+    monkeypatch.setattr(convolution, "LEAST_COLUMNS", 1)
     real = convolution._multiply
     monkeypatch.setattr(convolution, "_multiply", lambda matrix, *given: kinds.append(matrix.dtype) or real(matrix, *given))
     kinds: list[np.dtype] = []

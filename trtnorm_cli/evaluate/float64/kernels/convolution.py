@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
 from trtnorm_cli.evaluate.float64.kernels.windows import Windows, same_padding, windows_of
-from trtnorm_cli.evaluate.float64.kernels.working_memory import copied, working_memory
+from trtnorm_cli.evaluate.float64.kernels.working_memory import MOST_ELEMENTS, copied, working_memory
 
 MATRIX_ELEMENTS = 1 << 19
-"""The window matrix is made for as many output rows at a time as fit into this many elements (4 MiB)."""
+"""The window matrix is made for as many output positions at a time as fit into this many elements (4 MiB)."""
+LEAST_COLUMNS = 64
+"""It is made for so many all the same: each product reads the whole weight."""
 WHOLE_ELEMENTS = 1 << 21
 """The same where windows of one element lie in order, and nothing is copied (16 MiB): a weight is raised for each block."""
 WORTH_THREADS = 1 << 27
@@ -29,56 +33,91 @@ RAISED_FOR_MANY = 1 << 20
 """The same where a piece is multiplied by more than ``FEW_COLUMNS``: products of few rows cost more than the raising."""
 FEW_COLUMNS = 8
 
+Block = tuple[tuple[slice, ...], int, int]
+"""Output positions: their places on the first axes, and the first and the last of them among all, in order."""
+Place = tuple[int, Block]
+"""Output positions of a sample."""
+
 
 def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int) -> np.ndarray:
     """Cross-correlation of ``x`` [N, C, ...] with ``weight`` [M, C/group, kernel...]; [N, M, output...].
 
     ``weight`` may be of a lower type than ``x``: its numbers are taken exactly.
     """
-    batch, channels = x.shape[:2]
-    maps = weight.shape[0]
+    batch, maps = len(x), len(weight)
     matrix = weight.reshape(group, maps // group, -1)
-    view = windows.view(windows.padded(x, 0.0, lambda shape, dtype: working_memory("padded", shape, dtype)))
-    if batch > 1 and math.prod(view.shape) <= MATRIX_ELEMENTS:
-        return _all_samples(matrix, view, windows)
+    positions, row = math.prod(windows.output), math.prod(windows.output[1:])
+    window = x.shape[1] * math.prod(windows.kernel)
+    if batch > 1 and batch * window * positions <= MATRIX_ELEMENTS:
+        return _all_samples(matrix, windows.view(windows.padded(x, 0.0, _padding)), windows)
     result = np.empty((batch, maps, *windows.output), x.dtype)
-    inner = math.prod(windows.output[1:])
-    row_elements = channels * math.prod(windows.kernel) * inner
-    elements = WHOLE_ELEMENTS if view.flags.c_contiguous else MATRIX_ELEMENTS
-    rows = max(1, elements // max(row_elements, 1))
-    spatial = len(windows.kernel)
-
-    places = list(itertools.product(range(batch), range(0, windows.output[0], rows)))
-    if len(places) > 1 and matrix.dtype != x.dtype:
+    planes = result.reshape(batch, group, maps // group, positions)
+    in_order = math.prod((*windows.kernel, *windows.strides)) == 1
+    most = max((WHOLE_ELEMENTS if in_order else MATRIX_ELEMENTS) // max(window, 1), LEAST_COLUMNS)
+    if batch * positions > most and matrix.dtype != x.dtype:
         matrix = copied(matrix, "weight", x.dtype)
-    planes = result.reshape(batch, group, maps // group, windows.output[0] * inner)
-
-    def fill(place: tuple[int, int]) -> None:
-        sample, first = place
-        part = slice(first, min(first + rows, windows.output[0]))
-        block = view[sample][(slice(None),) * (1 + spatial) + (part,)]
-        columns = _in_order(block).reshape(group, matrix.shape[2], (part.stop - part.start) * inner)
-        with np.errstate(all="ignore"):  # a thread does not inherit it
-            _multiply(matrix, columns, planes[sample, :, :, part.start * inner : part.stop * inner])
-
-    _each(fill, places, weight.size * math.prod(windows.output) * batch)
+    with _workers(weight.size * positions * batch, batch * math.ceil(positions / most)) as each:
+        for first, last in _slabs(x, windows):
+            part = windows.rows(first, last)
+            view = part.view(part.padded(x, 0.0, _padding))
+            each(
+                partial(_fill, matrix, view, planes[..., first * row : last * row]),
+                list(itertools.product(range(batch), _blocks(part.output, most))),
+            )
     return result
+
+
+def _padding(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    return working_memory("padded", shape, dtype)
+
+
+def _slabs(x: np.ndarray, windows: Windows) -> Iterator[tuple[int, int]]:
+    """The output's first axis in parts whose padded inputs have room in working memory, unless these overlap too much."""
+    (length, *_), (reach, *rest), stride = windows.output, windows.reach(), windows.strides[0]
+    extent = reach - (length - 1) * stride
+    fitting = MOST_ELEMENTS // max(math.prod((*x.shape[:2], *rest)), 1)
+    step = (fitting - extent) // stride + 1
+    if fitting >= reach or step * stride < extent:
+        step = max(length, 1)
+    return ((first, min(first + step, length)) for first in range(0, length, step))
+
+
+def _fill(matrix: np.ndarray, view: np.ndarray, planes: np.ndarray, place: tuple[int, Block]) -> None:
+    """Put the products of ``matrix`` [G, M/G, K] with some windows of a sample into their ``planes`` [N, G, M/G, ...]."""
+    sample, (part, first, last) = place
+    block = view[sample][(slice(None),) * (view.ndim // 2) + part]
+    shape = (len(matrix), matrix.shape[2], last - first)
+    columns = block.reshape(shape) if view.flags.c_contiguous else copied(block, "columns", block.dtype).reshape(shape)
+    with np.errstate(all="ignore"):  # a thread does not inherit it
+        _multiply(matrix, columns, planes[sample, :, :, first:last])
+
+
+def _blocks(output: Sequence[int], most: int) -> list[Block]:
+    """Output positions of ``output`` sizes in order, up to ``most`` at a time, or one of the last axis."""
+    axis, inner = len(output) - 1, 1
+    while axis > 0 and inner * output[axis] <= most:
+        inner *= output[axis]
+        axis -= 1
+    rows = max(1, most // max(inner, 1))
+    found: list[Block] = []
+    for number, place in enumerate(itertools.product(*map(range, output[:axis]))):
+        for start in range(0, output[axis], rows):
+            stop, before = min(start + rows, output[axis]), number * output[axis]
+            part = (*(slice(at, at + 1) for at in place), slice(start, stop))
+            found.append((part, (before + start) * inner, (before + stop) * inner))
+    return found
 
 
 def _all_samples(matrix: np.ndarray, view: np.ndarray, windows: Windows) -> np.ndarray:
     """The convolution of all samples in one product, so that a weight is read and raised once."""
     group, maps, inner = matrix.shape
     batch, positions = view.shape[0], windows.output
-    columns = _in_order(np.moveaxis(view, 0, 1 + len(windows.kernel))).reshape(group, inner, -1)
+    together = np.moveaxis(view, 0, 1 + len(windows.kernel))
+    columns = copied(together, "columns", view.dtype).reshape(group, inner, -1)
     result = np.empty((group, maps, columns.shape[2]), view.dtype)
     with np.errstate(all="ignore"):
         _multiply(matrix, columns, result)
     return np.moveaxis(result.reshape(group * maps, batch, *positions), 1, 0)
-
-
-def _in_order(block: np.ndarray) -> np.ndarray:
-    """``block`` with its elements in order: itself, or a copy that stays until the next block."""
-    return block if block.flags.c_contiguous else copied(block, "columns", block.dtype)
 
 
 def _multiply(matrix: np.ndarray, columns: np.ndarray, result: np.ndarray) -> None:
@@ -95,16 +134,25 @@ def _multiply(matrix: np.ndarray, columns: np.ndarray, result: np.ndarray) -> No
         np.matmul(copied(matrix[part], "weight", columns.dtype), columns[part[0]], out=result[part])
 
 
-def _each(work: Callable[[tuple[int, int]], None], places: list[tuple[int, int]], multiply_adds: int) -> None:
-    """Blocks of a large convolution are multiplied on all cores; NumPy leaves Python's lock meanwhile."""
-    cores = min(os.cpu_count() or 1, len(places), MOST_THREADS)
-    if cores == 1 or multiply_adds < WORTH_THREADS:
+@contextmanager
+def _workers(multiply_adds: int, blocks: int) -> Iterator[Callable[[Callable[[Place], None], Sequence[Place]], None]]:
+    """Does some work at many places: of a large convolution on all cores, as NumPy leaves Python's lock meanwhile."""
+
+    def one_by_one(work: Callable[[Place], None], places: Sequence[Place]) -> None:
         for place in places:
             work(place)
+
+    cores = min(os.cpu_count() or 1, blocks, MOST_THREADS)
+    if cores == 1 or multiply_adds < WORTH_THREADS:
+        yield one_by_one
         return
     with ThreadPoolExecutor(cores) as pool:
-        for done in [pool.submit(work, place) for place in places]:
-            done.result()
+
+        def beside(work: Callable[[Place], None], places: Sequence[Place]) -> None:
+            for done in [pool.submit(work, place) for place in places]:
+                done.result()
+
+        yield beside
 
 
 def conv(call: Call) -> np.ndarray:

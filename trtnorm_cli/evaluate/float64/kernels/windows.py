@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,23 +30,34 @@ class Windows:
     def padded(self, x: np.ndarray, value: float, memory: Memory = np.empty) -> np.ndarray:
         """``x`` [N, C, ...] with ``value`` around it, as far as the windows reach; what they do not reach is cut.
 
-        It is ``x`` itself where nothing is padded or cut, and lies in ``memory`` otherwise.
+        It is a view of ``x`` where nothing is padded, and lies in ``memory`` otherwise.
         """
-        reach = tuple(
-            (o - 1) * s + (k - 1) * d + 1
-            for o, s, k, d in zip(self.output, self.strides, self.kernel, self.dilations, strict=True)
-        )
-        if not any(self.begin) and reach == x.shape[2:]:
-            return x
-        result = memory((*x.shape[:2], *reach), x.dtype)
-        result.fill(value)
+        reach = self.reach()
         source, target = [slice(None)] * 2, [slice(None)] * 2
         for size, begin, length in zip(x.shape[2:], self.begin, reach, strict=True):
-            first, last = max(begin, 0), min(begin + size, length)
+            first = min(max(begin, 0), length)
+            last = max(min(begin + size, length), first)
             target.append(slice(first, last))
-            source.append(slice(first - begin, last - begin))
+            source.append(slice(first - begin, last - begin) if first < last else slice(0))
+        if all((part.start, part.stop) == (0, length) for part, length in zip(target[2:], reach, strict=True)):
+            return x[tuple(source)]
+        result = memory((*x.shape[:2], *reach), x.dtype)
+        for axis, part in enumerate(target[2:], 2):
+            for border in (slice(part.start), slice(part.stop, None)):
+                where: tuple[slice, ...] = (*(slice(None),) * axis, border)
+                result[where] = value
         result[tuple(target)] = x[tuple(source)]
         return result
+
+    def reach(self) -> tuple[int, ...]:
+        """The elements from the first to the last that a window has, by axis."""
+        axes = zip(self.output, self.strides, self.kernel, self.dilations, strict=True)
+        return tuple((o - 1) * s + (k - 1) * d + 1 for o, s, k, d in axes)
+
+    def rows(self, first: int, last: int) -> Windows:
+        """Those of the first axis from ``first`` up to ``last``."""
+        begin = self.begin[0] - first * self.strides[0]
+        return replace(self, begin=(begin, *self.begin[1:]), output=(last - first, *self.output[1:]))
 
     def elements(self, padded: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
         """Each offset within the window, and the elements [N, C, output...] that all windows have there."""
