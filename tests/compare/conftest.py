@@ -23,7 +23,7 @@ def runs(monkeypatch) -> Counter[str]:
         count["products"] += 1
         return product(call)
 
-    original, product = float64_runs.evaluate_float64, KERNELS["MatMul"]
-    monkeypatch.setattr(float64_runs, "evaluate_float64", evaluate)
+    original, product = float64_runs.Evaluation, KERNELS["MatMul"]
+    monkeypatch.setattr(float64_runs, "Evaluation", evaluate)
     monkeypatch.setitem(KERNELS, "MatMul", matmul)
     return count

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 import onnx
@@ -52,7 +54,7 @@ class Comparer:
         # True once ONNX Runtime, which lacks many kernels for bfloat16 and float64, has not run the reference.
         self._uses_float64_reference = False
         self._exact = Float64Runs(options.budget_s)
-        self._float64 = Float64Answers(reference, self._exact, self._note)
+        self._float64 = Float64Answers(reference, self._exact, self._note, looks_inside=not options.tolerances)
         self._noise = NoiseMeter(reference, self._exact, runner)
         self._known = Known()
         if options.own_weights:
@@ -60,14 +62,14 @@ class Comparer:
         # Candidates that were tried, with their noise and the notes on them.
         self._tried: list[tuple[list[Attempt], NoiseMeter, list[str]]] = []
         # What was known of the first trial before any was tried.
-        self._before_tries: tuple[int, int] | None = None
+        self._before_tries: frozenset[int] | None = None
 
     def prepare(self, trial: Trial) -> None:
         """Work on the reference alone, while candidates are still being made."""
         run = self._begin(trial)
         if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
             run.inner.names = self.options.likely
-            run.exact = self._float64.of_reference(run)
+            self._float64.begin_reference(run)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
@@ -76,14 +78,16 @@ class Comparer:
         the candidate counts. What was found out is taken over if ``add`` is given the same ones.
         """
         run, said = next(iter(self._begun.values()), None), (list(self.result.notes), list(self.result.skipped))
-        if run is None or run.exact is None or not self._wants_float64():
+        if run is None or not self._has_begun(run) or not self._wants_float64():
             return
+        candidates = iter(candidates)
         self._forget_tries(run)
-        with self.budget.paid(), suppress(Exception):
+        with self.budget.paid(), suppress(Exception), self._exact.while_wanted(may_stay):
+            if run.begun is not None:  # its rest is evaluated beside them
+                deque(self._ask_tried(run, candidates), maxlen=0)
             if self._know_reference(run):
                 said = list(self.result.notes), list(self.result.skipped)
-                with self._exact.while_wanted(may_stay):
-                    self._try(run, candidates)
+                self._try(run, candidates)
         # What is tried next, or added, knows nothing of these.
         run.attempts, run.near, self._noise = [], [], NoiseMeter(self.reference, self._exact, self.runner)
         self.result.notes[:], self.result.skipped[:] = said
@@ -94,11 +98,20 @@ class Comparer:
             self._before_tries = run.known.mark()
         run.known.forget_since(self._before_tries)
 
-    def _try(self, run: TrialRun, candidates: Iterable[Candidate]) -> None:
+    def _has_begun(self, run: TrialRun) -> bool:
+        """True where the reference was evaluated in float64, or is now as far as there is room."""
+        if run.exact is None and run.begun is None:
+            self._float64.begin_reference(run)
+        return run.exact is not None or run.begun is not None
+
+    def _ask_tried(self, run: TrialRun, candidates: Iterable[Candidate]) -> Iterator[Attempt]:
         for candidate in candidates:
             report = CandidateReport(candidate.label, candidate.kind, notes=list(candidate.notes))
             self._ask(run, Pairing(self.reference, candidate, self.options.by_position), report)
-            self._learn_exact(run.attempts[-1])
+            yield run.attempts[-1]
+
+    def _try(self, run: TrialRun, candidates: Iterable[Candidate]) -> None:
+        self._learn_all(run, chain(run.attempts, self._ask_tried(run, candidates)))
         for attempt in run.attempts:
             self._look_inside(attempt)
         self._tried.append((run.attempts, self._noise, list(self.result.notes)))
@@ -149,8 +162,8 @@ class Comparer:
         run = self._begin(trial)
         del self._begun[trial.label]
         self._ask_candidates(run)
-        if self._wants_float64() and run.exact is None and isinstance(self.reference, OnnxParticipant):
-            run.exact = self._float64.of_reference(run)
+        if self._wants_float64():
+            self._has_begun(run)
         if not self._know_reference(run, left):
             return
         if following is not None and self.budget.is_short(following, run):
@@ -182,13 +195,13 @@ class Comparer:
 
     def _know_reference(self, run: TrialRun, left: float | None = None) -> bool:
         """Learn what the reference gives, run and in float64; False where it does not run."""
-        if run.native:
-            return True
-        wants_float64, native = self._wants_float64(), self._reference_outputs(run, left)
-        if native is None:
-            return False
-        run.native = native
-        if wants_float64:
+        wants_float64 = self._wants_float64()
+        if not run.native:
+            native = self._reference_outputs(run, left)
+            if native is None:
+                return False
+            run.native = native
+        if wants_float64 and run.truth is None:
             self._learn_truth(run)
         return True
 
@@ -205,6 +218,7 @@ class Comparer:
             if error.timed_out and left is not None and self.result.trials:
                 self.result.skipped.append(f"{trial.label}: not run, it takes longer than the {left:.1f} s that were left")
                 return None
+            self._finish(run)
             substitute = self._in_float64_instead(self.reference, trial.feeds, trial.label, error, run.exact)
             if substitute is not None:
                 self._uses_float64_reference = True
@@ -244,7 +258,8 @@ class Comparer:
         if isinstance(self.reference, ModuleParticipant):
             run.truth = self.reference.recorded[run.trial.label].exact
         else:
-            run.exact = run.exact or self._float64.of_reference(run)
+            self._has_begun(run)
+            self._finish(run)
             found = self._float64.noted(self.reference, run.trial.label, run.exact)
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
@@ -261,8 +276,7 @@ class Comparer:
     def _judge_all(self, run: TrialRun) -> None:
         """Judge every candidate after all were evaluated: what noise is asked of depends on all of them."""
         running = [attempt for attempt in run.attempts if attempt.report.error is None]
-        for attempt in running:
-            self._learn_exact(attempt)
+        self._learn_all(run, running)
         ran = [(attempt, got) for attempt in running if (got := self._candidate_outputs(attempt)) is not None]
         for attempt, got in ran:
             attempt.report.verdicts += self._judged(attempt, got)
@@ -272,8 +286,7 @@ class Comparer:
         run, verdicts = attempt.run, self._verdicts(attempt, got)
         if run.truth is None and not self._float64.is_refused and any(v.passed is not True for v in verdicts):
             self._learn_truth(run)
-            for other in run.attempts:
-                self._learn_exact(other)
+            self._learn_all(run, run.attempts)
             verdicts = verdicts if run.truth is None else self._verdicts(attempt, got)
         return verdicts
 
@@ -313,32 +326,53 @@ class Comparer:
         else:
             report.error, report.unavailable = f"{label}: {error.reason}", could_not
 
-    def _learn_exact(self, attempt: Attempt) -> None:
-        """Evaluate the candidate in float64 where the reference was, and look how far the tensors inside it are off.
+    def _finish(self, run: TrialRun) -> None:
+        """Evaluate the rest of the reference, where it was begun, and what can be of the candidates."""
+        if run.begun is not None:
+            self._float64.finish(run, list(filter(self._is_evaluated, run.attempts)), self._watch)
+
+    def _is_evaluated(self, attempt: Attempt) -> bool:
+        """True for candidates whose outputs in float64 say something.
 
         A module and its export round their constants at different places, so only their runs are held to each other.
         """
+        return isinstance(self.reference, OnnxParticipant) and isinstance(attempt.candidate, OnnxParticipant)
+
+    def _watch(self, attempt: Attempt) -> None:
+        """Have somebody look at the tensors inside a candidate while it is evaluated."""
         run, candidate = attempt.run, attempt.candidate
-        if attempt.exact is not None or run.truth is None:
+        attempt.follower = Follower(run.ties)
+        if isinstance(candidate, OnnxParticipant) and candidate.shares_tensors and not self.options.tolerances:
+            ulp = self._ulp(candidate)
+            distances = SliceDistances(run.inner, FLOOR_ULPS * ulp)
+            attempt.seen = Recognition(distances, tuple(run.near), ulp, attempt.follower)
+            run.near.append(attempt.seen)
+
+    def _learn_all(self, run: TrialRun, attempts: Iterable[Attempt]) -> None:
+        """Evaluate candidates in float64: all at once where tensors of the reference are evaluated again for them."""
+        if not run.inner.has_all and run.truth is not None:
+            attempts = list(attempts)
+            left = [attempt for attempt in attempts if attempt.found is None and self._is_evaluated(attempt)]
+            self._float64.evaluate(run, left, self._watch)
+        for attempt in attempts:
+            self._learn_exact(attempt)
+
+    def _learn_exact(self, attempt: Attempt) -> None:
+        """Evaluate the candidate in float64 where the reference was, and look how far the tensors inside it are off."""
+        run = attempt.run
+        if attempt.exact is not None or run.truth is None or not self._is_evaluated(attempt):
             return
-        if not isinstance(self.reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant):
-            return
-        ulp, seen, follower = self._ulp(candidate), None, Follower(run.ties)
-        if candidate.shares_tensors and not self.options.tolerances:
-            self._float64.keep_all(run, candidate)
-            seen = Recognition(SliceDistances(run.inner, FLOOR_ULPS * ulp), tuple(run.near), ulp, follower)
-        found = self._float64.noted(
-            candidate,
-            run.trial.label,
-            self._float64.evaluated(candidate, attempt.feeds, follower.follow if seen is None else seen.watch, run.known),
-        )
+        if attempt.found is None:
+            self._float64.evaluate(run, [attempt], self._watch)
+        assert isinstance(attempt.candidate, OnnxParticipant)
+        found, seen = self._float64.noted(attempt.candidate, run.trial.label, attempt.found), attempt.seen
         if seen is not None:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
             if not attempt.report.depth:
                 attempt.report.depth, attempt.report.depth_at = seen.depth, run.trial.label
-            run.near.append(seen)
+            attempt.seen = None  # it holds tensors, which are for other candidates in this trial only
         attempt.exact = attempt.pairing.back(found.outputs) if found else {}
-        attempt.follows = follower.has_all
+        attempt.follows = attempt.follower is None or attempt.follower.has_all
         attempt.constants = found.constants if found else None
 
     def _verdicts(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:

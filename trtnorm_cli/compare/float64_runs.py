@@ -11,6 +11,7 @@ import onnx
 
 from trtnorm_cli.compare.participants import OnnxParticipant
 from trtnorm_cli.evaluate.float64 import (
+    Evaluation,
     Float64Model,
     Known,
     Perturbation,
@@ -18,8 +19,8 @@ from trtnorm_cli.evaluate.float64 import (
     ReferenceUnavailable,
     Ties,
     Watch,
-    evaluate_float64,
 )
+from trtnorm_cli.progress import stage
 
 
 class NotWanted(Exception):
@@ -27,22 +28,22 @@ class NotWanted(Exception):
 
 
 class Float64Runs:
-    """The evaluations of a comparison, each of at most ``budget_s`` seconds."""
+    """The evaluations of a comparison, each of at most ``budget_s`` seconds, and wanted while ``is_wanted`` is true."""
 
     def __init__(self, budget_s: float) -> None:
         self.budget_s = budget_s
         self._models: dict[int, tuple[onnx.ModelProto, Float64Model]] = {}
         self._rates: dict[str, float] = {}
-        self._is_wanted: Callable[[], bool] | None = None
+        self.is_wanted: Callable[[], bool] | None = None
 
     @contextmanager
     def while_wanted(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
         """A block in which ``evaluate`` raises ``NotWanted`` once ``is_wanted`` is false."""
-        self._is_wanted = is_wanted
+        self.is_wanted = is_wanted
         try:
             yield
         finally:
-            self._is_wanted = None
+            self.is_wanted = None
 
     def evaluate(
         self,
@@ -51,23 +52,44 @@ class Float64Runs:
         watch: Watch | None = None,
         known: Known | None = None,
         perturbation: Perturbation | None = None,
-        ties: Ties | None = None,
-        kept: Set[str] | None = None,
     ) -> Reference:
         """The participant in float64, as ``evaluate_float64`` has it.
 
         Raises ``ReferenceUnavailable`` where that is not possible or takes too long.
         """
-        if self._is_wanted is not None:
-            watch = _while(self._is_wanted, watch)
-        elements = max(sum(array.size for array in feeds.values()), 1)
-        predicted = self._rates.get(participant.label, 0.0) * elements
+        watch = watch if self.is_wanted is None else _while(self.is_wanted, watch)
+        evaluation = self.begin(participant, feeds, watch, known, perturbation)
+        with stage("float64" if perturbation is None else "noise", evaluation.remaining, "nodes") as told:
+            evaluation.go_on(told)
+        return self.end(participant, feeds, evaluation, perturbation)
+
+    def begin(
+        self,
+        participant: OnnxParticipant,
+        feeds: Mapping[str, np.ndarray],
+        watch: Watch | None = None,
+        known: Known | None = None,
+        perturbation: Perturbation | None = None,
+        ties: Ties | None = None,
+        kept: Set[str] | None = None,
+    ) -> Evaluation:
+        """The same as ``evaluate``, of which no node was evaluated yet."""
+        predicted = self._rates.get(participant.label, 0.0) * _elements(feeds)
         if predicted > self.budget_s:
             raise ReferenceUnavailable(f"it would take about {predicted:.0f} s, the budget is {self.budget_s:g} s")
-        model = self.model(participant)
-        found = evaluate_float64(model, feeds, None, self.budget_s, perturbation, watch, known, ties, kept)
+        return Evaluation(self.model(participant), feeds, None, self.budget_s, perturbation, watch, known, ties, kept)
+
+    def end(
+        self,
+        participant: OnnxParticipant,
+        feeds: Mapping[str, np.ndarray],
+        evaluation: Evaluation,
+        perturbation: Perturbation | None = None,
+    ) -> Reference:
+        """What came of an evaluation that was begun."""
+        found = evaluation.reference()
         if perturbation is None:
-            self._rates[participant.label] = found.seconds / elements
+            self._rates[participant.label] = found.seconds / _elements(feeds)
         return found
 
     def model(self, participant: OnnxParticipant) -> Float64Model:
@@ -77,6 +99,10 @@ class Float64Runs:
         if key not in self._models:
             self._models[key] = participant.model, Float64Model(participant.model, participant.path.absolute().parent)
         return self._models[key][1]
+
+
+def _elements(feeds: Mapping[str, np.ndarray]) -> int:
+    return max(sum(array.size for array in feeds.values()), 1)
 
 
 def _while(is_wanted: Callable[[], bool], watch: Watch | None) -> Watch:

@@ -32,7 +32,7 @@ _MOST_SLICES = 1 << 14
 _OWN_NOISE, _COMMON_NOISE = 3.0, 5.0
 # The unluckiest of many slices is looked at: a thousand allow twice as much as one.
 _DECADES_TO_DOUBLE = 3.0
-_MOST_BYTES = 1 << 29
+MOST_BYTES = 1 << 29
 # Two computations of one formula in float64 are nearer than this, in units in the last place of the model's own type.
 _SAME_ULPS = 1e-5
 
@@ -60,11 +60,17 @@ class Difference:
 
 @dataclass
 class InnerTensors:
-    """Tensors of a model by name, up to half a gibibyte of them; with ``names`` only these."""
+    """Tensors of a model by name, up to half a gibibyte of them; with ``names`` only these.
+
+    ``largest`` are the bytes of the largest one that it was given. ``has_all`` is false once one was dropped, or left out for
+    want of room.
+    """
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
     names: Set[str] | None = None
-    _room: int = _MOST_BYTES
+    largest: int = 0
+    has_all: bool = True
+    _room: int = field(default_factory=lambda: MOST_BYTES)
     _sizes: dict[str, Sizes] = field(default_factory=dict)
 
     def keep(self, name: str, value: Any) -> bool:
@@ -73,13 +79,31 @@ class InnerTensors:
             return False
         before = self.values.get(name)
         room = self._room + (0 if before is None else before.nbytes)
-        if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.nbytes > room:
+        if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+            return False
+        if value.nbytes > MOST_BYTES:
+            return False
+        self.largest = max(self.largest, value.nbytes)
+        if value.nbytes > room:
+            self.has_all = False
             return False
         if value is not before:
             self.values[name] = value
             self._sizes.pop(name, None)
             self._room = room - value.nbytes
         return True
+
+    @property
+    def room(self) -> int:
+        """Bytes that are left."""
+        return self._room
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Let go of tensors."""
+        for name in names:
+            self._room += self.values.pop(name).nbytes
+            self._sizes.pop(name, None)
+            self.has_all = False
 
     def of(self, name: str, value: Any) -> np.ndarray | None:
         """The tensor of this name in the shape of ``value``, where both can be held to each other."""
@@ -232,12 +256,14 @@ def means_the_same(distance: float) -> bool:
 
 
 def suspicious(distances: SliceDistances) -> list[str]:
-    """Tensors with a slice beyond the floor, and none that carries another meaning."""
-    return [
-        name
-        for name, axes in distances.found.items()
-        if axes and distances.floor < max(float(d.max()) for d in axes.values()) < _OTHER_MEANING
-    ]
+    """Tensors with a slice beyond the floor, and none that carries another meaning, whose partner is still kept."""
+    return [name for name in distances.found if name in distances.reference.values and is_suspicious(distances, name)]
+
+
+def is_suspicious(distances: SliceDistances, name: str) -> bool:
+    """True where the tensor of this name has such slices."""
+    furthest = max((float(found.max()) for found in distances.found.get(name, {}).values()), default=0.0)
+    return distances.floor < furthest < _OTHER_MEANING
 
 
 def first_difference(

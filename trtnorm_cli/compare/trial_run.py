@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from trtnorm_cli.compare.inner_tensors import InnerTensors, Recognition, SliceDistances
+from trtnorm_cli.compare.lockstep import Side
 from trtnorm_cli.compare.participants import (
     Candidate,
     EngineParticipant,
@@ -17,7 +18,7 @@ from trtnorm_cli.compare.participants import (
     require_same_types,
 )
 from trtnorm_cli.compare.result import CandidateReport, Feeds, Outputs, Trial
-from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties
+from trtnorm_cli.evaluate.float64 import Follower, Known, Reference, ReferenceUnavailable, Ties, Watch
 from trtnorm_cli.evaluate.ort_runner import AskedRuns
 from trtnorm_cli.light_dataclass import dataclass
 
@@ -54,7 +55,8 @@ class TrialRun:
 
     ``seconds`` is what its own run took, ``float64_s`` what that in float64 took. ``known`` holds what was computed in
     float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those of candidates. ``asked``
-    is the reference's run and ``exact`` what came of its evaluation in float64, each where it was begun. ``ties`` are its own.
+    is the reference's run and ``exact`` what came of its evaluation in float64, each where it was begun; ``begun`` is that
+    evaluation while it waits for the candidates. ``ties`` are its own.
     """
 
     trial: Trial
@@ -62,6 +64,7 @@ class TrialRun:
     ties: Ties
     asked: AskedRuns | None = None
     exact: Reference | ReferenceUnavailable | None = None
+    begun: Side | None = None
     attempts: list[Attempt] = field(default_factory=list)
     native: Outputs = field(default_factory=dict)
     seconds: float = 0.0
@@ -81,8 +84,9 @@ class TrialRun:
 class Attempt:
     """One candidate in one trial. ``feeds`` are the trial's inputs under the candidate's names.
 
-    ``exact`` are its outputs in float64 under the reference's names once they were asked for, ``slices`` how far tensors
-    inside it are off; those that are ``suspicious`` are further off than a few units. ``constants`` are
+    ``found`` is what came of its evaluation in float64, which ``follower`` looks at and ``seen`` where tensors inside it can
+    be held to the reference's. ``exact`` are its outputs there under the reference's names once they were asked for, ``slices``
+    how far tensors inside it are off; those that are ``suspicious`` are further off than a few units. ``constants`` are
     those that it read. ``follows`` is false where it cannot be told on which side of ties it falls.
     """
 
@@ -91,6 +95,9 @@ class Attempt:
     report: CandidateReport
     feeds: Feeds
     asked: AskedRuns | None = None
+    follower: Follower | None = None
+    seen: Recognition | None = None
+    found: Reference | ReferenceUnavailable | None = None
     exact: Outputs | None = None
     slices: SliceDistances | None = None
     suspicious: Sequence[str] = ()
@@ -100,3 +107,10 @@ class Attempt:
     @property
     def candidate(self) -> Candidate:
         return self.pairing.candidate
+
+    @property
+    def watch(self) -> Watch | None:
+        """What is shown the tensors of the evaluation."""
+        if self.seen is not None:
+            return self.seen.watch
+        return None if self.follower is None else self.follower.follow

@@ -230,6 +230,24 @@ def test_what_is_kept_elsewhere_takes_no_room(evaluated):
     assert not evaluated
 
 
+def test_what_is_forgotten_is_recognised_by_nothing(evaluated):
+    """Also where a later array lies in its memory."""
+    known, results = Known(), list[np.ndarray]()
+    outputs(model(), known, watch=lambda name, value: results.append(value) or value)
+    room = known.room
+    known.forget_all_but(results[:1])
+    assert known.room > room
+    evaluated.clear()
+    results.clear()
+    outputs(model(), known)
+    assert evaluated["MatMul"] == 1, "the first is known, the second one is not"
+    known.forget_all_but([])
+    assert known.mark() == frozenset()
+    evaluated.clear()
+    other = {"x": random(2, 5, 16, seed=9)}
+    np.testing.assert_array_equal(outputs(model(), known, other), outputs(model(), None, other))
+
+
 def test_without_room_everything_is_computed(evaluated):
     known = Known(most_bytes=0)
     first = outputs(model(), known)

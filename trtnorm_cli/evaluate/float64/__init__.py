@@ -48,7 +48,7 @@ SAME padding and a kernel smaller than its stride, pooling with VALID and ``ceil
 from __future__ import annotations
 
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
-from trtnorm_cli.evaluate.float64.evaluator import Reference, Watch, evaluate_float64
+from trtnorm_cli.evaluate.float64.evaluator import Evaluation, Reference, Watch, evaluate_float64
 from trtnorm_cli.evaluate.float64.float64_model import Float64Model
 from trtnorm_cli.evaluate.float64.known import Known, Place
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
@@ -56,6 +56,7 @@ from trtnorm_cli.evaluate.float64.ties import Follower, Ties, nearness
 
 __all__ = [
     "BudgetExceeded",
+    "Evaluation",
     "Float64Model",
     "Follower",
     "Known",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,22 +63,37 @@ class Reference:
 
 
 class Clock:
-    """The seconds since it was made, or those that the processor worked for this program where these are fewer.
+    """The seconds that it was running, or those that the processor worked meanwhile for this program where these are fewer.
 
     So on a busy machine no more is left undone than on an idle one.
     """
 
     def __init__(self) -> None:
+        self._before = 0.0, 0.0
         self._start = time.perf_counter(), time.process_time()
+        self._is_paused = False
+
+    def pause(self) -> None:
+        """Let time pass that does not count, until ``go_on``."""
+        self._before, self._is_paused = (self._wall(), self._processor()), True
+
+    def go_on(self) -> None:
+        """Count again."""
+        if self._is_paused:
+            self._start, self._is_paused = (time.perf_counter(), time.process_time()), False
+
+    def _wall(self) -> float:
+        return self._before[0] + (0.0 if self._is_paused else time.perf_counter() - self._start[0])
+
+    def _processor(self) -> float:
+        return self._before[1] + (0.0 if self._is_paused else time.process_time() - self._start[1])
 
     def seconds(self) -> float:
-        wall, processor = self._start
-        return min(time.perf_counter() - wall, time.process_time() - processor)
+        return min(self._wall(), self._processor())
 
     def are_over(self, seconds: float) -> bool:
         """True where more have passed. Counting the processor's takes 20 µs beside busy threads, and comes last."""
-        wall, processor = self._start
-        return time.perf_counter() - wall > seconds and time.process_time() - processor > seconds
+        return self._wall() > seconds and self._processor() > seconds
 
 
 Watch = Callable[[str, Any], Any]
@@ -107,12 +122,10 @@ def evaluate_float64(
     :class:`BudgetExceeded` when ``budget_s`` seconds do not suffice, :class:`ReferenceUnavailable` for anything else that
     stands in the way: a missing input, shapes that do not fit, no memory.
     """
-    clock = Clock()
-    prepared = model if isinstance(model, Float64Model) else Float64Model(model)
-    run = _Run(prepared, clock, budget_s, perturbation, known, ties, kept)
-    with np.errstate(all="ignore"):
-        values = run.evaluate(feeds, outputs, watch)
-    return Reference(values, run.evaluated_with, clock.seconds(), run.notes(), frozenset(run.constants))
+    evaluation = Evaluation(model, feeds, outputs, budget_s, perturbation, watch, known, ties, kept)
+    with stage("float64" if perturbation is None else "noise", evaluation.remaining, "nodes") as told:
+        evaluation.go_on(told)
+    return evaluation.reference()
 
 
 def _no_weight(name: str) -> Any:
@@ -143,40 +156,84 @@ class _Scope:
         return self.values[name]
 
 
-class _Run:
+class Evaluation:
+    """An evaluation as :func:`evaluate_float64` makes it, which can be left and gone on with between two nodes.
+
+    ``ahead`` are the tensors of the main graph that nodes have still to give.
+    """
+
     def __init__(
         self,
-        model: Float64Model,
-        clock: Clock,
-        budget_s: float,
-        perturbation: Perturbation | None,
-        known: Known | None,
-        ties: Ties | None,
-        kept: Set[str] | None,
+        model: onnx.ModelProto | Path | Float64Model,
+        feeds: Mapping[str, np.ndarray | Stored],
+        outputs: Sequence[str] | None = None,
+        budget_s: float = 60.0,
+        perturbation: Perturbation | None = None,
+        watch: Watch | None = None,
+        known: Known | None = None,
+        ties: Ties | None = None,
+        kept: Set[str] | None = None,
     ) -> None:
-        self._kept = kept
-        self._model, self._clock, self._budget_s = model, clock, budget_s
+        self._clock, self._budget_s = Clock(), budget_s
+        self._kept, self._watch = kept, watch
+        self._model = model if isinstance(model, Float64Model) else Float64Model(model)
         self._perturbation, self._known, self._ties = perturbation, known, ties
-        # Tensors whose elements depend on the elements of an input, not only on its shape.
-        self._varying: set[str] = set()
-        self.evaluated_with: dict[str, str] = {}
-        self.constants: set[Hashable] = set()
-
-    def evaluate(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, watch: Watch | None) -> dict[str, Any]:
-        scope = _Scope(self._weight)
+        self._used_with: dict[str, str] = {}
+        self._constants: set[Hashable] = set()
+        self._scope, self._results = _Scope(self._weight), list[Any]()
         for name, value in feeds.items():
-            stays = isinstance(value, Stored) and self._perturbation is None
-            scope.values[name] = value if stays else self._fed(raised_array(value))
-        self._varying = set(feeds)
-        todo = self._model.plan(outputs)
-        self._check_inputs(todo, feeds)
-        with stage("float64" if self._perturbation is None else "noise", len(todo.steps), "nodes") as told:
-            self._run_plan(todo, scope, watch, self._known, told)
-        return {name: _own(raised_array(scope.get(name))) for name in todo.outputs}
+            stays = isinstance(value, Stored) and perturbation is None
+            self._scope.values[name] = value if stays else self._fed(raised_array(value))
+        # Tensors whose elements depend on the elements of an input, not only on its shape.
+        self._varying: set[str] = set(feeds)
+        self._plan, self._at = self._model.plan(outputs), 0
+        self._check_inputs(self._plan, feeds)
+        self.ahead = {name for step in self._plan.steps for name in step.node.output if name}
+        self._clock.pause()
 
-    def notes(self) -> tuple[str, ...]:
+    @property
+    def is_done(self) -> bool:
+        """True once every node was evaluated."""
+        return self.remaining == 0
+
+    @property
+    def remaining(self) -> int:
+        """The number of nodes that were not evaluated yet."""
+        return len(self._plan.steps) - self._at
+
+    @property
+    def next_names(self) -> Sequence[str]:
+        """The tensors that the next node gives."""
+        return () if self.is_done else [name for name in self._plan.steps[self._at].node.output if name]
+
+    def values(self) -> Iterator[Any]:
+        """What is held for nodes to come, and what the last one gave."""
+        yield from self._scope.values.values()
+        yield from self._results
+
+    def go_on(self, told: Stage | None = None, until: Callable[[], bool] | None = None) -> None:
+        """Evaluate one node after the other, and end before the next one if ``until`` says so."""
+        self._clock.go_on()
+        try:
+            with np.errstate(all="ignore"):
+                while not self.is_done and not (until is not None and until()):
+                    step = self._plan.steps[self._at]
+                    self._run_step(step, self._scope, self._watch, self._known, self._plan.opsets)
+                    self.ahead.difference_update(step.node.output)
+                    self._at += 1
+                    if told is not None:
+                        told.advance()
+        finally:
+            self._clock.pause()
+
+    def reference(self) -> Reference:
+        """What came of it, once all is done."""
+        values = {name: _own(raised_array(self._scope.get(name))) for name in self._plan.outputs}
+        return Reference(values, self._used_with, self._clock.seconds(), self._notes(), frozenset(self._constants))
+
+    def _notes(self) -> tuple[str, ...]:
         kept = sum(any(name.endswith(KEPT) for name in node.output) for node in self._model.structure.graph.node)
-        jumps = sorted(set(self.evaluated_with) & set(DISCONTINUOUS))
+        jumps = sorted(set(self._used_with) & set(DISCONTINUOUS))
         said = []
         if kept:
             said.append(f"{kept} nodes that decide sizes were evaluated in their own type")
@@ -218,7 +275,7 @@ class _Run:
 
     def _shared(self, shared: Any) -> Any:
         if self._known is not None and self._perturbation is None and isinstance(shared, np.ndarray | Stored):
-            self.constants.add(self._known.identity(shared))
+            self._constants.add(self._known.identity(shared))
         return shared if self._perturbation is None else self._perturbation.constant(shared)
 
     def _computed(self, step: Step, inputs: list[Any], name: str, value: Any) -> Any:
@@ -232,30 +289,30 @@ class _Run:
         fixed = self._varying.isdisjoint(step.reads)
         return self._perturbation.result(step.node, step.attributes, inputs, value, fixed)
 
-    def _run_plan(
-        self, todo: Plan, scope: _Scope, watch: Watch | None = None, known: Known | None = None, told: Stage | None = None
-    ) -> None:
+    def _run_plan(self, todo: Plan, scope: _Scope) -> None:
         for step in todo.steps:
-            self._check_time(step, 0.0)
-            inputs = [self._read(scope, step, index) for index in range(len(step.node.input))]
-            results = self._evaluate(step, inputs, scope, todo.opsets, known)
-            is_view = step.node.domain in DEFAULT_DOMAINS and step.node.op_type in VIEWS
-            for name, value in zip(step.node.output, results):  # noqa: B905 - trailing outputs may be left out
-                if name:
-                    if is_view and isinstance(scope.get(step.node.input[0]), Stored):
-                        scope.values[name] = Stored(value)
-                        continue
-                    array = value if value is None or isinstance(value, list) else np.asarray(value)
-                    array = self._computed(step, inputs, name, array)
-                    if self._ties is not None:
-                        self._ties.learn(step.node, step.attributes, inputs, name, array)
-                    scope.values[name] = array if watch is None else watch(name, array)
-            if step.node.op_type not in _SIZES and not self._varying.isdisjoint(step.reads):
-                self._varying.update(step.node.output)
-            for name in step.done:
-                scope.values.pop(name, None)
-            if told is not None:
-                told.advance()
+            self._run_step(step, scope, None, None, todo.opsets)
+
+    def _run_step(self, step: Step, scope: _Scope, watch: Watch | None, known: Known | None, opsets: Mapping[str, int]) -> None:
+        self._check_time(step, 0.0)
+        inputs = [self._read(scope, step, index) for index in range(len(step.node.input))]
+        self._results = results = list(self._evaluate(step, inputs, scope, opsets, known))
+        is_view = step.node.domain in DEFAULT_DOMAINS and step.node.op_type in VIEWS
+        for name, value in zip(step.node.output, results):  # noqa: B905 - trailing outputs may be left out
+            if name:
+                if is_view and isinstance(scope.get(step.node.input[0]), Stored):
+                    scope.values[name] = Stored(value)
+                    continue
+                array = value if value is None or isinstance(value, list) else np.asarray(value)
+                array = self._computed(step, inputs, name, array)
+                if self._ties is not None:
+                    self._ties.learn(step.node, step.attributes, inputs, name, array)
+                scope.values[name] = array if watch is None else watch(name, array)
+        if step.node.op_type not in _SIZES and not self._varying.isdisjoint(step.reads):
+            self._varying.update(step.node.output)
+        for name in step.done:
+            scope.values.pop(name, None)
+        self._results = []
 
     def _read(self, scope: _Scope, step: Step, index: int) -> Any:
         name = step.node.input[index]
@@ -327,7 +384,7 @@ class _Run:
         return self._function_body(step, inputs, scope, domain, opsets)
 
     def _used(self, operator: tuple[str, str], implementation: str) -> None:
-        self.evaluated_with["::".join(filter(None, operator))] = implementation
+        self._used_with["::".join(filter(None, operator))] = implementation
 
     def _function_body(
         self, step: Step, inputs: list[Any], scope: _Scope, domain: str, opsets: Mapping[str, int]

@@ -6,7 +6,7 @@ memory that it lies in, so that everything recognised is kept alive here, and sm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,14 +70,16 @@ _SPARED = 0.5
 class Known:
     """The constants that were met, and the results of nodes by operator, attributes and inputs, as long as there is room."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int | None = None) -> None:
+        most_bytes = MOST_BYTES if most_bytes is None else most_bytes
         self._constants, self._results = _Arrays(most_bytes), _Arrays(most_bytes)
         self._equal: dict[Hashable, list[np.ndarray]] = {}
         self._read: dict[Place, np.ndarray] = {}
         # By constants in another type, which are kept as well: in float64, and in float32.
         self._raised: dict[int, np.ndarray] = {}
         self._lowered: dict[int, np.ndarray] = {}
-        self._found: dict[Hashable, tuple[Any, ...]] = {}
+        # What was found, with the arrays of results, by identity, that it is of or was found by.
+        self._found: dict[Hashable, tuple[Sequence[Any], Set[int]]] = {}
         self._keeps_large = True
         # Attributes by identity, with what they are compared by; and the key of the node that was asked for last.
         self._attributes: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
@@ -185,7 +187,7 @@ class Known:
     def results(self, call: Call) -> Sequence[Any] | None:
         """The results of an equal node, in the shapes that these inputs give; None where there is none."""
         self._key = None if call.op_type in _RESHAPES else _key(call, self._token, self._attributes)
-        found = self._found.get(self._key)
+        found, _ = self._found.get(self._key, (None, None))
         if found is not None and call.op_type == "MatMul":
             a, b = call.inputs
             if a.ndim > 1 and b.ndim > 1:
@@ -200,7 +202,7 @@ class Known:
         if call.op_type in _RESHAPES:
             return [self._reshaped(call.x, results[0], learn)]
         if learn and all(map(self._kept, results)) and self._key is not None:
-            self._found[self._key] = tuple(results)
+            self._found[self._key] = tuple(results), self._results.among((*call.inputs, *results))
         return results
 
     def _reshaped(self, value: Any, result: Any, learn: bool) -> Any:
@@ -210,20 +212,32 @@ class Known:
             return result
         key = ("reshaped", token, result.shape)
         if learn and key not in self._found and self._kept(result):
-            self._found[key] = (result,)
-        return self._found.get(key, (result,))[0]
+            self._found[key] = (result,), self._results.among((value, result))
+        found, _ = self._found.get(key, ((result,), None))
+        return found[0]
 
-    def mark(self) -> tuple[int, int]:
-        """How much is remembered now, for :meth:`forget_since`."""
-        return len(self._found), len(self._results)
+    @property
+    def room(self) -> int:
+        """Bytes of results that may still be remembered."""
+        return self._results.room
 
-    def forget_since(self, mark: tuple[int, int]) -> None:
+    def mark(self) -> frozenset[int]:
+        """What is remembered now, for :meth:`forget_since`."""
+        return self._results.numbers()
+
+    def forget_since(self, mark: frozenset[int]) -> None:
         """Forget what was found since a mark, where that takes room that what is found next may want."""
-        if self._results.taken <= _SPARED * self._results.most_bytes:
-            return
-        for key in list(self._found)[mark[0] :]:
-            del self._found[key]
-        self._results.drop_all_but(mark[1])
+        if self._results.most_bytes - self.room > _SPARED * self._results.most_bytes:
+            self._forget(self._results.numbers() - mark)
+
+    def forget_all_but(self, needed: Iterable[Any]) -> None:
+        """Forget all results but those whose memory is ``needed``, and what was found by the others."""
+        self._forget(self._results.numbers() - self._results.among(needed))
+
+    def _forget(self, numbers: Set[int]) -> None:
+        # An array that is gone may lie where the next one will: nothing may be recognised by it any more.
+        self._found = {key: found for key, found in self._found.items() if found[1].isdisjoint(numbers)}
+        self._results.drop(numbers)
 
     def is_kept_elsewhere(self, result: np.ndarray) -> None:
         """A result that was remembered takes no room: somebody else keeps it as well."""
@@ -302,17 +316,23 @@ class _Arrays:
     def __contains__(self, value: np.ndarray) -> bool:
         return id(_owner(value)) in self._owners
 
-    def __len__(self) -> int:
-        return len(self._owners)
-
     @property
-    def taken(self) -> int:
-        """Bytes of the room."""
-        return self.most_bytes - self._room
+    def room(self) -> int:
+        """Bytes that are left."""
+        return self._room
 
-    def drop_all_but(self, first: int) -> None:
-        """Those that were kept first, so many of them, stay."""
-        for number in list(self._owners)[first:]:
+    def numbers(self) -> frozenset[int]:
+        """One for each array."""
+        return frozenset(self._owners)
+
+    def among(self, values: Iterable[Any]) -> frozenset[int]:
+        """The numbers of those that ``values`` lie in."""
+        owners = (id(_owner(value)) for value in values if isinstance(value, np.ndarray))
+        return frozenset(number for number in owners if number in self._owners)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Let go of arrays."""
+        for number in numbers:
             owner = self._owners.pop(number)
             if number in self._counted:
                 self._counted.remove(number)
