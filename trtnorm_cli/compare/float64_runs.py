@@ -86,7 +86,7 @@ class Float64Runs:
         evaluation: Evaluation,
         perturbation: Perturbation | None = None,
     ) -> Reference:
-        """What came of an evaluation that was begun."""
+        """The outputs of an evaluation that was begun and is done."""
         found = evaluation.reference()
         if perturbation is None:
             self._rates[participant.label] = found.seconds / _elements(feeds)

@@ -78,6 +78,8 @@ def go_together(first: Side, others: Sequence[Side], known: Known, is_wanted: Ca
     ``known`` is that of all of them. False where it was given up because it is not wanted any more.
     """
     sides = (first, *others)
+    for side in sides:
+        side.evaluation.pause()
     with stage("float64", sum(side.evaluation.remaining for side in sides), "nodes") as told:
         while first.error is None and not all(side.is_over for side in sides):
             # Whoever looks at the others' tensors goes first, so that these can be dropped.

@@ -110,7 +110,7 @@ class Attempt:
 
     @property
     def watch(self) -> Watch | None:
-        """What is shown the tensors of the evaluation."""
+        """Whoever is shown the tensors of the evaluation."""
         if self.seen is not None:
             return self.seen.watch
         return None if self.follower is None else self.follower.follow

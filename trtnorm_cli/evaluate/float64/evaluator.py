@@ -75,7 +75,8 @@ class Clock:
 
     def pause(self) -> None:
         """Let time pass that does not count, until ``go_on``."""
-        self._before, self._is_paused = (self._wall(), self._processor()), True
+        if not self._is_paused:
+            self._before, self._is_paused = (self._wall(), self._processor()), True
 
     def go_on(self) -> None:
         """Count again."""
@@ -189,7 +190,6 @@ class Evaluation:
         self._plan, self._at = self._model.plan(outputs), 0
         self._check_inputs(self._plan, feeds)
         self.ahead = {name for step in self._plan.steps for name in step.node.output if name}
-        self._clock.pause()
 
     @property
     def is_done(self) -> bool:
@@ -207,12 +207,16 @@ class Evaluation:
         return () if self.is_done else [name for name in self._plan.steps[self._at].node.output if name]
 
     def values(self) -> Iterator[Any]:
-        """What is held for nodes to come, and what the last one gave."""
+        """Values that are held for nodes to come, and those that the last one gave."""
         yield from self._scope.values.values()
         yield from self._results
 
+    def pause(self) -> None:
+        """Let time pass that does not count, until it goes on."""
+        self._clock.pause()
+
     def go_on(self, told: Stage | None = None, until: Callable[[], bool] | None = None) -> None:
-        """Evaluate one node after the other, and end before the next one if ``until`` says so."""
+        """Evaluate one node after the other, and end before the next one if ``until`` says so; then time does not count."""
         self._clock.go_on()
         try:
             with np.errstate(all="ignore"):
@@ -224,10 +228,11 @@ class Evaluation:
                     if told is not None:
                         told.advance()
         finally:
-            self._clock.pause()
+            if until is not None:
+                self._clock.pause()
 
     def reference(self) -> Reference:
-        """What came of it, once all is done."""
+        """The outputs, once all is done."""
         values = {name: _own(raised_array(self._scope.get(name))) for name in self._plan.outputs}
         return Reference(values, self._used_with, self._clock.seconds(), self._notes(), frozenset(self._constants))
 

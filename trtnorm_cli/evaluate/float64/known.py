@@ -222,7 +222,7 @@ class Known:
         return self._results.room
 
     def mark(self) -> frozenset[int]:
-        """What is remembered now, for :meth:`forget_since`."""
+        """The arrays that are remembered now, for :meth:`forget_since`."""
         return self._results.numbers()
 
     def forget_since(self, mark: frozenset[int]) -> None:
