@@ -211,10 +211,11 @@ def _is_same(one: np.ndarray, other: np.ndarray, limit: float, furthest: float) 
     """
     is_each_near = True
     for difference, part in differences(one, other):
-        distances = np.abs(difference, out=difference)
-        if not float(distances.max()) <= furthest < math.inf:
+        most = float(np.maximum(difference.max(), -difference.min()))
+        if not most <= furthest < math.inf:
             return False
-        is_each_near = is_each_near and bool(np.all(distances <= limit * np.abs(part)))
+        if most > 0 and is_each_near:
+            is_each_near = bool(np.all(np.abs(difference, out=difference) <= limit * np.abs(part)))
     if is_each_near:
         return True
     squares, sizes = squares_by_axis(other, one), squares_by_axis(one)

@@ -42,6 +42,41 @@ def test_a_formula_of_blocks_is_that_of_the_whole(monkeypatch, formula, elements
     np.testing.assert_array_equal(evaluated(f"{formula}(x)", {"x": x}), whole)
 
 
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_so_is_that_of_a_single_number(formula):
+    x = random(2, 5)
+    found = [evaluated(f"{formula}(x)", {"x": np.array(value)}) for value in x.ravel()]
+    np.testing.assert_array_equal(np.reshape(found, x.shape), evaluated(f"{formula}(x)", {"x": x}))
+
+
+# Pieces of two branches; the formulas choose none of them element by element, which takes longer than computing both.
+BRANCHES = {
+    "LeakyRelu<alpha = 0.1>(x)": lambda x: np.where(x < 0, float(np.float32(0.1)) * x, x),
+    "LeakyRelu<alpha = 1.5>(x)": lambda x: np.where(x < 0, 1.5 * x, x),
+    "LeakyRelu<alpha = -0.5>(x)": lambda x: np.where(x < 0, -0.5 * x, x),
+    "LeakyRelu<alpha = 0.0>(x)": lambda x: np.where(x < 0, 0.0 * x, x),
+    "Elu<alpha = 0.5>(x)": lambda x: np.where(x < 0, 0.5 * np.expm1(np.minimum(x, 0)), x),
+    "Selu<alpha = 2.0, gamma = 0.5>(x)": lambda x: np.where(x > 0, 0.5 * x, np.expm1(np.minimum(x, 0))),
+    "Sigmoid(x)": lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1.0) / (1.0 + np.exp(-np.abs(x))),
+}
+EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, -5e-324, 800.0, -800.0, 1.5, -0.25])
+
+
+@pytest.mark.parametrize("node", BRANCHES)
+def test_both_branches_of_a_formula_are_taken_where_they_belong(node):
+    x = np.concatenate([EDGES, random(40)])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(evaluated(node, {"x": x}), BRANCHES[node](x))
+
+
+@pytest.mark.parametrize("slope", [0.25, -3.0, 0.0, np.inf, np.nan])
+def test_so_they_are_with_a_slope_for_each_channel(slope):
+    x, slopes = np.concatenate([EDGES, random(9)]).reshape(1, 4, 5), np.array([[0.5], [slope], [2.0], [slope]])
+    with np.errstate(all="ignore"):
+        expected = np.where(x < 0, slopes * x, x)
+    np.testing.assert_array_equal(evaluated("PRelu(x, s)", {"x": x, "s": slopes}), expected)
+
+
 @pytest.mark.parametrize("elements", [1, 7, 1000])
 @pytest.mark.parametrize("bounds", [("l", "h"), ("l", ""), ("", "h")])
 @pytest.mark.parametrize("shape", [(), (1,)])

@@ -77,7 +77,10 @@ def _read(x: np.ndarray, places: list[np.ndarray], padding: str, aligned: bool) 
     clipped = tuple(np.clip(np.rint(p), 0, n - 1).astype(np.int64) for p, n in zip(places, sizes, strict=True))
     samples = np.arange(x.shape[0]).reshape((-1,) + (1,) * (clipped[0].ndim - 1))
     where = (samples, *clipped)
-    return np.where(inside[:, None], np.moveaxis(np.moveaxis(x, 1, -1)[where], -1, 1), 0.0)
+    values = np.moveaxis(x, 1, -1)[where]
+    if not inside.all():
+        values[~inside] = 0.0
+    return np.moveaxis(values, -1, 1)
 
 
 def roi_align(call: Call) -> np.ndarray:
