@@ -62,12 +62,13 @@ class Difference:
 class InnerTensors:
     """Tensors of a model by name, up to half a gibibyte of them; with ``names`` only these.
 
-    ``largest`` are the bytes of the largest one that it was given. ``has_all`` is false once one was dropped, or left out for
-    want of room.
+    ``given`` are the bytes of all that it was given, ``largest`` those of the largest one. ``has_all`` is false once one was
+    dropped, or left out for want of room.
     """
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
     names: Set[str] | None = None
+    given: int = 0
     largest: int = 0
     has_all: bool = True
     _room: int = field(default_factory=lambda: MOST_BYTES)
@@ -83,6 +84,7 @@ class InnerTensors:
             return False
         if value.nbytes > MOST_BYTES:
             return False
+        self.given += value.nbytes
         self.largest = max(self.largest, value.nbytes)
         if value.nbytes > room:
             self.has_all = False

@@ -6,7 +6,9 @@ there is room for all tensors they are kept for candidates to come, and the mode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
 from itertools import chain
 
 from trtnorm_cli.compare import inner_tensors
@@ -17,6 +19,8 @@ from trtnorm_cli.progress import Stage, stage
 
 # Of the room that there is after something was dropped, what is left when it is time for the next.
 _SHARE_LEFT = 0.75
+# What is still to come of a model is taken for as much as nodes have given so far, and a quarter more.
+_CAUTION = 1.25
 # Nodes at a time where nothing could be dropped.
 _WHERE_NOTHING_IS_DROPPED = 16
 
@@ -35,6 +39,7 @@ class Side:
     error: ReferenceUnavailable | None = None
     left: int = 0
     least: int = 1
+    _again: dict[str, bool] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -49,8 +54,10 @@ class Side:
             self.error = error
 
     def looks_again_at(self, name: str) -> bool:
-        """True where the first one's tensor of this name is asked for once more, for what rounding explains."""
-        return self.seen is not None and is_suspicious(self.seen, name)
+        """True where the first one's tensor of this name, which it has come past, is asked for once more."""
+        if name not in self._again:
+            self._again[name] = self.seen is not None and is_suspicious(self.seen, name)
+        return self._again[name]
 
     def room(self, known: Known) -> int:
         """Bytes that may still be kept of it."""
@@ -93,10 +100,10 @@ def go_together(first: Side, others: Sequence[Side], known: Known, is_wanted: Ca
             if until.is_given_up:
                 return False
             if side.is_scarce(known):
-                is_more = _drop_what_is_past(sides, known)
+                is_more = _drop_what_is_past(sides, known) >= side.kept.largest
                 side.left = int(_SHARE_LEFT * side.room(known))
-                is_full = not is_more and side.room(known) < side.kept.largest
-                side.least = _WHERE_NOTHING_IS_DROPPED if is_full else 1
+                fitting = min(side.kept.room // max(side.kept.largest, 1), _WHERE_NOTHING_IS_DROPPED)
+                side.least = 1 if is_more else fitting or _WHERE_NOTHING_IS_DROPPED
     return True
 
 
@@ -116,36 +123,34 @@ class _Until:
         return self._steps < 0 and self._side.is_scarce(self._known)
 
 
-def _drop_what_is_past(sides: Sequence[Side], known: Known) -> bool:
-    """Let go of tensors that every side has come past; True if there is more room now."""
-    going = [side for side in sides if not side.is_over]
+def _drop_what_is_past(sides: Sequence[Side], known: Known) -> int:
+    """Let go of tensors that every side has come past; the bytes for which there is room again."""
+    first, going = sides[0], [side for side in sides if not side.is_over]
     room = known.room + sum(side.kept.room for side in sides)
     for side in sides:
         past = [name for name in side.kept.values if not any(name in other.evaluation.ahead for other in going)]
-        side.kept.drop(_oldest(side.kept, _not_looked_at_again(past, sides) if side is sides[0] else past))
+        side.kept.drop(_for_no_candidate(first, past, sides) if side is first else past)
     held = (side.kept.values.values() for side in sides)
     known.forget_all_but(chain.from_iterable((*held, *(side.evaluation.values() for side in going))))
-    return known.room + sum(side.kept.room for side in sides) > room
+    return known.room + sum(side.kept.room for side in sides) - room
 
 
-def _not_looked_at_again(names: Sequence[str], sides: Sequence[Side]) -> list[str]:
-    """Of tensors of the first side, those that are not asked for once more; the first of the others have half the room."""
-    first, left, rest = sides[0].kept, inner_tensors.MOST_BYTES // 2, list[str]()
+def _for_no_candidate(first: Side, names: Iterable[str], sides: Sequence[Side]) -> list[str]:
+    """The oldest tensors of the first side, as many as give room for what is still to come, or half of all.
+
+    A candidate to come finds the others. The first of those that are asked for once more stay, in the other half.
+    """
+    kept, share, half = first.kept, first.evaluation.share_done, inner_tensors.MOST_BYTES // 2
+    to_come = _CAUTION * kept.given * (1 - share) / share if share > 0 else math.inf
+    wanted, left = min(half, max(to_come, 4 * kept.largest)) - kept.room, half
+    found = list[str]()
     for name in names:
-        size = first.values[name].nbytes
+        size = kept.values[name].nbytes
+        if wanted <= 0:
+            break
         if size <= left and any(side.looks_again_at(name) for side in sides):
             left -= size
         else:
-            rest.append(name)
-    return rest
-
-
-def _oldest(kept: InnerTensors, names: Iterable[str]) -> list[str]:
-    """As many of these tensors as give half of the room back: a candidate to come finds what is left."""
-    wanted, found = inner_tensors.MOST_BYTES // 2 - kept.room, list[str]()
-    for name in names:
-        if wanted <= 0:
-            break
-        wanted -= kept.values[name].nbytes
-        found.append(name)
+            wanted -= size
+            found.append(name)
     return found

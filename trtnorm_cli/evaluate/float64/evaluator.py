@@ -202,6 +202,11 @@ class Evaluation:
         return len(self._plan.steps) - self._at
 
     @property
+    def share_done(self) -> float:
+        """The share of the nodes that were evaluated."""
+        return self._at / max(len(self._plan.steps), 1)
+
+    @property
     def next_names(self) -> Sequence[str]:
         """The tensors that the next node gives."""
         return () if self.is_done else [name for name in self._plan.steps[self._at].node.output if name]
