@@ -83,9 +83,11 @@ class Comparer:
         candidates = iter(candidates)
         self._forget_tries(run)
         with self.budget.paid(), suppress(Exception), self._exact.while_wanted(may_stay):
-            if run.begun is not None:  # its rest is evaluated beside them
+            is_left = run.begun is not None
+            if is_left:  # the rest of the reference is evaluated beside them
                 deque(self._ask_tried(run, candidates), maxlen=0)
             if self._know_reference(run):
+                self._before_tries = run.known.mark(run.inner.values.values()) if is_left else self._before_tries
                 said = list(self.result.notes), list(self.result.skipped)
                 self._try(run, candidates)
         # What is tried next, or added, knows nothing of these.

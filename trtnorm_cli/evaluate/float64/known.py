@@ -221,9 +221,9 @@ class Known:
         """Bytes of results that may still be remembered."""
         return self._results.room
 
-    def mark(self) -> frozenset[int]:
-        """The arrays that are remembered now, for :meth:`forget_since`."""
-        return self._results.numbers()
+    def mark(self, values: Iterable[Any] | None = None) -> frozenset[int]:
+        """The arrays that are remembered now, for :meth:`forget_since`; with ``values`` those of them that these lie in."""
+        return self._results.numbers() if values is None else self._results.among(values)
 
     def forget_since(self, mark: frozenset[int]) -> None:
         """Forget what was found since a mark, where that takes room that what is found next may want."""
