@@ -49,16 +49,21 @@ def _evaluated(m: Match) -> dict[int, np.ndarray]:
     """The outputs that somebody uses, float64."""
     x = m.value("x").astype(np.float64)
     scale, shift, mean, variance = (m.value(name).astype(np.float64) for name in batchnorm.PARAMETER_NAMES)
+    along = (-1, *[1] * (x.ndim - 2))
     further: dict[int, np.ndarray] = {}
+    given = mean, variance
     if training.is_training(m) is None:
         axes, keep = training.batch_axes(x.ndim), training.momentum(m)
-        given, (mean, variance) = (mean, variance), (x.mean(axis=axes), x.var(axis=axes))
+        mean = x.mean(axis=axes)
+    x -= mean.reshape(along)
+    if training.is_training(m) is None:
+        variance = np.square(x).mean(axis=axes)
         further = {1: given[0] * keep + mean * (1 - keep), 2: given[1] * keep + variance * (1 - keep)}
         further |= {3: mean, 4: variance}
-    along = (-1, *[1] * (x.ndim - 2))
-    mean, variance, scale, shift = (v.reshape(along) for v in (mean, variance, scale, shift))
-    y = (x - mean) / np.sqrt(variance + batchnorm.epsilon(m)) * scale + shift
-    return {0: y} | {number: value for number, value in further.items() if number in m.used_outputs}
+    x /= np.sqrt(variance + batchnorm.epsilon(m)).reshape(along)
+    x *= scale.reshape(along)
+    x += shift.reshape(along)
+    return {0: x} | {number: value for number, value in further.items() if number in m.used_outputs}
 
 
 def constants(m: Match) -> NewOutputs:
