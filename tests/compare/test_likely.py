@@ -44,6 +44,17 @@ def test_what_is_likely_is_evaluated_once(changed, runs):
     assert report.depth
 
 
+def test_nothing_is_evaluated_where_float64_is_not_asked(changed, runs):
+    reference, candidate = changed
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out([candidate], lambda: True)
+        assert not runs
+        return [candidate]
+
+    compare(reference, late, [Trial("at", X)], Options(float64_trials=0))
+
+
 def test_the_noise_that_a_verdict_asks_for_is_measured_while_others_work(changed, tmp_path, runs):
     """Of tensors inside, which ask for some too, nothing is known here. What is judged at other inputs is judged as ever."""
     reference, _ = changed

@@ -130,6 +130,24 @@ def test_a_candidate_that_cannot_be_evaluated_leaves_the_others(made, monkeypatc
     assert found.candidates[1].inner == plain.candidates[0].inner
 
 
+def test_where_the_model_cannot_begin_again_only_runs_are_compared(made, monkeypatch):
+    """It would have to, as tensors that the candidate has were not kept."""
+    real, begun = float64_answers.Float64Runs.begin, []
+
+    def begin(self, participant, *given, **named):
+        begun.append(participant.label)
+        if len(begun) == 2:
+            raise ReferenceUnavailable("not enough memory")
+        return real(self, participant, *given, **named)
+
+    monkeypatch.setattr(float64_answers.Float64Runs, "begin", begin)
+    candidate = made.participant(nudged(deep(), 6), "one")
+    found = made(lambda _: [candidate], ROOMS[0], frozenset(f"r{i}" for i in range(12)))
+    assert begun == ["m", "m"]
+    assert found.notes == ["at: no float64 run of m: not enough memory"]
+    assert found.candidates[0].verdicts[0].passed is not None
+
+
 def test_where_the_model_takes_too_long_in_the_middle_only_runs_are_compared(made, monkeypatch):
     real, asked = Evaluation._check_time, []
 

@@ -14,7 +14,7 @@ from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
 from trtnorm_cli.compare.float64_answers import Float64Answers
 from trtnorm_cli.compare.float64_runs import Float64Runs
-from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, Recognition, SliceDistances, first_difference, suspicious
+from trtnorm_cli.compare.inner_tensors import first_difference
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.noise import NoiseMeter
 from trtnorm_cli.compare.participants import (
@@ -24,14 +24,14 @@ from trtnorm_cli.compare.participants import (
     NetworkParticipant,
     OnnxParticipant,
     RunnableReference,
+    coarsest_ulp,
 )
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
-from trtnorm_cli.evaluate.float64 import Follower, Known, Reference, ReferenceUnavailable, Ties, nearness
+from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
-from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.records.comparison import STANDS_IN, OutputVerdict
 from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
@@ -69,7 +69,7 @@ class Comparer:
         run = self._begin(trial)
         if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
             run.inner.names = self.options.likely
-            self._float64.begin_reference(run)
+            self._float64.begin(run)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
@@ -78,7 +78,7 @@ class Comparer:
         the candidate counts. What was found out is taken over if ``add`` is given the same ones.
         """
         run, said = next(iter(self._begun.values()), None), (list(self.result.notes), list(self.result.skipped))
-        if run is None or not self._has_begun(run) or not self._wants_float64():
+        if run is None or not self._wants_float64() or not self._float64.begin(run):
             return
         candidates = iter(candidates)
         self._forget_tries(run)
@@ -100,12 +100,6 @@ class Comparer:
             self._before_tries = run.known.mark()
         run.known.forget_since(self._before_tries)
 
-    def _has_begun(self, run: TrialRun) -> bool:
-        """True where the reference was evaluated in float64, or is now as far as there is room."""
-        if run.exact is None and run.begun is None:
-            self._float64.begin_reference(run)
-        return run.exact is not None or run.begun is not None
-
     def _ask_tried(self, run: TrialRun, candidates: Iterable[Candidate]) -> Iterator[Attempt]:
         for candidate in candidates:
             report = CandidateReport(candidate.label, candidate.kind, notes=list(candidate.notes))
@@ -113,7 +107,7 @@ class Comparer:
             yield run.attempts[-1]
 
     def _try(self, run: TrialRun, candidates: Iterable[Candidate]) -> None:
-        self._learn_all(run, chain(run.attempts, self._ask_tried(run, candidates)))
+        self._float64.learn(run, chain(run.attempts, self._ask_tried(run, candidates)))
         for attempt in run.attempts:
             self._look_inside(attempt)
         self._tried.append((run.attempts, self._noise, list(self.result.notes)))
@@ -165,7 +159,7 @@ class Comparer:
         del self._begun[trial.label]
         self._ask_candidates(run)
         if self._wants_float64():
-            self._has_begun(run)
+            self._float64.begin(run)
         if not self._know_reference(run, left):
             return
         if following is not None and self.budget.is_short(following, run):
@@ -220,7 +214,7 @@ class Comparer:
             if error.timed_out and left is not None and self.result.trials:
                 self.result.skipped.append(f"{trial.label}: not run, it takes longer than the {left:.1f} s that were left")
                 return None
-            self._finish(run)
+            self._float64.finish(run)
             substitute = self._in_float64_instead(self.reference, trial.feeds, trial.label, error, run.exact)
             if substitute is not None:
                 self._uses_float64_reference = True
@@ -260,9 +254,7 @@ class Comparer:
         if isinstance(self.reference, ModuleParticipant):
             run.truth = self.reference.recorded[run.trial.label].exact
         else:
-            self._has_begun(run)
-            self._finish(run)
-            found = self._float64.noted(self.reference, run.trial.label, run.exact)
+            found = self._float64.noted(self.reference, run.trial.label, self._float64.of_reference(run))
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
                 run.truth, run.float64_s = found.outputs, found.seconds
@@ -278,7 +270,7 @@ class Comparer:
     def _judge_all(self, run: TrialRun) -> None:
         """Judge every candidate after all were evaluated: what noise is asked of depends on all of them."""
         running = [attempt for attempt in run.attempts if attempt.report.error is None]
-        self._learn_all(run, running)
+        self._float64.learn(run, running)
         ran = [(attempt, got) for attempt in running if (got := self._candidate_outputs(attempt)) is not None]
         for attempt, got in ran:
             attempt.report.verdicts += self._judged(attempt, got)
@@ -288,7 +280,7 @@ class Comparer:
         run, verdicts = attempt.run, self._verdicts(attempt, got)
         if run.truth is None and not self._float64.is_refused and any(v.passed is not True for v in verdicts):
             self._learn_truth(run)
-            self._learn_all(run, run.attempts)
+            self._float64.learn(run, run.attempts)
             verdicts = verdicts if run.truth is None else self._verdicts(attempt, got)
         return verdicts
 
@@ -328,55 +320,6 @@ class Comparer:
         else:
             report.error, report.unavailable = f"{label}: {error.reason}", could_not
 
-    def _finish(self, run: TrialRun) -> None:
-        """Evaluate the rest of the reference, where it was begun, and what can be of the candidates."""
-        if run.begun is not None:
-            self._float64.finish(run, list(filter(self._is_evaluated, run.attempts)), self._watch)
-
-    def _is_evaluated(self, attempt: Attempt) -> bool:
-        """True for candidates whose outputs in float64 say something.
-
-        A module and its export round their constants at different places, so only their runs are held to each other.
-        """
-        return isinstance(self.reference, OnnxParticipant) and isinstance(attempt.candidate, OnnxParticipant)
-
-    def _watch(self, attempt: Attempt) -> None:
-        """Have somebody look at the tensors inside a candidate while it is evaluated."""
-        run, candidate = attempt.run, attempt.candidate
-        attempt.follower = Follower(run.ties)
-        if isinstance(candidate, OnnxParticipant) and candidate.shares_tensors and not self.options.tolerances:
-            ulp = self._ulp(candidate)
-            distances = SliceDistances(run.inner, FLOOR_ULPS * ulp)
-            attempt.seen = Recognition(distances, tuple(run.near), ulp, attempt.follower)
-            run.near.append(attempt.seen)
-
-    def _learn_all(self, run: TrialRun, attempts: Iterable[Attempt]) -> None:
-        """Evaluate candidates in float64: all at once where tensors of the reference are evaluated again for them."""
-        if not run.inner.has_all and run.truth is not None:
-            attempts = list(attempts)
-            left = [attempt for attempt in attempts if attempt.found is None and self._is_evaluated(attempt)]
-            self._float64.evaluate(run, left, self._watch)
-        for attempt in attempts:
-            self._learn_exact(attempt)
-
-    def _learn_exact(self, attempt: Attempt) -> None:
-        """Evaluate the candidate in float64 where the reference was, and look how far the tensors inside it are off."""
-        run = attempt.run
-        if attempt.exact is not None or run.truth is None or not self._is_evaluated(attempt):
-            return
-        if attempt.found is None:
-            self._float64.evaluate(run, [attempt], self._watch)
-        assert isinstance(attempt.candidate, OnnxParticipant)
-        found, seen = self._float64.noted(attempt.candidate, run.trial.label, attempt.found), attempt.seen
-        if seen is not None:
-            attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
-            if not attempt.report.depth:
-                attempt.report.depth, attempt.report.depth_at = seen.depth, run.trial.label
-            attempt.seen = None  # it holds tensors, which are for other candidates in this trial only
-        attempt.exact = attempt.pairing.back(found.outputs) if found else {}
-        attempt.follows = attempt.follower is None or attempt.follower.has_all
-        attempt.constants = found.constants if found else None
-
     def _verdicts(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:
         self._look_inside(attempt)
         exact = attempt.exact or {}
@@ -393,7 +336,7 @@ class Comparer:
                 seconds = f"{run.float64_s * runs:.0f} s"
                 self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {seconds}")
                 return
-            noise = self._noise.measured(attempt, CONSTANTS, self._ulp(attempt.candidate), runs, names).inner
+            noise = self._noise.measured(attempt, CONSTANTS, coarsest_ulp(self.reference, attempt.candidate), runs, names).inner
             worst = first_difference(attempt.slices, attempt.suspicious, noise) if noise else None
             if worst is None or worst.share <= DECIDED:
                 break
@@ -411,7 +354,7 @@ class Comparer:
             exact=exact,
             reference_error=self._reference_errors.get(name),
             known=None if run.truth is not None else self._native_bounds.get(name),
-            ulp=self._ulp(attempt.candidate, wanted, got),
+            ulp=coarsest_ulp(self.reference, attempt.candidate, arrays=(wanted, got)),
             is_module=isinstance(self.reference, ModuleParticipant),
         )
         given = self.options.tolerances.get(name, self.options.tolerances.get(""))
@@ -421,16 +364,7 @@ class Comparer:
         return verdict
 
     def _nearness(self) -> float:
-        return 0.0 if isinstance(self.reference, ModuleParticipant) else nearness(self._ulp(self.reference))
-
-    def _ulp(self, candidate: Candidate, *arrays: np.ndarray | None) -> float:
-        """The coarsest floating type in which the two compute."""
-        described = [one for one in (self.reference, candidate) if not isinstance(one, EngineParticipant)]
-        stored = frozenset().union(*(one.stored_types for one in described))
-        kinds = [onnx.helper.tensor_dtype_to_np_dtype(kind) for kind in stored if kind]
-        plain = [kind for kind in kinds if kind.name in ("float64", "float32", "float16", "bfloat16")]
-        given = [array.dtype for array in arrays if array is not None]
-        return max((epsilon(kind) for kind in (*plain, *given)), default=0.0) or epsilon(np.dtype(np.float32))
+        return 0.0 if isinstance(self.reference, ModuleParticipant) else nearness(coarsest_ulp(self.reference))
 
 
 def _stored(values: np.ndarray, kind: TensorType | None) -> np.ndarray:

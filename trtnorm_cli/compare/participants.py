@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.errors import UsageProblem
+from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model, read_model
 from trtnorm_cli.onnx_model.plugin_nodes import by_definition, has_definitions
@@ -179,3 +180,13 @@ def require_same_types(
         if a.dtype != b.dtype and not demoted:
             types = " and ".join(onnx.TensorProto.DataType.Name(kind.dtype).lower() for kind in (a, b))
             raise UsageProblem(f"input {ours} has the types {types} in the reference and in {label}")
+
+
+def coarsest_ulp(*participants: Candidate | RunnableReference, arrays: Iterable[np.ndarray | None] = ()) -> float:
+    """The unit in the last place of the coarsest floating type in which ``participants`` compute, or ``arrays`` are."""
+    described = [one for one in participants if not isinstance(one, EngineParticipant)]
+    stored = frozenset().union(*(one.stored_types for one in described))
+    kinds = [onnx.helper.tensor_dtype_to_np_dtype(kind) for kind in stored if kind]
+    plain = [kind for kind in kinds if kind.name in ("float64", "float32", "float16", "bfloat16")]
+    given = [array.dtype for array in arrays if array is not None]
+    return max((epsilon(kind) for kind in (*plain, *given)), default=0.0) or epsilon(np.dtype(np.float32))

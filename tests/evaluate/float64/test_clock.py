@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from trtnorm_cli.evaluate.float64.evaluator import Clock
+from trtnorm_cli.evaluate.float64.clock import Clock
 
 
 def test_waiting_is_not_working():

@@ -248,6 +248,18 @@ def test_what_is_forgotten_is_recognised_by_nothing(evaluated):
     np.testing.assert_array_equal(outputs(model(), known, other), outputs(model(), None, other))
 
 
+def test_a_mark_may_be_of_some_of_what_is_remembered(evaluated):
+    results = list[np.ndarray]()
+    outputs(model(), None, watch=lambda name, value: results.append(value) or value)
+    known = Known(sum(result.nbytes for result in results) + W.nbytes + V.nbytes)
+    results.clear()
+    outputs(model(), known, watch=lambda name, value: results.append(value) or value)
+    known.forget_since(known.mark(results[:1]))
+    evaluated.clear()
+    outputs(model(), known)
+    assert evaluated["MatMul"] == 1
+
+
 def test_without_room_everything_is_computed(evaluated):
     known = Known(most_bytes=0)
     first = outputs(model(), known)
