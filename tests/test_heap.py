@@ -13,7 +13,7 @@ from trtnorm_cli.heap import heap_environment
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of the GNU C library")
 
-# The pages that arrays of 8 MiB take anew, one after the other, once there was one.
+# The pages that arrays of some MiB take anew, one after the other, once there was one.
 FAULTS = """
 import os, resource, sys
 from trtnorm_cli.heap import keep_freed_memory
@@ -21,7 +21,7 @@ if sys.argv[1] == "kept" and not keep_freed_memory({}):
     sys.exit(3)
 import numpy as np
 def array():
-    np.ones(1 << 20)
+    np.ones(int(sys.argv[2]) << 17)
 array()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(8):
@@ -30,8 +30,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(how: str, environment: dict[str, str]) -> int:
-    command = [sys.executable, "-c", FAULTS, how]
+def faults(how: str, environment: dict[str, str], mebibytes: int = 8) -> int:
+    command = [sys.executable, "-c", FAULTS, how, str(mebibytes)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60)
     if done.returncode == 3:
         pytest.skip("this C library has no mallopt")
@@ -43,6 +43,7 @@ def test_arrays_take_the_pages_of_those_before():
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     assert faults("kept", plain) < 200
     assert faults("by its environment", {**plain, **heap_environment(plain)}) < 200
+    assert faults("kept", plain, mebibytes=100) < 200, "however large they are"
 
 
 def test_children_keep_what_was_freed_unless_the_user_says_otherwise(monkeypatch):
