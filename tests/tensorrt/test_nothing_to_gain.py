@@ -133,14 +133,20 @@ def test_only_changes_of_convolutions_are_understood() -> None:
     assert not tells(apart, {}, several), "the other convolutions that it may be in are looked at, too"
 
 
-def scale(tensor: str, before: str = "MatMul Mul", after: dict[str, str] | None = None) -> Any:
+def scale(
+    tensor: str,
+    before: str = "MatMul Mul",
+    after: dict[str, str] | None = None,
+    takes: str = "",
+    rule: str = "fold-scale-shift-upstream",
+    in_passing: bool = True,
+) -> Any:
+    """A change to ``tensor``. The nodes ``after`` it give what they are named after; those before it give what it ``takes``."""
     region = SimpleNamespace(
-        before=[SimpleNamespace(operator=operator) for operator in before.split()],
-        after=[SimpleNamespace(name=name, operator=operator) for name, operator in (after or {}).items()],
+        before=[SimpleNamespace(operator=operator, outputs=takes.split()) for operator in before.split()],
+        after=[SimpleNamespace(name=name, operator=one, outputs=[name]) for name, one in (after or {}).items()],
     )
-    return SimpleNamespace(
-        rule="fold-scale-shift-upstream", tensor=tensor, node="n", optional=True, in_passing=True, region=region
-    )
+    return SimpleNamespace(rule=rule, tensor=tensor, node="n", optional=True, in_passing=in_passing, region=region)
 
 
 PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = Shape(q) m = MatMul(q, s) v = Transpose(m)
@@ -186,6 +192,76 @@ def test_a_scale_of_a_convolution_is_a_fold_like_others() -> None:
     assert not tells([FIRST, SITE, NEXT, moving("s", "d e", "s", "MulAdd")], {}, folded)
     again = scale("gone", "Conv Mul", {"c": "Conv"})
     assert tells([FIRST, SITE, NEXT], {}, again), "another change went on from it, and its convolution is there"
+
+
+HEADS = """p = MatMul(x, w) b = Add(p, w) v = Transpose(b) z = Transpose(b) m = MatMul(v, z) u = Transpose(m) o = Reshape(u, k)
+  q = MatMul(o, w) s = Add(q, x) t = Concat <axis=1> (s, s)"""
+PRODUCT = kernel("p b", "x", "b", "gemm")
+
+
+def of_product(rule: str = "fold-batchnorm-upstream", tensor: str = "b", node: str = "p") -> Any:
+    return scale(tensor, "MatMul BatchNormalization", {node: "MatMul"}, rule=rule, in_passing=False)
+
+
+def test_a_product_between_kernels_that_work_leaves_nothing_to_gain_as_a_convolution_does() -> None:
+    assert tells([PRODUCT, kernel("m", "b", "m", "gemm")], {}, of_product(), graph=HEADS)
+    assert tells([PRODUCT, moving("v", "b", "v", "Tran"), kernel("m", "v b", "m", "gemm")], {}, of_product(), graph=HEADS)
+    assert not tells([PRODUCT, moving("s", "b", "s", "Mul"), kernel("m", "s", "m", "gemm")], {}, of_product(), graph=HEADS)
+    other = of_product("activated-product-in-rows")
+    assert not tells([PRODUCT, kernel("m", "b", "m", "gemm")], {}, other, graph=HEADS), "the product itself is another one"
+
+
+def test_an_addition_behind_a_product_may_move_to_several_places() -> None:
+    """It is a kernel of its own, in which LeViT splits its heads: without it each is one more."""
+    apart = [PRODUCT, moving("v", "b", "v", "SlicTran"), moving("z", "b", "z", "SlicTran"), kernel("m", "v z", "m", "gemm")]
+    assert not tells(apart, {}, of_product(), graph=HEADS)
+    assert not tells(apart, {}, of_product("fold-scale-shift-upstream"), graph=HEADS)
+    split = "a = Relu(x) c = Conv(a, w) v = Transpose(c) z = Transpose(c) t = Concat <axis=1> (v, z)"
+    convolved = [FIRST, kernel("c", "a", "c"), moving("v", "c", "v", "Tran"), moving("z", "c", "z", "Tran")]
+    assert tells(convolved, {}, FOLD, graph=split), "what follows a convolution is in its kernel"
+
+
+def test_an_addition_in_the_kernel_of_a_product_has_the_scale_in_it() -> None:
+    together, last = kernel("q s", "o x", "s", "gemm"), kernel("t", "s", "t", "maxpool")
+    assert tells([PRODUCT, together, last], {}, scale("q"), graph=HEADS)
+    assert not tells([PRODUCT, together, moving("b", "s", "t", "Mul")], {}, scale("q"), graph=HEADS)
+
+
+def test_what_waits_for_another_kernel_is_in_none_before_that() -> None:
+    """The subtraction of a pooling, say: it cannot be in the convolution's kernel, which comes before the pooling."""
+    graph = "a = Relu(x) c = Conv(a, w) d = AveragePool <kernel_shape=[1,1]> (c) s = Sub(d, c) t = Concat <axis=1> (s, s)"
+    site, pooled = kernel("c", "a", "c"), kernel("d", "c", "d", "avgpool")
+    assert tells([FIRST, site, pooled, moving("s", "d c", "s", "Sub")], {}, FOLD, graph=graph)
+    assert not tells([FIRST, site, pooled, moving("s", "a c", "s", "Sub")], {}, FOLD, graph=graph)
+
+
+def test_a_transposition_that_the_model_asks_for_is_there_without_the_fold() -> None:
+    """No kernel is said to come from it where the builder has worked on it. What moves is a kernel without nodes."""
+    moved = {3: cost(unasked="transposition")}
+    kernels = [PRODUCT, kernel("v", "b", "v", "gemm"), kernel("m", "v", "m", "gemm"), moving("", "m", "o", "Tran")]
+    ends = [kernel("q s", "o x", "s", "gemm"), kernel("t", "s", "t", "maxpool")]
+    asked = scale("q", "MatMul Mul", {"q": "MatMul"}, in_passing=False)
+    assert tells([*kernels, *ends], moved, asked, graph=HEADS)
+    listed = [*kernels[:2], kernel("m u", "v", "m", "gemm"), kernels[3]]
+    assert not tells([*listed, *ends], moved, asked, graph=HEADS), "it is in a kernel already"
+
+
+def test_a_change_that_another_one_went_on_from_is_asked_about_there() -> None:
+    first = scale("gone", "Conv Conv Add", {"gone": "Conv"}, rule="merge-parallel-convolutions", in_passing=False)
+    then = scale("c", "Conv Add", {"c": "Conv"}, "gone", "merge-parallel-convolutions", in_passing=False)
+    assert tells([FIRST, SITE, NEXT], {}, first, then)
+    assert not tells([FIRST, SITE, moving("s", "r", "t", "Add")], {}, first, then)
+    assert not tells([FIRST, SITE, NEXT], {}, first, FOLD), "no change says what became of it"
+    several = scale("c", "Conv Conv Add", {"gone": "Conv", "c": "Conv"}, rule=then.rule, in_passing=False)
+    assert tells([FIRST, SITE, NEXT], {}, several, then), "nor is what was merged since"
+
+
+def test_the_convolutions_are_looked_at_that_a_change_went_into() -> None:
+    into = scale("c", "BatchNormalization Conv", {"c": "Conv"}, rule="fold-batchnorm-downstream", in_passing=False)
+    apart = [FIRST, SITE, NEXT, kernel("e", "a", "e"), moving("s", "e d", "s", "Add"), kernel("t", "s", "t")]
+    assert tells(apart, {}, into)
+    other = scale("e", "BatchNormalization Conv", {"e": "Conv"}, rule="fold-batchnorm-downstream", in_passing=False)
+    assert not tells(apart, {}, into, other)
 
 
 SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"

@@ -5,16 +5,17 @@ BatchNormalization was folded or not. Two convolutions are never one kernel. So 
 unless a kernel beside it does no work of its own: one that only moves or activates what the convolution gives may be part of
 another in the engine without folds. And an addition can be in the kernel of either operand, where it may take less time.
 
-A scale that was folded is made in passing where it is not: in the kernel of an addition that reads its result, or as the factor
-of a matrix product.
+The same holds for a matrix product, but that what follows it may be a kernel of its own, which can move to several places at
+once. A scale that was folded is made in passing where it is not: in the kernel of an addition that reads its result, or as the
+factor of a matrix product.
 
-Of 79 exports of timm, torchvision and transformers, this said so of 37. For none of them a choice of changes takes less time
-by as much as a further build has to save (docs/folding_and_kernels.md).
+Of EXPORTS exports of timm, torchvision, transformers and MONAI with such changes, this said so of TOLD. For none of them a choice of
+changes takes less time by as much as a further build has to save (docs/folding_and_kernels.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 import onnx
@@ -37,9 +38,14 @@ _SAME_KERNELS = frozenset({"batchnorm-to-scale-shift", "drop-expand"})
 _OF_CONVOLUTIONS = frozenset({
     "fold-batchnorm-conv", "fold-batchnorm-conv-transpose", "fold-batchnorm-upstream", "fold-batchnorm-downstream",
 }) | _SAME_KERNELS  # fmt: skip
+# Rules that give convolutions and matrix products other weights, and may put several in one of them.
+_INTO_WEIGHTS = _OF_CONVOLUTIONS - _SAME_KERNELS | {
+    "fold-batchnorm-gemm", "fold-scale-shift-upstream", "merge-parallel-convolutions",
+}  # fmt: skip
 # A change of this rule is named after one of the convolutions that it may change.
 _INTO_SEVERAL = "fold-batchnorm-downstream"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_PRODUCTS = _CONVOLUTIONS | {"Gemm", "MatMul"}
 # Activations that TensorRT does not take into the kernel of a convolution.
 _APART = frozenset({"Celu", "Elu", "Mish", "PRelu", "Selu", "Softplus", "ThresholdedRelu"})
 _MOVING = frozenset({"Concat", "Reshape", "Slice", "Split", "Transpose"})
@@ -65,20 +71,17 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     """True where no choice of the optional changes of ``built`` can take less time on ``device`` by what a build is worth."""
     graph = _Graph.of(built.rewriting.model)
     optional = [change for change in built.rewriting.changes if change.optional and change.rule not in _SAME_KERNELS]
-    scales = [change for change in optional if change.in_passing and not _convolutions_of(change)]
-    changes = [change for change in optional if not change.in_passing]
-    sites = {graph.makers.get(change.tensor, "") for change in changes}
-    sites.update(name for change in optional if change.in_passing for name in _convolutions_of(change))
-    if any(change.rule == _INTO_SEVERAL for change in changes):
-        sites.update(name for name, operator in graph.operators.items() if operator in _CONVOLUTIONS)
-    if any(graph.operators.get(site) not in _CONVOLUTIONS for site in sites):
+    changes = [change for change in optional if not _went_on(change.tensor, change, optional, graph)]
+    scales = [change for change in changes if change.in_passing and not _convolutions_of(change)]
+    sites = {name for change in changes if change not in scales for name in _sites_of(change, optional, graph)}
+    if any(graph.operators.get(site) not in _PRODUCTS for site in sites):
         return False
     gain = 0.0
     for index, (share, costs) in enumerate(zip(built.cost.shares, built.cost.every_kernel, strict=True)):
         listed = _List.of(launched(of_profile(built.result.kernels, index)), costs)
         if listed is None or not all(_is_alone(site, listed, graph) for site in sites):
             return False
-        if not all(_is_in_passing(change, listed, graph) for change in scales):
+        if not all(_is_in_passing(one, listed, graph) or _gives_alone(one, listed, graph) for one in scales):
             return False
         gain += share * sum(max(0.0, one) for one in _gains_of_additions(listed, graph, device)) if sites else 0.0
     return gain <= WORTH * built.cost.total.us
@@ -91,6 +94,7 @@ class _Graph:
     makers: Mapping[str, str]
     readers: Mapping[str, Sequence[str]]
     operators: Mapping[str, str]
+    inputs: Mapping[str, Sequence[str]]
     outputs: Mapping[str, Sequence[str]]
     results: frozenset[str]
 
@@ -105,6 +109,7 @@ class _Graph:
             {tensor: name for name, node in nodes.items() for tensor in node.output},
             readers,
             {name: node.op_type for name, node in nodes.items()},
+            {name: node.input for name, node in nodes.items()},
             {name: node.output for name, node in nodes.items()},
             frozenset(result.name for result in model.graph.output),
         )
@@ -117,15 +122,32 @@ class _Graph:
         } - own
         return bool(left) and all(self.operators[reader] == "Concat" for reader in left)
 
+    def are_transposed(self, names: Iterable[str], listed: Set[str]) -> bool:
+        """True where one of these nodes reads what a Transpose gives that is not ``listed``, moved further or not."""
+        to_see, seen = [tensor for name in names for tensor in self.inputs.get(name, ())], set[str]()
+        for tensor in to_see:
+            maker = self.makers.get(tensor, "")
+            if self.operators.get(maker) not in _MOVING or maker in listed or maker in seen:
+                continue
+            if self.operators[maker] == "Transpose":
+                return True
+            seen.add(maker)
+            to_see += self.inputs[maker]
+        return False
+
 
 @dataclass(frozen=True)
 class _List:
-    """The kernels of one optimization profile, with their costs; who makes each tensor, and who reads what a kernel makes."""
+    """The kernels of one optimization profile, with their costs; who makes each tensor, and who reads what a kernel makes.
+
+    ``names`` are the nodes that kernels are said to come from.
+    """
 
     kernels: Sequence[Kernel]
     costs: Sequence[KernelCost]
     makers: Mapping[str, int]
     readers: Sequence[frozenset[int]]
+    names: frozenset[str]
 
     @staticmethod
     def of(layers: Sequence[CompiledLayer], costs: Sequence[KernelCost]) -> _List | None:
@@ -139,11 +161,53 @@ class _List:
             for tensor in kernel.inputs:
                 if tensor.name in makers:
                     readers[makers[tensor.name]].add(at)
-        return _List(kernels, costs, makers, [frozenset(found) for found in readers])
+        names = frozenset(name for kernel in kernels for name in kernel.onnx_nodes)
+        return _List(kernels, costs, makers, [frozenset(found) for found in readers], names)
 
     def before(self, kernel: Kernel) -> Iterable[int]:
         """The kernels that make what ``kernel`` reads."""
         return (self.makers[tensor.name] for tensor in kernel.inputs if tensor.name in self.makers)
+
+    def only_moving(self, at: int) -> int:
+        """The number of kernels that read what the kernel ``at`` makes and neither multiply nor reduce nor wait for others."""
+        readers = (reader for reader in self.readers[at] if not self.waits(reader, at))
+        return sum(not multiplies(self.kernels[one]) and not reduces(self.kernels[one]) for one in readers)
+
+    def waits(self, reader: int, at: int) -> bool:
+        """True where ``reader`` reads what others make of the results of the kernel ``at``: it cannot be in that one."""
+        others = set(self.before(self.kernels[reader])) - {at, reader}
+        reached, to_see = {at, reader}, [at]
+        for one in to_see:
+            found = self.readers[one] - reached
+            reached |= found
+            to_see += found
+        return not others.isdisjoint(reached)
+
+
+def _went_on(tensor: str, change: Change, changes: Iterable[Change], graph: _Graph) -> bool:
+    """True where another one of ``changes`` took in the ``tensor`` that this one made, so that it is asked about that one."""
+    if tensor in graph.makers or not tensor:
+        return False
+    others = (other.region for other in changes if other is not change and other.region is not None)
+    return any(tensor in node.outputs for region in others for node in region.before)
+
+
+def _sites_of(change: Change, changes: Sequence[Change], graph: _Graph) -> Iterator[str]:
+    """The convolutions and matrix products that ``change`` may have given other weights; "" where it is not known which."""
+    maker = graph.makers.get(change.tensor, "")
+    if change.rule not in _INTO_WEIGHTS:
+        yield maker if graph.operators.get(maker) in _CONVOLUTIONS else ""
+        return
+    made = [node for node in change.region.after if node.operator in _PRODUCTS] if change.region is not None else []
+    for node in made:
+        if node.name in graph.operators:
+            yield node.name
+        elif not any(_went_on(tensor, change, changes, graph) for tensor in node.outputs):
+            yield maker
+    if change.rule == _INTO_SEVERAL and not made:
+        yield from (name for name, operator in graph.operators.items() if operator in _CONVOLUTIONS)
+    elif not made:
+        yield maker
 
 
 def _convolutions_of(change: Change) -> list[str]:
@@ -173,22 +237,35 @@ def _are_in_one(known: _List, *names: str) -> bool:
     return any(set(names) <= set(kernel.onnx_nodes) and not multiplies(kernel) for kernel in known.kernels)
 
 
+def _gives_alone(change: Change, known: _List, graph: _Graph) -> bool:
+    """True where what gives the result of ``change``, an addition say, is in the kernel of a product that is alone."""
+    return _is_alone(graph.makers.get(change.tensor, ""), known, graph)
+
+
 def _is_alone(site: str, known: _List, graph: _Graph) -> bool:
-    """True where the convolution ``site`` is in kernels of convolutions, and no kernel beside one only moves or activates."""
+    """True where ``site`` is in kernels of products, and nothing beside one could be part of another kernel without the fold.
+
+    Beside a convolution that is a kernel that only activates, or moves what the model does not ask for. Behind a matrix product
+    an addition may be a kernel of its own, which moves to several places at once: two kernels that only move may be part of it.
+    """
     own = [at for at, kernel in enumerate(known.kernels) if site in kernel.onnx_nodes]
-    return bool(own) and all(_is_between_workers(at, known, graph) for at in own)
+    is_convolution = graph.operators.get(site) in _CONVOLUTIONS
+    return bool(own) and all(
+        _is_between_workers(at, known, graph) and (is_convolution or known.only_moving(at) <= 1) for at in own
+    )
 
 
 def _is_between_workers(at: int, known: _List, graph: _Graph) -> bool:
-    kernel = known.kernels[at]
-    if not multiplies(kernel) or not all(_works(reader, known, graph) for reader in known.readers[at]):
+    kernel, readers = known.kernels[at], known.readers[at]
+    if not multiplies(kernel) or not all(_works(reader, known, graph) or known.waits(reader, at) for reader in readers):
         return False
-    if not known.readers[at]:
+    if not readers:
         is_result = any(tensor.name in graph.results for tensor in kernel.outputs)
         if not is_result and not graph.is_concatenated(kernel.onnx_nodes):
             return False
     moved = [before for before in known.before(kernel) if known.costs[before].unasked]
-    return not any(any(True for _ in known.before(known.kernels[before])) for before in moved)
+    is_inside = any(any(True for _ in known.before(known.kernels[before])) for before in moved)
+    return not is_inside or graph.are_transposed(kernel.onnx_nodes, known.names)
 
 
 def _works(at: int, known: _List, graph: _Graph) -> bool:
