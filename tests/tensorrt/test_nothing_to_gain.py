@@ -114,6 +114,10 @@ def test_what_is_written_into_a_concatenation_is_read_by_nobody() -> None:
     into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="d", node="n", optional=True, in_passing=False, region=None)
     assert tells([FIRST, SITE, kernel("d s", "r", "t.1")], {}, into)
     assert tells([FIRST, SITE, moving("t", "r", "t", "Conc")]), "the model asks for it"
+    graph = "a = Relu(x) c = Conv(a, w) d = Conv(c, w) t = Concat <axis=1> (c, d)"
+    kernels = [FIRST, kernel("c", "a", "t.1"), kernel("d", "t.0", "t.2")]
+    assert tells(kernels, {}, FOLD, graph=graph), "a convolution reads it from there"
+    assert not tells(kernels, {}, FOLD, graph=graph.replace("(c, d)", "(d, e) e = Relu(c)"))
 
 
 def test_only_changes_of_convolutions_are_understood() -> None:
@@ -162,7 +166,8 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
         (scale("q"), [kernel("q", "s", "q", "gemm"), kernel("m", "q s", "m", "gemm")], True),
         (scale("t"), [kernel("n t", "v s", "t", "gemm")], True),
         (scale("m"), [kernel("m v n", "q s", "n", "kgen")], True),
-        (scale("m"), [kernel("m", "q s", "m", "gemm"), kernel("v n", "m s", "n", "kgen")], False),
+        (scale("m"), [kernel("m", "q s", "m", "gemm"), kernel("v n", "m s", "n", "kgen")], True),
+        (scale("m"), [kernel("m", "q s", "m", "gemm"), kernel("n", "m s", "n", "kgen")], False),
         (scale("s"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], False),
         (scale("s", "Div Mul"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], True),
         (scale("gone"), [kernel("p", "x", "p", "gemm")], False),
@@ -176,7 +181,7 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
             "a factor of the product",
             "the result",
         ),
-        *("transposed in the kernel of the addition", "transposed after its own kernel"),
+        *("transposed in the kernel of the addition", "transposed after its own kernel", "added after its own kernel"),
         *("read by two", "arithmetic among itself", "replaced again", "a kernel that was not read"),
     ],
 )
@@ -206,6 +211,8 @@ def of_product(rule: str = "fold-batchnorm-upstream", tensor: str = "b", node: s
 def test_a_product_between_kernels_that_work_leaves_nothing_to_gain_as_a_convolution_does() -> None:
     assert tells([PRODUCT, kernel("m", "b", "m", "gemm")], {}, of_product(), graph=HEADS)
     assert tells([PRODUCT, moving("v", "b", "v", "Tran"), kernel("m", "v b", "m", "gemm")], {}, of_product(), graph=HEADS)
+    with_more = [PRODUCT, moving("v s", "b x", "s", "TranAdd"), kernel("t", "s", "t", "maxpool")]
+    assert tells(with_more, {}, of_product(), graph=HEADS), "it transposes as the model asks, whatever else it does"
     assert not tells([PRODUCT, moving("s", "b", "s", "Mul"), kernel("m", "s", "m", "gemm")], {}, of_product(), graph=HEADS)
     other = of_product("activated-product-in-rows")
     assert not tells([PRODUCT, kernel("m", "b", "m", "gemm")], {}, other, graph=HEADS), "the product itself is another one"
