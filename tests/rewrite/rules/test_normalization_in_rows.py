@@ -53,6 +53,13 @@ def test_other_ranks(rewrite, shape):
     assert difference(before, result.model, sizes) < 2e-6
 
 
+def test_large_data_of_fixed_sizes(rewrite):
+    """The replacement holds to these sizes, so that no smaller data prove it."""
+    sizes = {"x": (1, 512, 3199)}
+    result = rewrite(instance("1, 512, 3199", weights=affine(512)), (rule.RULE,), sizes, settings=MEASURED)
+    assert result.rules == [NAME]
+
+
 def test_half_precision_is_computed_in_float32(rewrite):
     before = instance(kind="float16", weights=affine(4, dtype=np.float16))
     result = rewrite(before, (rule.RULE,), PINS, settings=MEASURED)
