@@ -13,7 +13,7 @@ from tests.models import parse, random, saved
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison, Options, Trial
-from trtnorm_cli.compare.verdict import FUNCTIONS, Measured, judged
+from trtnorm_cli.compare.verdict import CONSTANTS, FUNCTIONS, Measured, judged
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.evaluate.float64.perturbation import Moves, Perturbation
@@ -156,7 +156,7 @@ def test_where_rounding_says_something_the_error_that_a_precision_allows_does_no
     assert found.passed is False
 
 
-@pytest.mark.parametrize(("got", "exact", "passed", "asked"), [(1.01, 1 + 1e-4, None, {1}), (20.0, 2.0, False, {1, 4})])
+@pytest.mark.parametrize(("got", "exact", "passed", "asked"), [(1.01, 1 + 1e-4, None, {1}), (20.0, 2.0, False, {1, 2, 4})])
 def test_one_run_is_enough_to_say_nothing(got, exact, passed, asked):
     """Further runs allow more still. They are made only where a candidate may be wrong beyond doubt."""
     runs_asked = set()
@@ -169,6 +169,19 @@ def test_one_run_is_enough_to_say_nothing(got, exact, passed, asked):
 
     assert judged(measured(got, exact), None, noise).passed is passed
     assert runs_asked == asked
+
+
+@pytest.mark.parametrize(("off", "passed", "asked"), [(7e-6, True, {1}), (3e-5, True, {1, 2}), (1e-4, False, {1, 2, 4})])
+def test_runs_are_made_until_they_allow_what_was_measured(off, passed, asked):
+    """Further ones allow the same or more."""
+    runs_asked = set()
+
+    def noise(kind: str, runs: int) -> list[Distance]:
+        runs_asked.update({runs} if kind == CONSTANTS else ())
+        return [Distance(size, size) for size in (1e-6, 2e-6, 1e-6, 2e-6)[:runs]]
+
+    found = judged(measured(1.0, 1 + off), None, noise)
+    assert (found.passed, runs_asked) == (passed, asked), found
 
 
 @pytest.mark.parametrize(("truth", "passed"), [(2.3e-79, True), (2.3e-30, False)])

@@ -17,8 +17,8 @@ from trtnorm_cli.evaluate.tolerance import epsilon
 from trtnorm_cli.light_dataclass import dataclass
 
 RUNS = 4
-# The first run decides where it allows twice what was measured, as more runs never allow less than half of it.
-FIRST_RUNS = 1
+# So many runs are looked at, one number after the other, until they decide.
+STEPS = (1, 2, RUNS)
 Arrays = Mapping[str, np.ndarray]
 
 

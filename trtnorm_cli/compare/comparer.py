@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.compare.budget import Budget
-from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
+from trtnorm_cli.compare.calibration import RUNS, STEPS
 from trtnorm_cli.compare.float64_answers import Float64Answers
 from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.inner_tensors import first_difference
@@ -28,7 +29,7 @@ from trtnorm_cli.compare.participants import (
 )
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
-from trtnorm_cli.compare.verdict import CONSTANTS, DECIDED, Measured, judged
+from trtnorm_cli.compare.verdict import CONSTANTS, Measured, judged
 from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
@@ -331,14 +332,14 @@ class Comparer:
         if not attempt.suspicious or attempt.slices is None:
             return
         names = frozenset(name for each in run.attempts for name in each.suspicious)
-        for runs in (FIRST_RUNS, RUNS):
+        for runs in STEPS:
             if run.float64_s * runs > self.options.budget_s:
                 seconds = f"{run.float64_s * runs:.0f} s"
                 self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {seconds}")
                 return
             noise = self._noise.measured(attempt, CONSTANTS, coarsest_ulp(self.reference, attempt.candidate), runs, names).inner
             worst = first_difference(attempt.slices, attempt.suspicious, noise) if noise else None
-            if worst is None or worst.share <= DECIDED:
+            if worst is None or worst.share <= math.sqrt(runs / RUNS):  # all runs allow no less than this share of it
                 break
         if worst is not None and (report.inner is None or worst.share > report.inner.share):
             report.inner = worst

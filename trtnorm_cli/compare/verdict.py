@@ -8,7 +8,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
-from trtnorm_cli.compare.calibration import FIRST_RUNS, RUNS
+from trtnorm_cli.compare.calibration import RUNS, STEPS
 from trtnorm_cli.evaluate.metrics import Distance, distance, measure
 from trtnorm_cli.evaluate.tolerance import (
     BEYOND_DOUBT,
@@ -31,9 +31,8 @@ _ATTRIBUTE_ROUNDING = 2.0**-23
 CONSTANTS, ARITHMETIC, FUNCTIONS = "constants", "arithmetic", "functions"
 # Gives the distances of at least so many perturbed runs from the truth for one of these kinds; none where they cannot be had.
 NoiseOf = Callable[[str, int], list[Distance]]
-# What one run allows is near enough to what all of them do if no more than this share of it is measured, and if it is this
-# far from saying nothing.
-DECIDED, _CLEAR = 0.5, 8.0
+# What a few runs allow decides if it is this far from saying nothing: all of them allow up to so many times as much.
+_CLEAR = 8.0
 
 
 @dataclass(frozen=True)
@@ -133,12 +132,13 @@ def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: Nois
 
 
 def _measured(known: Distance, found: Distance, limit: Callable[[int], Distance], dtype: np.dtype) -> Distance:
-    """The distance that noise allows, by the first run where that leaves no doubt, and else by all."""
-    first = at_least(known, limit(FIRST_RUNS))
-    if share(found, first) <= DECIDED and says_something(_times(first, _CLEAR), dtype):
-        return first
-    if share(found, first) <= BEYOND_DOUBT and not says_something(first, dtype):
-        return first  # further runs allow more still, and nothing could be said either
+    """The distance that noise allows, by the first few runs where these leave no doubt: further ones never allow less."""
+    for runs in STEPS[:-1]:
+        few = at_least(known, limit(runs))
+        if share(found, few) <= 1 and says_something(_times(few, _CLEAR), dtype):
+            return few
+        if share(found, few) <= BEYOND_DOUBT and not says_something(few, dtype):
+            return few  # nothing could be said of what allows more still, either
     return at_least(known, limit(RUNS))
 
 
