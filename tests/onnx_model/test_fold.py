@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+import warnings
 
 import numpy as np
 import onnx
@@ -73,6 +74,16 @@ def test_parameters_of_a_normalization_are_folded():
     assert operators(result.model) == ["BatchNormalization"]
     assert {"gain", "two"} <= initializers(result.model).keys()
     assert_same(model, result.model)
+
+
+def test_numbers_that_are_infinite_are_folded_without_a_word():
+    """T5 takes the logarithm of distances, and of one that is zero."""
+    model = parse("g (float[2] x) => (float[2] y) { l = Log(d) y = Add(x, l) }", {"d": np.array([0, 1], np.float32)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = clean(model)
+    assert operators(result.model) == ["Add"]
+    assert initializers(result.model)["l"].tolist() == [-np.inf, 0]
 
 
 # What must not be evaluated
