@@ -35,7 +35,7 @@ class Session:
     ``refused`` are reports on candidates that TensorRT refuses. ``changes`` are those of the rewriting, if there is one.
     ``proof`` is that of the build profile's sizes in the reference, where it was made before. ``gather`` waits for candidates
     that are still being made, and adds them. Meanwhile it may try out some that are likely. ``saved`` is a rewriting in files
-    that this program alone writes to.
+    that this program alone writes to. With ``is_unchanged`` that is the reference, and its network the only candidate.
     """
 
     reference: OnnxParticipant
@@ -45,6 +45,7 @@ class Session:
     proof: Proof | None = None
     gather: Callable[[TryOut], None] = lambda try_out: None
     saved: Awaited[LoadedModel] | None = None
+    is_unchanged: bool = False
 
     def gathered(self, try_out: TryOut) -> Sequence[Candidate]:
         """All candidates, once they are made."""

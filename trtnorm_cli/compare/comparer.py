@@ -11,6 +11,7 @@ from itertools import chain
 import numpy as np
 import onnx
 
+from trtnorm_cli.compare.alike import distances_alike
 from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.calibration import RUNS, STEPS
 from trtnorm_cli.compare.float64_answers import Float64Answers
@@ -70,7 +71,8 @@ class Comparer:
         run = self._begin(trial)
         if isinstance(self.reference, OnnxParticipant) and self._wants_float64():
             run.inner.names = self.options.likely
-            self._float64.begin(run)
+            if not self.options.is_unchanged:
+                self._float64.begin(run)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
@@ -159,7 +161,7 @@ class Comparer:
         run = self._begin(trial)
         del self._begun[trial.label]
         self._ask_candidates(run)
-        if self._wants_float64():
+        if self._wants_float64() and not self._find_alike(run):
             self._float64.begin(run)
         if not self._know_reference(run, left):
             return
@@ -198,9 +200,19 @@ class Comparer:
             if native is None:
                 return False
             run.native = native
-        if wants_float64 and run.truth is None:
+        if wants_float64 and run.truth is None and not run.is_alike:
             self._learn_truth(run)
         return True
+
+    def _find_alike(self, run: TrialRun) -> bool:
+        """True where the only candidate is found to be the reference without its values."""
+        if self.options.is_unchanged and len(run.attempts) == 1 and not self.options.tolerances:
+            (attempt,) = run.attempts
+            if (found := distances_alike(self.reference, attempt, self._exact)) is not None:
+                attempt.apart, how = found
+                self.result.float64.update(how.evaluated_with)
+                run.is_alike = True
+        return run.is_alike
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
         trial = run.trial
@@ -357,6 +369,7 @@ class Comparer:
             known=None if run.truth is not None else self._native_bounds.get(name),
             ulp=coarsest_ulp(self.reference, attempt.candidate, arrays=(wanted, got)),
             is_module=isinstance(self.reference, ModuleParticipant),
+            apart=attempt.apart.get(name),
         )
         given = self.options.tolerances.get(name, self.options.tolerances.get(""))
         verdict = judged(measured, given, self._noise.of_output(attempt, name, measured.ulp), self.options.max_error)

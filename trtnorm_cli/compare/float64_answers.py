@@ -46,7 +46,9 @@ class Float64Answers:
             return
         feeds, names = run.trial.feeds, run.inner.names
         try:
-            evaluation = self._exact.begin(self._reference, feeds, run.keep, run.known, ties=run.ties, kept=names)
+            evaluation = self._exact.begin(
+                self._reference, feeds, run.keep, run.known, ties=run.ties, kept=names, free_values=run.free_values
+            )
         except ReferenceUnavailable as error:
             run.exact = error
         else:
@@ -61,6 +63,11 @@ class Float64Answers:
         self.begin(run)
         self.finish(run)
         return run.exact
+
+    def evaluate_together(self, run: TrialRun) -> None:
+        """Evaluate the reference and the candidates beside each other from the start. Raises ``NotWanted``."""
+        self._start(run)
+        self.finish(run)
 
     def finish(self, run: TrialRun) -> None:
         """Evaluate the rest of the reference, where it was begun, and beside it what can be of the candidates.
@@ -182,7 +189,9 @@ class Float64Answers:
             candidate, seen = attempt.candidate, attempt.seen
             if isinstance(candidate, OnnxParticipant):
                 try:
-                    evaluation = self._exact.begin(candidate, attempt.feeds, attempt.watch, run.known)
+                    evaluation = self._exact.begin(
+                        candidate, attempt.feeds, attempt.watch, run.known, free_values=attempt.same_products
+                    )
                 except ReferenceUnavailable as error:
                     attempt.found = error
                     continue

@@ -13,10 +13,12 @@ from trtnorm_cli.compare.participants import OnnxParticipant
 from trtnorm_cli.evaluate.float64 import (
     Evaluation,
     Float64Model,
+    FreeValues,
     Known,
     Perturbation,
     Reference,
     ReferenceUnavailable,
+    SameProducts,
     Ties,
     Watch,
 )
@@ -72,12 +74,14 @@ class Float64Runs:
         perturbation: Perturbation | None = None,
         ties: Ties | None = None,
         kept: Set[str] | None = None,
+        free_values: FreeValues | SameProducts | None = None,
     ) -> Evaluation:
         """The same as ``evaluate``, of which no node was evaluated yet."""
         predicted = self._rates.get(participant.label, 0.0) * _elements(feeds)
         if predicted > self.budget_s:
             raise ReferenceUnavailable(f"it would take about {predicted:.0f} s, the budget is {self.budget_s:g} s")
-        return Evaluation(self.model(participant), feeds, None, self.budget_s, perturbation, watch, known, ties, kept)
+        model, budget_s = self.model(participant), self.budget_s
+        return Evaluation(model, feeds, None, budget_s, perturbation, watch, known, ties, kept, free_values)
 
     def end(
         self,
@@ -88,7 +92,7 @@ class Float64Runs:
     ) -> Reference:
         """The outputs of an evaluation that was begun and is done."""
         found = evaluation.reference()
-        if perturbation is None:
+        if perturbation is None and evaluation.free_values is None:
             self._rates[participant.label] = found.seconds / _elements(feeds)
         return found
 

@@ -46,7 +46,8 @@ class Options:
     ``tolerances`` are by output name, '' for all others. ``max_error`` is the relative L2 that a precision allows: it decides
     where rounding allows so much that agreement says nothing. ``own_weights`` are in files that this program alone writes to,
     and read where they lie. ``likely`` are the names of tensors of the candidate that is likely: while
-    candidates are still made, only these are kept of the reference.
+    candidates are still made, only these are kept of the reference. With ``is_unchanged`` the only candidate should be the
+    reference, node by node: then it is held to it as ``alike`` does, and evaluated where that tells of a difference.
     """
 
     by_position: bool = False
@@ -60,6 +61,7 @@ class Options:
     max_error: float | None = None
     own_weights: Sequence[Place] = ()
     likely: Set[str] | None = None
+    is_unchanged: bool = False
 
 
 @dataclass

@@ -163,7 +163,8 @@ def compare_rewriting(
         found.accepted += gathered.accepted
         found.refused += gathered.refused
 
-    session = Session(meant, found.accepted, found.refused, changes, proof, gather, saved)
+    is_unchanged = meant is source and not first.changes
+    session = Session(meant, found.accepted, found.refused, changes, proof, gather, saved, is_unchanged)
     # TensorRT has the other cores, and threads that multiply matrices wait for the next ones by spinning.
     with one_thread():
         return judge_session(session, prepared.profile, settings)
@@ -260,6 +261,7 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
     if session.saved is not None and session.saved.error() is None:
         saved = session.saved.result()
         options = replace(options, own_weights=_own_weights(saved), likely=tensor_names(saved.proto.graph))
+    options = replace(options, is_unchanged=session.is_unchanged)
     comparison = compare(session.reference, session.gathered, drawn.trials, options, further())
     comparison.candidates += session.refused
     comparison.notes += drawn.notes

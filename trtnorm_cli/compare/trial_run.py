@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -18,7 +18,17 @@ from trtnorm_cli.compare.participants import (
     require_same_types,
 )
 from trtnorm_cli.compare.result import CandidateReport, Feeds, Outputs, Trial
-from trtnorm_cli.evaluate.float64 import Follower, Known, Reference, ReferenceUnavailable, Ties, Watch
+from trtnorm_cli.evaluate.float64 import (
+    Follower,
+    FreeValues,
+    Known,
+    Reference,
+    ReferenceUnavailable,
+    SameProducts,
+    Ties,
+    Watch,
+)
+from trtnorm_cli.evaluate.metrics import Distance
 from trtnorm_cli.evaluate.ort_runner import AskedRuns
 from trtnorm_cli.light_dataclass import dataclass
 
@@ -56,7 +66,8 @@ class TrialRun:
     ``seconds`` is what its own run took, ``float64_s`` what that in float64 took. ``known`` holds what was computed in
     float64 on its inputs, ``inner`` the tensors inside the reference, ``near`` those of candidates. ``asked``
     is the reference's run and ``exact`` what came of its evaluation in float64, each where it was begun; ``begun`` is that
-    evaluation while it waits for the candidates. ``ties`` are its own.
+    evaluation while it waits for the candidates. ``ties`` are its own. With ``is_alike`` a candidate was held to it without its
+    own values, so that there is no truth: products have ``free_values`` then.
     """
 
     trial: Trial
@@ -72,6 +83,8 @@ class TrialRun:
     float64_s: float = 0.0
     inner: InnerTensors = field(default_factory=InnerTensors)
     near: list[Recognition] = field(default_factory=list)
+    is_alike: bool = False
+    free_values: FreeValues | None = None
 
     def keep(self, name: str, value: Any) -> Any:
         """Keep a tensor of the reference; what is remembered to be found again is the same array."""
@@ -87,7 +100,8 @@ class Attempt:
     ``found`` is what came of its evaluation in float64, which ``follower`` looks at and ``seen`` where tensors inside it can
     be held to the reference's. ``exact`` are its outputs there under the reference's names once they were asked for, ``slices``
     how far tensors inside it are off; those that are ``suspicious`` are further off than a few units. ``constants`` are
-    those that it read. ``follows`` is false where it cannot be told on which side of ties it falls.
+    those that it read. ``follows`` is false where it cannot be told on which side of ties it falls. ``apart`` are the distances
+    of outputs that were found without the reference's own values, and ``same_products`` what is asked of it then.
     """
 
     run: TrialRun
@@ -103,6 +117,8 @@ class Attempt:
     suspicious: Sequence[str] = ()
     constants: frozenset[Hashable] | None = None
     follows: bool = True
+    apart: Mapping[str, Distance] = field(default_factory=dict)
+    same_products: SameProducts | None = None
 
     @property
     def candidate(self) -> Candidate:

@@ -41,7 +41,8 @@ class Measured:
 
     ``wanted`` and ``got`` are what ran, ``truth`` and ``exact`` the same in float64 where it is known. ``reference_error``
     is the largest distance of the reference's runs from float64, ``known`` the native bound of smaller inputs, ``ulp`` the
-    spacing of the coarsest type in which the two compute.
+    spacing of the coarsest type in which the two compute. ``apart`` is their distance in exact arithmetic where that was found
+    without the ``truth``.
     """
 
     trial: str
@@ -54,6 +55,7 @@ class Measured:
     known: Distance | None
     ulp: float
     is_module: bool
+    apart: Distance | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def judged(m: Measured, given: Tolerance | None, noise: NoiseOf, max_error: floa
     base = m.wanted if m.truth is None else m.truth
     is_coarser = epsilon(m.got.dtype) > epsilon(m.wanted.dtype)
     native = _distance_in(m.got.dtype, base, m.got) if is_coarser else distance(base, m.got)
-    exact = None if m.truth is None or m.exact is None else distance(m.truth, m.exact)
+    exact = m.apart if m.truth is None or m.exact is None else distance(m.truth, m.exact)
     verdict = OutputVerdict(
         trial=m.trial,
         output=m.output,

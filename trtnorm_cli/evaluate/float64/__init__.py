@@ -50,6 +50,7 @@ from __future__ import annotations
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.evaluate.float64.evaluator import Evaluation, Reference, Watch, evaluate_float64
 from trtnorm_cli.evaluate.float64.float64_model import Float64Model
+from trtnorm_cli.evaluate.float64.free_values import FreeValues, OtherProduct, SameProducts
 from trtnorm_cli.evaluate.float64.known import Known, Place
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 from trtnorm_cli.evaluate.float64.ties import Follower, Ties, nearness
@@ -59,11 +60,14 @@ __all__ = [
     "Evaluation",
     "Float64Model",
     "Follower",
+    "FreeValues",
     "Known",
+    "OtherProduct",
     "Perturbation",
     "Place",
     "Reference",
     "ReferenceUnavailable",
+    "SameProducts",
     "Ties",
     "UnsupportedOperator",
     "Watch",

@@ -17,6 +17,8 @@ from trtnorm_cli.evaluate.float64.control_flow import CONTROL_FLOW, Body
 from trtnorm_cli.evaluate.float64.cost import predicted_seconds
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.evaluate.float64.float64_model import Float64Model
+from trtnorm_cli.evaluate.float64.free_values import DESCRIPTION as ANY_VALUES
+from trtnorm_cli.evaluate.float64.free_values import FreeValues, SameProducts
 from trtnorm_cli.evaluate.float64.function_bodies import body_model
 from trtnorm_cli.evaluate.float64.kernels import (
     CONTRIBUTED,
@@ -125,7 +127,8 @@ class _Scope:
 class Evaluation:
     """An evaluation as :func:`evaluate_float64` makes it, which can be left and gone on with between two nodes.
 
-    ``ahead`` are the tensors of the main graph that nodes have still to give.
+    ``ahead`` are the tensors of the main graph that nodes have still to give. Products that ``known`` remembers may give
+    ``free_values``.
     """
 
     def __init__(
@@ -139,9 +142,11 @@ class Evaluation:
         known: Known | None = None,
         ties: Ties | None = None,
         kept: Set[str] | None = None,
+        free_values: FreeValues | SameProducts | None = None,
     ) -> None:
         self._clock, self._budget_s = Clock(), budget_s
         self._kept, self._watch = kept, watch
+        self.free_values = free_values
         self._model = model if isinstance(model, Float64Model) else Float64Model(model)
         self._perturbation, self._known, self._ties = perturbation, known, ties
         self._used_with: dict[str, str] = {}
@@ -331,6 +336,10 @@ class Evaluation:
         if found is not None:
             self._used(("", node.op_type), DESCRIPTIONS[node.op_type])
             return found
+        values = None if self.free_values is None else self.free_values.of(call, partial(known.learns, call))
+        if values is not None:
+            self._used(("", node.op_type), ANY_VALUES)
+            return [values]
         learns = self._perturbation is None and (self._kept is None or not self._kept.isdisjoint(node.output))
         return known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)
 

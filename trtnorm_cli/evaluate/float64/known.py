@@ -201,9 +201,19 @@ class Known:
         """
         if call.op_type in _RESHAPES:
             return [self._reshaped(call.x, results[0], learn)]
-        if learn and all(map(self._kept, results)) and self._key is not None:
-            self._found[self._key] = tuple(results), self._results.among((*call.inputs, *results))
+        if learn:
+            self.learns(call, results)
         return results
+
+    def learns(self, call: Call, results: Sequence[Any]) -> bool:
+        """Remember the results of a node that was just asked for; False where it is not known again, or there is no room.
+
+        Results of one that is not known again are recognised all the same, where they go into others.
+        """
+        if not all(map(self._kept, results)) or self._key is None:
+            return False
+        self._found[self._key] = tuple(results), self._results.among((*call.inputs, *results))
+        return True
 
     def _reshaped(self, value: Any, result: Any, learn: bool) -> Any:
         """A view is recognised as it is, a copy as that of another reshaping."""

@@ -1,0 +1,81 @@
+"""Hold a candidate to its reference where both have the same products, without computing these.
+
+TensorRT's network of a model that needs no change is that model, node by node, but for normalizations, poolings and the like,
+which the parser writes in its own way. Where both multiply the same by the same, any values may stand for the result
+(``evaluate/float64/free_values.py``). All else is evaluated in both, and what differs is found at the tensor where it begins.
+That is no failure: then the comparison is made with the values that the reference has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import onnx
+
+from trtnorm_cli.compare.float64_answers import Float64Answers
+from trtnorm_cli.compare.float64_runs import Float64Runs, NotWanted
+from trtnorm_cli.compare.participants import OnnxParticipant, RunnableReference, coarsest_ulp
+from trtnorm_cli.compare.result import CandidateReport
+from trtnorm_cli.compare.trial_run import Attempt, TrialRun
+from trtnorm_cli.evaluate.float64 import FreeValues, Reference, SameProducts, Ties, nearness
+from trtnorm_cli.evaluate.metrics import Distance, distance
+from trtnorm_cli.evaluate.tolerance import EXACT_ULPS, both, share
+
+_PRODUCTS = frozenset({"Conv", "MatMul"})
+
+
+def distances_alike(
+    reference: RunnableReference, attempt: Attempt, exact: Float64Runs
+) -> tuple[Mapping[str, Distance], Reference] | None:
+    """The distances of the outputs, and how they were found; None where they, or a tensor inside, tell of a difference.
+
+    The report is told how far tensors inside are apart.
+    """
+    run, candidate = attempt.run, attempt.candidate
+    if not isinstance(reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant) or not candidate.shares_tensors:
+        return None
+    names, ulp = same_products(reference.model.graph, candidate.model.graph), coarsest_ulp(reference, candidate)
+    if not names:
+        return None
+    values = FreeValues(names, seed=0)
+    products = SameProducts(values)
+    own = TrialRun(run.trial, run.known.for_other_inputs(), Ties(nearness(ulp)), free_values=values)
+    report = CandidateReport(attempt.report.label, attempt.report.kind)
+    other = Attempt(own, attempt.pairing, report, attempt.feeds, same_products=products)
+    own.attempts.append(other)
+    answers = Float64Answers(reference, exact, lambda _: None, looks_inside=True)
+    with suppress(NotWanted), exact.while_wanted(lambda: not products.are_refuted):
+        answers.evaluate_together(own)
+    if not isinstance(own.exact, Reference) or not isinstance(other.found, Reference):
+        return None
+    own.truth = own.exact.outputs
+    answers.learn(own, [other])
+    got = other.exact or {}
+    if other.suspicious or own.truth.keys() != got.keys() or not all(map(_is_finite, (*own.truth.values(), *got.values()))):
+        return None
+    found = {name: distance(truth, got[name]) for name, truth in own.truth.items()}
+    if any(share(one, both(EXACT_ULPS * ulp)) > 1 for one in found.values()):
+        return None
+    attempt.report.depth, attempt.report.depth_at = report.depth, report.depth_at
+    return found, own.exact
+
+
+def same_products(one: onnx.GraphProto, other: onnx.GraphProto) -> frozenset[str]:
+    """The names of the results that products of the same operator have in both graphs."""
+    products = ({node.output[0]: node for node in graph.node if node.op_type in _PRODUCTS} for graph in (one, other))
+    ours, theirs = products
+    return frozenset(name for name, node in ours.items() if name in theirs and _are_alike(node, theirs[name]))
+
+
+def _are_alike(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    """True for nodes that may be the same. Whether they are is seen when they are evaluated."""
+    padded = any(attribute.name == "auto_pad" and attribute.s != b"NOTSET" for attribute in one.attribute)
+    return one.op_type == other.op_type and len(one.input) == len(other.input) and not padded
+
+
+def _is_finite(value: Any) -> bool:
+    """False for a sequence as well: how far two of these are apart is not measured."""
+    return isinstance(value, np.ndarray) and (value.dtype.kind != "f" or bool(np.isfinite(value).all()))
