@@ -150,6 +150,7 @@ class Evaluation:
         self._model = model if isinstance(model, Float64Model) else Float64Model(model)
         self._perturbation, self._known, self._ties = perturbation, known, ties
         self._used_with: dict[str, str] = {}
+        self._free: set[str] = set()
         self._constants: set[Hashable] = set()
         self._scope, self._results = _Scope(self._weight), list[Any]()
         for name, value in feeds.items():
@@ -209,7 +210,8 @@ class Evaluation:
     def reference(self) -> Reference:
         """The outputs, once all is done."""
         values = {name: _own(raised_array(self._scope.get(name))) for name in self._plan.outputs}
-        return Reference(values, self._used_with, self._clock.seconds(), self._notes(), frozenset(self._constants))
+        free = {name: "; ".join(filter(None, (self._used_with.get(name), ANY_VALUES))) for name in self._free}
+        return Reference(values, {**self._used_with, **free}, self._clock.seconds(), self._notes(), frozenset(self._constants))
 
     def _notes(self) -> tuple[str, ...]:
         kept = sum(any(name.endswith(KEPT) for name in node.output) for node in self._model.structure.graph.node)
@@ -338,7 +340,7 @@ class Evaluation:
             return found
         values = None if self.free_values is None else self.free_values.of(call, partial(known.learns, call))
         if values is not None:
-            self._used(("", node.op_type), ANY_VALUES)
+            self._free.add(node.op_type)
             return [values]
         learns = self._perturbation is None and (self._kept is None or not self._kept.isdisjoint(node.output))
         return known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)

@@ -20,7 +20,7 @@ from trtnorm_cli.evaluate.float64.errors import ReferenceUnavailable
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.kernels.windows import windows_of
 
-DESCRIPTION = "trtnorm: any values, where both have the same product"
+DESCRIPTION = "any values, where both models have the same product"
 LEAST_MULTIPLY_ADDS = 1 << 20
 """A smaller product is computed: that takes no time."""
 # The pattern repeats after so many numbers, and each array begins elsewhere in it. Both are prime.
