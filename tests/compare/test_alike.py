@@ -17,6 +17,7 @@ from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, PASSED, Comparison, Options, Trial
 from trtnorm_cli.evaluate.float64 import FreeValues, OtherProduct, SameProducts, free_values
+from trtnorm_cli.evaluate.float64.free_values import LargeProduct
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.profile.model import Tolerance
@@ -112,6 +113,13 @@ def test_where_any_values_tell_nothing_its_own_do(made, one, other, state):
     assert is_evaluated(found) == (one != "y = Add(p, q)")
 
 
+def test_where_there_is_no_room_for_what_follows_all_is_evaluated(made, monkeypatch):
+    monkeypatch.setattr(free_values, "MOST_BYTES", X["x"].size * 8 - 1)
+    found = made(deep(), deep())
+    assert (found.state, found.notes) == (PASSED, [])
+    assert is_evaluated(found)
+
+
 def test_what_tolerances_are_given_for_is_evaluated(made):
     found = made(deep(), deep(), tolerances={"": Tolerance(atol=1e-3)})
     assert found.state == PASSED
@@ -128,6 +136,8 @@ def test_products_that_may_be_the_same():
     other = graph('c = Conv <auto_pad = "SAME_UPPER"> (x, w) d = Conv(c, w) p = Relu(d) q = MatMul(p, m) y = Relu(q)')
     assert same_products(plain, other) == {"c", "q"}
     assert same_products(other, plain) == {"q"}, "how much it pads is not said"
+    turned = graph("c = Conv(x, w) n = Transpose(m) p = MatMul(c, n) k = Unsqueeze(m, one) q = MatMul(p, k) y = Relu(q)")
+    assert same_products(plain, turned) == {"c", "q"}, "what is made of a stored value is another one, but for its shape"
 
 
 def calls():
@@ -162,6 +172,9 @@ def test_what_gets_no_free_values_is_computed():
     assert values.of(replace(product, inputs=(np.ones((2, 100)), np.ones((100, 100)))), lambda _: True) is None, "it is small"
     assert values.of(replace(product, inputs=(np.ones((200, 100)), np.ones(100))), lambda _: True) is None, "it is a vector's"
     assert values.of(product, lambda _: False) is None, "it would not be known again"
+    big = np.broadcast_to(np.ones(1), (1 << 18, 8)), np.broadcast_to(np.ones(1), (8, 100))
+    with pytest.raises(LargeProduct):
+        values.of(replace(product, inputs=big), lambda _: True)
     SameProducts(values).of(product, lambda _: True)
     assert values.of(product, lambda _: True) is not None
     others = SameProducts(values)

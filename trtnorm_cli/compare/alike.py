@@ -8,7 +8,7 @@ That is no failure: then the comparison is made with the values that the referen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any
 
@@ -23,8 +23,10 @@ from trtnorm_cli.compare.trial_run import Attempt, TrialRun
 from trtnorm_cli.evaluate.float64 import FreeValues, Reference, SameProducts, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.tolerance import EXACT_ULPS, both, share
+from trtnorm_cli.light_dataclass import dataclass
 
 _PRODUCTS = frozenset({"Conv", "MatMul"})
+_RESHAPING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def distances_alike(
@@ -65,15 +67,31 @@ def distances_alike(
 
 def same_products(one: onnx.GraphProto, other: onnx.GraphProto) -> frozenset[str]:
     """The names of the results that products of the same operator have in both graphs."""
-    products = ({node.output[0]: node for node in graph.node if node.op_type in _PRODUCTS} for graph in (one, other))
-    ours, theirs = products
-    return frozenset(name for name, node in ours.items() if name in theirs and _are_alike(node, theirs[name]))
+    ours, theirs = _Products.of(one), _Products.of(other)
+    return frozenset(name for name, node in ours.nodes.items() if name in theirs.nodes and ours.are_alike(node, theirs, name))
 
 
-def _are_alike(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
-    """True for nodes that may be the same. Whether they are is seen when they are evaluated."""
-    padded = any(attribute.name == "auto_pad" and attribute.s != b"NOTSET" for attribute in one.attribute)
-    return one.op_type == other.op_type and len(one.input) == len(other.input) and not padded
+@dataclass(frozen=True)
+class _Products:
+    """The products of a graph by the names of their results, and the names of stored values, in whatever shape."""
+
+    nodes: Mapping[str, onnx.NodeProto]
+    stored: Set[str]
+
+    @staticmethod
+    def of(graph: onnx.GraphProto) -> _Products:
+        stored = {tensor.name for tensor in graph.initializer}
+        for node in graph.node:
+            if node.op_type == "Constant" or (node.op_type in _RESHAPING and node.input[0] in stored):
+                stored.update(node.output)
+        return _Products({node.output[0]: node for node in graph.node if node.op_type in _PRODUCTS}, stored)
+
+    def are_alike(self, node: onnx.NodeProto, others: _Products, name: str) -> bool:
+        """True where that of the others may be the same. Whether it is is seen when they are evaluated."""
+        other = others.nodes[name]
+        is_padded = any(attribute.name == "auto_pad" and attribute.s != b"NOTSET" for attribute in node.attribute)
+        are_stored = [one in self.stored for one in node.input] == [one in others.stored for one in other.input]
+        return node.op_type == other.op_type and are_stored and not is_padded
 
 
 def _is_finite(value: Any) -> bool:

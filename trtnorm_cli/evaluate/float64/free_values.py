@@ -23,12 +23,18 @@ from trtnorm_cli.evaluate.float64.kernels.windows import windows_of
 DESCRIPTION = "any values, where both models have the same product"
 LEAST_MULTIPLY_ADDS = 1 << 20
 """A smaller product is computed: that takes no time."""
+MOST_BYTES = 1 << 27
+"""What follows from a larger result may not be remembered for the other model: there is room for a few of them only."""
 # The pattern repeats after so many numbers, and each array begins elsewhere in it. Both are prime.
 _PERIOD, _STEP = 1_000_003, 7_919
 
 
 class OtherProduct(ReferenceUnavailable):
     """A product of the other model whose result is no longer that of the first."""
+
+
+class LargeProduct(ReferenceUnavailable):
+    """A product with so large a result that the models are not told apart in this way."""
 
 
 class FreeValues:
@@ -44,13 +50,15 @@ class FreeValues:
     def of(self, call: Call, learns: Callable[[Sequence[Any]], bool]) -> np.ndarray | None:
         """An array of the shape of the result of ``call``, which no other call has; None where it is to be computed.
 
-        That is so where ``learns``, which is to remember it for the other model, says that it cannot.
+        That is so where ``learns``, which is to remember it for the other model, says that it cannot. Raises ``LargeProduct``.
         """
         if call.outputs[0] not in self._names or multiply_adds(call) < LEAST_MULTIPLY_ADDS:
             return None
         shape = _shape(call)
         if shape is None or not all(isinstance(one, np.ndarray) for one in call.inputs if one is not None):
             return None
+        if math.prod(shape) * np.float64().itemsize > MOST_BYTES:
+            raise LargeProduct("its result is large", where=call.outputs[0])
         self._made += 1
         start = self._made * _STEP % _PERIOD
         if start + math.prod(shape) > self._values.size:
