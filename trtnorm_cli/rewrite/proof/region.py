@@ -28,8 +28,8 @@ from trtnorm_cli.rewrite.rule import Match
 
 # Operators that read weights while they run. Others may ask for constants: scales that decide sizes, steps of a quantisation.
 _TAKES_WEIGHTS = frozenset((
-    "Add", "BatchNormalization", "Conv", "ConvTranspose", "Div", "Gemm", "GroupNormalization", "InstanceNormalization",
-    "LayerNormalization", "MatMul", "Max", "Min", "Mul", "PRelu", "Pow", "RMSNormalization", "Reciprocal",
+    "Add", "BatchNormalization", "Conv", "ConvTranspose", "Div", "Gemm", "GroupNormalization", "Identity",
+    "InstanceNormalization", "LayerNormalization", "MatMul", "Max", "Min", "Mul", "PRelu", "Pow", "RMSNormalization", "Reciprocal",
     "SimplifiedLayerNormalization", "Sqrt", "Sub", "Sum",
 ))  # fmt: skip
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
@@ -173,15 +173,11 @@ def _wanted_as_constants(nodes: Iterable[onnx.NodeProto], read: Iterable[str]) -
     for node in nodes:
         if any(True for _ in subgraphs(node)):
             return set(read)
-        if not _takes_weights(node):
+        if node.op_type not in _TAKES_WEIGHTS or node.domain not in DEFAULT_DOMAINS:
             wanted.update(node.input)
+        elif node.op_type == "BatchNormalization" and len(node.output) > 1:  # in training mode it writes into its statistics
+            wanted.update(node.input[3:])
     return wanted
-
-
-def _takes_weights(node: onnx.NodeProto) -> bool:
-    # A BatchNormalization in training mode writes into its statistics.
-    trains = node.op_type == "BatchNormalization" and len(node.output) > 1
-    return node.op_type in _TAKES_WEIGHTS and node.domain in DEFAULT_DOMAINS and not trains
 
 
 def _weight_info(name: str, value: np.ndarray) -> onnx.ValueInfoProto:

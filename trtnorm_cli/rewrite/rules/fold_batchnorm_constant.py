@@ -12,11 +12,10 @@ Normalization and Weight Standardization".
 from __future__ import annotations
 
 import numpy as np
-from onnx import numpy_helper
 
 from trtnorm_cli.rewrite.parts import batchnorm, training
 from trtnorm_cli.rewrite.pattern import Const, describe, op
-from trtnorm_cli.rewrite.rule import Match, NewNode, NewOutputs, Rule
+from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutputs, Rule
 
 
 def parameters_fit_the_data(m: Match) -> str | None:
@@ -67,12 +66,12 @@ def _evaluated(m: Match) -> dict[int, np.ndarray]:
 
 
 def constants(m: Match) -> NewOutputs:
+    """The outputs as weights, which are written and proved where they lie. Cleaning takes the Identities away."""
     return NewOutputs(
         {
             number: NewNode(
-                "Constant",
-                (),
-                {"value": numpy_helper.from_array(values.astype(_dtype(m, number)))},
+                "Identity",
+                (NewConstant(f"output_{number}", values.astype(_dtype(m, number))),),
                 name=describe(m.root) if number == 0 else "",
                 role=f"output_{number}",
             )
