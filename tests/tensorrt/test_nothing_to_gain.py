@@ -278,7 +278,9 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
     ("rules", "nodes", "likely"),
     [
         ("fold-batchnorm-conv batchnorm-to-scale-shift", "y = Relu(n)", True),
-        ("fold-batchnorm-conv fold-scale-shift-upstream", "y = Relu(n)", False),
+        ("fold-batchnorm-conv merge-parallel-convolutions", "y = Relu(n)", False),
+        ("fold-batchnorm-conv fold-scale-shift-upstream", "y = Relu(n)", True),
+        ("fold-scale-shift-upstream", "r = Relu(n) y = Softmax(r)", False),
         ("", "y = PRelu(n, gamma4)", True),
         ("drop-expand batchnorm-to-scale-shift", "y = PRelu(n, gamma4)", True),
         ("fold-batchnorm-conv", "y = PRelu(n, gamma4)", False),
@@ -290,6 +292,8 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
     ids=[
         "folds",
         "others",
+        "products without attention",
+        "products of an attention",
         "scales in passing alone",
         "changes that leave the kernels",
         "an activation apart",

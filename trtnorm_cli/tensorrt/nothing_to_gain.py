@@ -39,9 +39,8 @@ _OF_CONVOLUTIONS = frozenset({
     "fold-batchnorm-conv", "fold-batchnorm-conv-transpose", "fold-batchnorm-upstream", "fold-batchnorm-downstream",
 }) | _SAME_KERNELS  # fmt: skip
 # Rules that give convolutions and matrix products other weights, and may put several in one of them.
-_INTO_WEIGHTS = _OF_CONVOLUTIONS - _SAME_KERNELS | {
-    "fold-batchnorm-gemm", "fold-scale-shift-upstream", "merge-parallel-convolutions",
-}  # fmt: skip
+_INTO_PRODUCTS = "fold-scale-shift-upstream"
+_INTO_WEIGHTS = _OF_CONVOLUTIONS - _SAME_KERNELS | {"fold-batchnorm-gemm", _INTO_PRODUCTS, "merge-parallel-convolutions"}
 # A change of this rule is named after one of the convolutions that it may change.
 _INTO_SEVERAL = "fold-batchnorm-downstream"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
@@ -57,14 +56,17 @@ _POOLING = frozenset({"maxpool", "avgpool"})
 def may_tell(rules: Iterable[str], model: onnx.ModelProto) -> bool:
     """True where the engine is likely to tell, after changes of these rules to ``model``.
 
-    An activation that has a kernel of its own, and a mean that is not left to it from the start, are where it does not.
+    An activation that has a kernel of its own, and a mean that is not left to it from the start, are where it does not. Neither
+    does it where additions went that stand behind the products of an attention, and move what they give to its heads.
     """
     rules = frozenset(rules)
     if rules <= _SAME_KERNELS:
         return True
-    if not _OF_CONVOLUTIONS.issuperset(rules):
+    operators = {node.op_type for node in model.graph.node}
+    of_products = frozenset({_INTO_PRODUCTS}) if "Softmax" not in operators else frozenset()
+    if not (_OF_CONVOLUTIONS | of_products).issuperset(rules):
         return False
-    return all(node.op_type not in _APART for node in model.graph.node) and not has_other_means(model)
+    return operators.isdisjoint(_APART) and not has_other_means(model)
 
 
 def leaves_nothing_to_gain(built: Built, device: Device) -> bool:

@@ -29,8 +29,8 @@ from trtnorm_cli.rewrite.rule import Match
 # Operators that read weights while they run. Others may ask for constants: scales that decide sizes, steps of a quantisation.
 _TAKES_WEIGHTS = frozenset((
     "Add", "BatchNormalization", "Conv", "ConvTranspose", "Div", "Gemm", "GroupNormalization", "Identity",
-    "InstanceNormalization", "LayerNormalization", "MatMul", "Max", "Min", "Mul", "PRelu", "Pow", "RMSNormalization", "Reciprocal",
-    "SimplifiedLayerNormalization", "Sqrt", "Sub", "Sum",
+    "InstanceNormalization", "LayerNormalization", "MatMul", "Max", "Min", "Mul", "PRelu", "Pow", "RMSNormalization",
+    "Reciprocal", "SimplifiedLayerNormalization", "Sqrt", "Sub", "Sum",
 ))  # fmt: skip
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
 
