@@ -82,7 +82,7 @@ def _without_values(tensor: onnx.TensorProto) -> onnx.SparseTensorProto:
     return empty
 
 
-def with_free_values(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
     """``model`` with a single zero in the place of each tensor that stayed in the model's own file.
 
     For the ONNX checker without inference: it asks of a tensor whether it has as many bytes as its shape needs. Those that

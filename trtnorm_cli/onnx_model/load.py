@@ -14,7 +14,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.file_demands import require_few_nodes, require_known_types, require_texts, require_whole_nodes
 from trtnorm_cli.onnx_model.infer import checker_objection
-from trtnorm_cli.onnx_model.light_copy import light_copy, with_free_values
+from trtnorm_cli.onnx_model.light_copy import light_copy, with_stand_ins
 from trtnorm_cli.onnx_model.light_file import read_light
 from trtnorm_cli.onnx_model.repair import mend
 from trtnorm_cli.onnx_model.source_files import SourceFiles
@@ -280,7 +280,7 @@ def objection_to_file(path: Path, proto: onnx.ModelProto) -> str | None:
     """
     elsewhere = any(not is_within_the_model(tensor) for tensor in external_tensors(proto))
     try:
-        onnx.checker.check_model(str(path) if elsewhere else with_free_values(proto))
+        onnx.checker.check_model(str(path) if elsewhere else with_stand_ins(proto))
     except onnx.checker.ValidationError as error:
         return _first_sentence(str(error))
     return None

@@ -160,8 +160,8 @@ def _comparison_text(comparison: ComparisonRecord | None) -> str:
     at = f"; at {', '.join(comparison.at)}" if comparison.at else ""
     skipped = f"; not at {'; '.join(comparison.skipped)}" if comparison.skipped else ""
     # "as run" would otherwise tell of runs that there were none of.
-    free_values = [note for note in comparison.notes if STANDS_IN in note][:1]
-    return "; ".join([*judged, *free_values]) + at + skipped
+    stand_ins = [note for note in comparison.notes if STANDS_IN in note][:1]
+    return "; ".join([*judged, *stand_ins]) + at + skipped
 
 
 def _target_rows(engine: EngineFile) -> list[tuple[str, str]]:
