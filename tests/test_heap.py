@@ -51,3 +51,25 @@ def test_children_keep_what_was_freed_unless_the_user_says_otherwise(monkeypatch
     environment = child_environment()
     assert environment["MALLOC_TRIM_THRESHOLD_"] == "7"
     assert int(environment["MALLOC_MMAP_THRESHOLD_"]) == 32 << 20
+
+
+def test_what_is_free_can_be_given_back():
+    code = """
+import os
+from trtnorm_cli.heap import give_back_freed_memory, keep_freed_memory
+keep_freed_memory({})
+import numpy as np
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+before = resident()
+np.ones(25 << 20)
+kept = resident() - before
+give_back_freed_memory()
+print(kept, resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    kept, left = map(int, done.stdout.split())
+    if kept < 100:
+        pytest.skip("this C library keeps nothing")
+    assert left < 50

@@ -36,3 +36,13 @@ def keep_freed_memory(environment: Mapping[str, str]) -> bool:
         return False
     done = [mallopt(number, value) for name, (number, value) in _OWN_SETTINGS.items() if name not in environment]
     return all(done)
+
+
+def give_back_freed_memory() -> None:
+    """Give what is free back to the system now, where its C library can: what comes next is much, and of other sizes."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

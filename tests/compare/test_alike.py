@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ from tests.compare.planted import defects, network
 from tests.compare.test_lockstep import findings
 from tests.compare.test_verdict import deep
 from tests.models import parse, random, saved
+from trtnorm_cli.compare import alike, comparer
 from trtnorm_cli.compare.alike import same_products
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
@@ -65,6 +68,30 @@ def test_a_channel_that_is_off_is_found_where_it_is(made, scale):
     assert found.state == FAILED
     assert found.candidates[0].inner is not None
     assert findings(found) == findings(made(deep(), deep(scale), is_unchanged=False))
+
+
+def test_what_was_evaluated_in_vain_is_not_held(made, monkeypatch):
+    held = []
+
+    class Values(FreeValues):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            held.append(weakref.ref(self))
+
+    monkeypatch.setattr(alike, "FreeValues", Values)
+    evaluated = alike.distances_alike
+
+    def asked(*given):
+        found = evaluated(*given)
+        assert [one() for one in held] == [None]
+        return found
+
+    monkeypatch.setattr(comparer, "distances_alike", asked)
+    gc.disable()
+    try:
+        assert made(deep(), deep(1.01)).state == FAILED
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("defect", defects("block1"))

@@ -18,7 +18,7 @@ import onnx
 from trtnorm_cli.compare.float64_answers import Float64Answers
 from trtnorm_cli.compare.float64_runs import Float64Runs, NotWanted
 from trtnorm_cli.compare.participants import OnnxParticipant, RunnableReference, coarsest_ulp
-from trtnorm_cli.compare.result import CandidateReport
+from trtnorm_cli.compare.result import CandidateReport, Outputs
 from trtnorm_cli.compare.trial_run import Attempt, TrialRun
 from trtnorm_cli.evaluate.float64 import FreeValues, Reference, SameProducts, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
@@ -51,18 +51,25 @@ def distances_alike(
     answers = Float64Answers(reference, exact, lambda _: None, looks_inside=True)
     with suppress(NotWanted), exact.while_wanted(lambda: not products.are_refuted):
         answers.evaluate_together(own)
-    if not isinstance(own.exact, Reference) or not isinstance(other.found, Reference):
-        return None
-    own.truth = own.exact.outputs
-    answers.learn(own, [other])
-    got = other.exact or {}
-    if other.suspicious or own.truth.keys() != got.keys() or not all(map(_is_finite, (*own.truth.values(), *got.values()))):
-        return None
-    found = {name: distance(truth, got[name]) for name, truth in own.truth.items()}
-    if any(share(one, both(EXACT_ULPS * ulp)) > 1 for one in found.values()):
+    own.attempts.clear()  # they refer to it, too, and to all that was evaluated
+    own.begun = None
+    found = None
+    if isinstance(own.exact, Reference) and isinstance(other.found, Reference):
+        own.truth = own.exact.outputs
+        answers.learn(own, [other])
+        found = None if other.suspicious else _near(own.truth, other.exact or {}, both(EXACT_ULPS * ulp))
+    if found is None or not isinstance(own.exact, Reference):
         return None
     attempt.report.depth, attempt.report.depth_at = report.depth, report.depth_at
     return found, own.exact
+
+
+def _near(wanted: Outputs, got: Outputs, limit: Distance) -> Mapping[str, Distance] | None:
+    """The distances of the outputs; None where one is further off, not finite, or not there."""
+    if wanted.keys() != got.keys() or not all(map(_is_finite, (*wanted.values(), *got.values()))):
+        return None
+    found = {name: distance(value, got[name]) for name, value in wanted.items()}
+    return None if any(share(one, limit) > 1 for one in found.values()) else found
 
 
 def same_products(one: onnx.GraphProto, other: onnx.GraphProto) -> frozenset[str]:

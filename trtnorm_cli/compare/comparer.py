@@ -34,6 +34,7 @@ from trtnorm_cli.compare.verdict import CONSTANTS, Measured, judged
 from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.heap import give_back_freed_memory
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.records.comparison import STANDS_IN, OutputVerdict
 from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
@@ -212,6 +213,8 @@ class Comparer:
                 attempt.apart, how = found
                 self.result.float64.update(how.evaluated_with)
                 run.is_alike = True
+            else:
+                give_back_freed_memory()
         return run.is_alike
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:

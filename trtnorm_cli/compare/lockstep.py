@@ -51,7 +51,7 @@ class Side:
         try:
             self.evaluation.go_on(told, until)
         except ReferenceUnavailable as error:
-            self.error = error
+            self.error = error.with_traceback(None)  # its frames hold all that was evaluated
 
     def looks_again_at(self, name: str) -> bool:
         """True where the first one's tensor of this name, which it has come past, is asked for once more."""

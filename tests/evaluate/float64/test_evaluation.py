@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -60,3 +62,15 @@ def test_the_time_of_its_parts_adds_up():
         evaluation.go_on(until=lambda names=names: evaluation.next_names == names)
     with pytest.raises(BudgetExceeded):
         evaluation.go_on()
+
+
+def test_what_nobody_needs_any_more_goes_without_being_collected():
+    gc.disable()
+    try:
+        evaluation = Evaluation(MODEL, X)
+        evaluation.go_on()
+        gone = weakref.ref(evaluation)
+        del evaluation
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import onnx
@@ -100,6 +101,13 @@ def _no_weight(name: str) -> Any:
     raise KeyError(name)
 
 
+def _weight_of(evaluation: ref[Evaluation], name: str) -> Any:
+    """A weight of an evaluation that does not refer to itself by it: what nobody needs any more goes with all its tensors."""
+    found = evaluation()
+    assert found is not None, "it asks"
+    return found.weight(name)
+
+
 def _own(value: Any) -> Any:
     """A copy: what was evaluated may be a view of another tensor, or of what the caller gave."""
     return [_own(item) for item in value] if isinstance(value, list) else None if value is None else np.array(value)
@@ -152,7 +160,7 @@ class Evaluation:
         self._used_with: dict[str, str] = {}
         self._free: set[str] = set()
         self._constants: set[Hashable] = set()
-        self._scope, self._results = _Scope(self._weight), list[Any]()
+        self._scope, self._results = _Scope(partial(_weight_of, ref(self))), list[Any]()
         for name, value in feeds.items():
             stays = isinstance(value, Stored) and perturbation is None
             self._scope.values[name] = value if stays else self._fed(raised_array(value))
@@ -236,7 +244,8 @@ class Evaluation:
         if lost:
             raise ReferenceUnavailable(f"the graph has no tensor '{lost[0]}'")
 
-    def _weight(self, name: str) -> Any:
+    def weight(self, name: str) -> Any:
+        """A weight of the main graph, as what reads it takes it. Raises ``KeyError`` where it has none of this name."""
         known, place = self._known, self._model.place(name)
         if known is None or place is None:
             value, is_raised = self._model.weight(name)
