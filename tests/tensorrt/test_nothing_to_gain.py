@@ -242,6 +242,33 @@ def test_what_waits_for_another_kernel_is_in_none_before_that() -> None:
     assert not tells([FIRST, site, pooled, moving("s", "a c", "s", "Sub")], {}, FOLD, graph=graph)
 
 
+def test_what_waits_may_leave_a_transposition_to_the_kernel_before() -> None:
+    graph = "a = Relu(x) c = Conv(a, w) d = AveragePool <kernel_shape=[1,1]> (c) s = Sub(d, c) t = Concat <axis=1> (s, s)"
+    site, pooled = kernel("c", "a", "c"), kernel("d", "c", "d", "avgpool")
+    assert not tells([FIRST, site, pooled, moving("s", "d c", "s", "SubTran")], {}, FOLD, graph=graph)
+    assert tells([FIRST, site, pooled, moving("s", "d c", "s", "SubTranMean")], {}, FOLD, graph=graph)
+
+
+def test_kernels_in_a_row_that_only_move_may_be_one_with_what_was_folded() -> None:
+    """A convolution whose result is split into the heads of an attention, say."""
+    graph = "a = Relu(x) c = Conv(a, w) v = Transpose(c) z = Transpose(v) d = Conv(z, w) t = Concat <axis=1> (d, d)"
+    first, site = kernel("a", "x", "a", "kgen"), kernel("c", "a", "c")
+    in_a_row = [first, site, moving("v", "c", "v", "Tran"), moving("z", "v", "z", "Tran"), kernel("d", "z", "d")]
+    assert not tells(in_a_row, {}, FOLD, graph=graph)
+    assert not tells([*in_a_row[:3], moving("", "v", "z", "Move"), kernel("d", "z", "d")], {}, FOLD, graph=graph)
+    assert tells([*in_a_row[:3], kernel("z d", "v", "d")], {}, FOLD, graph=graph)
+
+
+def test_a_result_that_several_kernels_write_is_no_matter_of_its_order_alone() -> None:
+    """Each writes its part of a concatenation: they may be one kernel. And all that read the whole read each part."""
+    to_result, unasked = moving("", "r", "t", "Tran"), {2: cost(unasked="transposition")}
+    assert tells([FIRST, SITE, to_result], unasked)
+    assert not tells([FIRST, SITE, to_result, moving("s", "x", "t", "Add")], unasked)
+    parts = [FIRST, kernel("c r", "a", "t"), kernel("d", "x", "t"), moving("s", "t", "s", "Mul")]
+    assert not tells(parts), "the multiplication reads what the convolution wrote"
+    assert tells([*parts[:3], kernel("s", "t", "s", "maxpool")])
+
+
 def test_a_transposition_that_the_model_asks_for_is_there_without_the_fold() -> None:
     """No kernel is said to come from it where the builder has worked on it. What moves is a kernel without nodes."""
     moved = {3: cost(unasked="transposition")}
