@@ -79,14 +79,14 @@ def test_what_was_evaluated_in_vain_is_not_held(made, monkeypatch):
             held.append(weakref.ref(self))
 
     monkeypatch.setattr(alike, "FreeValues", Values)
-    evaluated = alike.distances_alike
+    evaluated = alike.found_alike
 
     def asked(*given):
         found = evaluated(*given)
         assert [one() for one in held] == [None]
         return found
 
-    monkeypatch.setattr(comparer, "distances_alike", asked)
+    monkeypatch.setattr(comparer, "found_alike", asked)
     gc.disable()
     try:
         assert made(deep(), deep(1.01)).state == FAILED
@@ -144,6 +144,100 @@ def test_where_there_is_no_room_for_what_follows_all_is_evaluated(made, monkeypa
     monkeypatch.setattr(free_values, "MOST_BYTES", X["x"].size * 8 - 1)
     found = made(deep(), deep())
     assert (found.state, found.notes) == (PASSED, [])
+    assert is_evaluated(found)
+
+
+W, V, B = random(32, 32), random(32, 32, seed=1), random(32, seed=2)
+ONE_CHANNEL = np.where(np.arange(32) == 3, np.float32(1.0001), np.float32(1))
+
+
+def number(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+# A graph, the constants of a model and, of its candidate, those that are others.
+SMALL: dict[str, tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]] = {
+    "a bias": (
+        "p = MatMul(x, w) y = Add(p, b)",
+        {"w": W / 560, "b": B / 100},
+        {"b": B / 100 * np.float32(1.00001)},
+    ),
+    "a channel of a bias": (
+        "p = MatMul(x, w) y = Add(p, b)",
+        {"w": W / 5600, "b": B / 1000},
+        {"b": B / 1000 * ONE_CHANNEL},
+    ),
+    "products that cancel": (
+        "p = MatMul(x, w) q = MatMul(x, v) d = Sub(p, q) y = Add(d, b)",
+        {"w": W, "v": W + V / 1000, "b": B / 200},
+        {"b": B / 200 * ONE_CHANNEL},
+    ),
+    "scaled up": (
+        "p = MatMul(x, w) a = Add(p, b) y = Div(a, s)",
+        {"w": W / 5600, "b": B / 1000, "s": number(1e-3)},
+        {"b": B / 1000 * ONE_CHANNEL},
+    ),
+    "an epsilon": (
+        "p = MatMul(x, w) m = ReduceMean <axes = [1]> (p) c = Sub(p, m) s = Mul(c, c) v = ReduceMean <axes = [1]> (s) "
+        "a = Add(v, e) d = Sqrt(a) y = Div(c, d)",
+        {"w": W / 50, "e": number(1e-6)},
+        {"e": number(1.1e-6)},
+    ),
+    "cut off": (
+        "p = MatMul(x, w) c = Clip(p, l, h) q = MatMul(c, v) y = Softmax(q)",
+        {"w": W, "v": V / 10, "l": number(0), "h": number(6)},
+        {"h": number(6.0001)},
+    ),
+    "far from zero": (
+        "p = MatMul(x, w) a = Add(p, l) r = Relu(a) y = Mul(r, s)",
+        {"w": 20 * W, "l": number(-50), "s": B},
+        {"s": B * np.float32(1.00003)},
+    ),
+    "by value": (
+        "p = MatMul(x, w) c = Greater(p, l) y = Where(c, s, p)",
+        {"w": W, "l": number(8), "s": number(8)},
+        {"s": number(8.0003)},
+    ),
+    "through half precision": (
+        "p = MatMul(x, w) h = Cast <to = 10> (p) c = Cast <to = 1> (h) y = Mul(c, s)",
+        {"w": W, "s": number(1)},
+        {"s": number(1.0019)},
+    ),
+    "through steps": (
+        "p = MatMul(x, w) q = QuantizeLinear(p, l, o) d = DequantizeLinear(q, l, o) y = Mul(d, s)",
+        {"w": 100 * W, "l": number(10), "o": np.array(0, np.uint8), "s": number(1)},
+        {"s": number(1.01)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("graph", "weights", "others"), SMALL.values(), ids=SMALL)
+def test_what_is_small_beside_any_values_is_found_as_ever(made, graph, weights, others):
+    reference, candidate = (
+        parse(f"g (float[N, 32] x) => (float[N, 32] y) {{ {graph} }}", {**weights, **own}, opset=17) for own in ({}, others)
+    )
+    feeds = {"x": random(256, 32)}
+    found, plain = (made(reference, candidate, feeds, is_unchanged=one) for one in (True, False))
+    assert repr(findings(found)) == repr(findings(plain))
+    assert plain.state == FAILED
+
+
+@pytest.mark.parametrize("offset", [50, 100])
+def test_a_run_that_is_further_off_than_the_model_is_evaluated_for(made, offset):
+    """The variance as the difference of two means is the same function, and loses digits as it runs."""
+    body = "g (float[N, 32] x) => (float[N, 1] y) {{ p = MatMul(x, w) a = Add(p, o) m = ReduceMean <axes = [1]> (a) {} }}"
+    plain = "c = Sub(a, m) s = Mul(c, c) y = ReduceMean <axes = [1]> (s)"
+    other = "s = Mul(a, a) q = ReduceMean <axes = [1]> (s) t = Mul(m, m) y = Sub(q, t)"
+    pair = [parse(body.format(text), {"w": W / 8, "o": number(offset)}, opset=17) for text in (plain, other)]
+    assert repr(findings(made(*pair))) == repr(findings(made(*pair, is_unchanged=False)))
+
+
+def test_a_model_in_which_values_decide_is_evaluated(made):
+    body = """g (float[N, 32] x) => (float[N, 32] y) { p = MatMul(x, w) m = ReduceMean <keepdims = 0> (p) c = Greater(m, zero)
+      y = If(c) <then_branch = a () => (float[N, 32] t) { t = Mul(p, s) },
+                 else_branch = b () => (float[N, 32] e) { e = Identity(p) }> }"""
+    found = made(*(parse(body, {"w": W, "s": number(2), "zero": number(0)}, opset=17) for _ in range(2)))
+    assert found.state == PASSED
     assert is_evaluated(found)
 
 

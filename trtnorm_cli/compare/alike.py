@@ -2,8 +2,11 @@
 
 TensorRT's network of a model that needs no change is that model, node by node, but for normalizations, poolings and the like,
 which the parser writes in its own way. Where both multiply the same by the same, any values may stand for the result
-(``evaluate/float64/free_values.py``). All else is evaluated in both, and what differs is found at the tensor where it begins.
-That is no failure: then the comparison is made with the values that the reference has.
+(``evaluate/float64/free_values.py``). All else is evaluated in both, and every tensor that both know has to be the same but for
+float64's rounding. Where one is not, that is no failure: then the comparison is made with the values that the reference has.
+
+Any values may be far from those that a model has. So rounding explains nothing here; and what takes one way or another by its
+values, or rounds them to steps, is not held to them.
 """
 
 from __future__ import annotations
@@ -17,34 +20,35 @@ import onnx
 
 from trtnorm_cli.compare.float64_answers import Float64Answers
 from trtnorm_cli.compare.float64_runs import Float64Runs, NotWanted
-from trtnorm_cli.compare.participants import OnnxParticipant, RunnableReference, coarsest_ulp
+from trtnorm_cli.compare.participants import OnnxParticipant, RunnableReference
 from trtnorm_cli.compare.result import CandidateReport, Outputs
 from trtnorm_cli.compare.trial_run import Attempt, TrialRun
-from trtnorm_cli.evaluate.float64 import FreeValues, Reference, SameProducts, Ties, nearness
-from trtnorm_cli.evaluate.metrics import Distance, distance
-from trtnorm_cli.evaluate.tolerance import EXACT_ULPS, both, share
+from trtnorm_cli.evaluate.float64 import FreeValues, Reference, SameProducts, Ties
+from trtnorm_cli.evaluate.float64.evaluator import DISCONTINUOUS
+from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.walk import all_nodes
 
 _PRODUCTS = frozenset({"Conv", "MatMul"})
 _RESHAPING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
+# Of float64, in sums of another order.
+_ROUNDING = 1e-12
 
 
-def distances_alike(
-    reference: RunnableReference, attempt: Attempt, exact: Float64Runs
-) -> tuple[Mapping[str, Distance], Reference] | None:
-    """The distances of the outputs, and how they were found; None where they, or a tensor inside, tell of a difference.
+def found_alike(reference: RunnableReference, attempt: Attempt, exact: Float64Runs) -> Reference | None:
+    """The evaluation in which nothing told the candidate from the reference; None where something did, or it was not made.
 
-    The report is told how far tensors inside are apart.
+    The report is told which tensors inside are the same.
     """
     run, candidate = attempt.run, attempt.candidate
     if not isinstance(reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant) or not candidate.shares_tensors:
         return None
-    names, ulp = same_products(reference.model.graph, candidate.model.graph), coarsest_ulp(reference, candidate)
-    if not names:
+    names = same_products(reference.model.graph, candidate.model.graph)
+    if not names or any(map(_takes_ways, (reference.model, candidate.model))):
         return None
     values = FreeValues(names, seed=0)
     products = SameProducts(values)
-    own = TrialRun(run.trial, run.known.for_other_inputs(), Ties(nearness(ulp)), free_values=values)
+    own = TrialRun(run.trial, run.known.for_other_inputs(), Ties(0.0), free_values=values)
     report = CandidateReport(attempt.report.label, attempt.report.kind)
     other = Attempt(own, attempt.pairing, report, attempt.feeds, same_products=products)
     own.attempts.append(other)
@@ -53,23 +57,26 @@ def distances_alike(
         answers.evaluate_together(own)
     own.attempts.clear()  # they refer to it, too, and to all that was evaluated
     own.begun = None
-    found = None
-    if isinstance(own.exact, Reference) and isinstance(other.found, Reference):
-        own.truth = own.exact.outputs
-        answers.learn(own, [other])
-        found = None if other.suspicious else _near(own.truth, other.exact or {}, both(EXACT_ULPS * ulp))
-    if found is None or not isinstance(own.exact, Reference):
+    if not isinstance(own.exact, Reference) or not isinstance(other.found, Reference):
+        return None
+    own.truth = own.exact.outputs
+    answers.learn(own, [other])
+    if any(report.depth.values()) or not _are_same(own.truth, other.exact or {}):
         return None
     attempt.report.depth, attempt.report.depth_at = report.depth, report.depth_at
-    return found, own.exact
+    return own.exact
 
 
-def _near(wanted: Outputs, got: Outputs, limit: Distance) -> Mapping[str, Distance] | None:
-    """The distances of the outputs; None where one is further off, not finite, or not there."""
+def _takes_ways(model: onnx.ModelProto) -> bool:
+    """True for a model in which values decide what is computed, or on which side of a step they fall."""
+    nodes = list(all_nodes(model))
+    return len(nodes) > len(model.graph.node) or any(node.op_type in DISCONTINUOUS for node in nodes)
+
+
+def _are_same(wanted: Outputs, got: Outputs) -> bool:
     if wanted.keys() != got.keys() or not all(map(_is_finite, (*wanted.values(), *got.values()))):
-        return None
-    found = {name: distance(value, got[name]) for name, value in wanted.items()}
-    return None if any(share(one, limit) > 1 for one in found.values()) else found
+        return False
+    return all(distance(value, got[name]).largest <= _ROUNDING for name, value in wanted.items())
 
 
 def same_products(one: onnx.GraphProto, other: onnx.GraphProto) -> frozenset[str]:

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.alike import distances_alike
+from trtnorm_cli.compare.alike import found_alike
 from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.calibration import RUNS, STEPS
 from trtnorm_cli.compare.float64_answers import Float64Answers
@@ -56,6 +56,8 @@ class Comparer:
         self._native_bounds: dict[str, Distance] = {}
         # True once ONNX Runtime, which lacks many kernels for bfloat16 and float64, has not run the reference.
         self._uses_float64_reference = False
+        # True where the candidate was found to be the reference without the values of that.
+        self._is_alike = False
         self._exact = Float64Runs(options.budget_s)
         self._float64 = Float64Answers(reference, self._exact, self._note, looks_inside=not options.tolerances)
         self._noise = NoiseMeter(reference, self._exact, runner)
@@ -209,13 +211,20 @@ class Comparer:
         """True where the only candidate is found to be the reference without its values."""
         if self.options.is_unchanged and len(run.attempts) == 1 and not self.options.tolerances:
             (attempt,) = run.attempts
-            if (found := distances_alike(self.reference, attempt, self._exact)) is not None:
-                attempt.apart, how = found
-                self.result.float64.update(how.evaluated_with)
-                run.is_alike = True
-            else:
+            found = found_alike(self.reference, attempt, self._exact)
+            self._is_alike = run.is_alike = found is not None
+            if found is None:
                 give_back_freed_memory()
+            else:
+                self.result.float64.update(found.evaluated_with)
         return run.is_alike
+
+    def _forget_alike(self, run: TrialRun) -> None:
+        """Go on as if nothing had been tried without the values of the reference."""
+        self._is_alike = run.is_alike = False
+        self.result.float64.clear()
+        for attempt in run.attempts:
+            attempt.report.depth, attempt.report.depth_at = {}, ""
 
     def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
         trial = run.trial
@@ -294,6 +303,11 @@ class Comparer:
     def _judged(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:
         """The verdicts; where the runs alone speak against the candidate, float64 is asked too."""
         run, verdicts = attempt.run, self._verdicts(attempt, got)
+        if run.is_alike and any(v.passed is not True for v in verdicts):
+            self._forget_alike(run)
+            self._learn_truth(run)
+            self._float64.learn(run, run.attempts)
+            return self._verdicts(attempt, got)
         if run.truth is None and not self._float64.is_refused and any(v.passed is not True for v in verdicts):
             self._learn_truth(run)
             self._float64.learn(run, run.attempts)
@@ -372,7 +386,8 @@ class Comparer:
             known=None if run.truth is not None else self._native_bounds.get(name),
             ulp=coarsest_ulp(self.reference, attempt.candidate, arrays=(wanted, got)),
             is_module=isinstance(self.reference, ModuleParticipant),
-            apart=attempt.apart.get(name),
+            is_alike=self._is_alike,
+            is_same=run.is_alike,
         )
         given = self.options.tolerances.get(name, self.options.tolerances.get(""))
         verdict = judged(measured, given, self._noise.of_output(attempt, name, measured.ulp), self.options.max_error)

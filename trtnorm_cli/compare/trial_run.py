@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -28,7 +28,6 @@ from trtnorm_cli.evaluate.float64 import (
     Ties,
     Watch,
 )
-from trtnorm_cli.evaluate.metrics import Distance
 from trtnorm_cli.evaluate.ort_runner import AskedRuns
 from trtnorm_cli.light_dataclass import dataclass
 
@@ -100,8 +99,8 @@ class Attempt:
     ``found`` is what came of its evaluation in float64, which ``follower`` looks at and ``seen`` where tensors inside it can
     be held to the reference's. ``exact`` are its outputs there under the reference's names once they were asked for, ``slices``
     how far tensors inside it are off; those that are ``suspicious`` are further off than a few units. ``constants`` are
-    those that it read. ``follows`` is false where it cannot be told on which side of ties it falls. ``apart`` are the distances
-    of outputs that were found without the reference's own values, and ``same_products`` what is asked of it then.
+    those that it read. ``follows`` is false where it cannot be told on which side of ties it falls. ``same_products`` are
+    asked for where it is held to the reference without that one's values.
     """
 
     run: TrialRun
@@ -117,7 +116,6 @@ class Attempt:
     suspicious: Sequence[str] = ()
     constants: frozenset[Hashable] | None = None
     follows: bool = True
-    apart: Mapping[str, Distance] = field(default_factory=dict)
     same_products: SameProducts | None = None
 
     @property

@@ -41,8 +41,8 @@ class Measured:
 
     ``wanted`` and ``got`` are what ran, ``truth`` and ``exact`` the same in float64 where it is known. ``reference_error``
     is the largest distance of the reference's runs from float64, ``known`` the native bound of smaller inputs, ``ulp`` the
-    spacing of the coarsest type in which the two compute. ``apart`` is their distance in exact arithmetic where that was found
-    without the ``truth``.
+    spacing of the coarsest type in which the two compute. Where the two were found to be one function without the
+    ``truth``, ``is_alike`` is set in all trials, and ``is_same`` in the one where they were.
     """
 
     trial: str
@@ -55,7 +55,8 @@ class Measured:
     known: Distance | None
     ulp: float
     is_module: bool
-    apart: Distance | None = None
+    is_alike: bool = False
+    is_same: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,13 @@ def judged(m: Measured, given: Tolerance | None, noise: NoiseOf, max_error: floa
     base = m.wanted if m.truth is None else m.truth
     is_coarser = epsilon(m.got.dtype) > epsilon(m.wanted.dtype)
     native = _distance_in(m.got.dtype, base, m.got) if is_coarser else distance(base, m.got)
-    exact = m.apart if m.truth is None or m.exact is None else distance(m.truth, m.exact)
+    exact = None if m.truth is None or m.exact is None else distance(m.truth, m.exact)
     verdict = OutputVerdict(
         trial=m.trial,
         output=m.output,
         native=measure(m.wanted, m.got),
         native_distance=native.largest,
-        exact=None if exact is None else exact.largest,
+        exact=exact.largest if exact is not None else 0.0 if m.is_same else None,
         reference_error=None if m.reference_error is None else m.reference_error.largest,
         bound=None,
         tolerance=given,
@@ -112,14 +113,16 @@ def _distance_in(coarser: np.dtype, base: np.ndarray, got: np.ndarray) -> Distan
 
 def _by_noise(m: Measured, native: Distance, exact: Distance | None, noise: NoiseOf) -> _Judgement:
     assert m.got is not None
-    bound = without_calibration(m.reference_error, m.known, m.wanted.dtype, m.got.dtype)
+    # Nobody knows how far the reference's own run is off: more than it is allowed at least has to be asked for.
+    own = both(0.0) if m.is_alike and m.reference_error is None else m.reference_error
+    bound = without_calibration(own, m.known, m.wanted.dtype, m.got.dtype)
     if m.is_module and m.got.dtype == np.float64:
         bound = replace(bound, native=at_least(bound.native, both(_ATTRIBUTE_ROUNDING)))
     if exact is not None and share(exact, bound.exact) > 1:
         bound = replace(bound, exact=_measured(bound.exact, exact, lambda runs: _exact_limit(m, noise, runs), m.wanted.dtype))
-    if share(native, bound.native) > 1:
+    if share(native, bound.native) > 1 and not m.is_same:
         bound = replace(bound, native=_measured(bound.native, native, lambda runs: _native_limit(m, noise, runs), m.got.dtype))
-    if share(native, bound.native) > 1 and (approximated := noise(FUNCTIONS, RUNS)):
+    if share(native, bound.native) > 1 and not m.is_same and (approximated := noise(FUNCTIONS, RUNS)):
         bound = replace(bound, native=at_least(bound.native, allowed(approximated)))
     of_exact = 0.0 if exact is None else share(exact, bound.exact)
     of_native = share(native, bound.native)

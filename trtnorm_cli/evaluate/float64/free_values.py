@@ -2,7 +2,8 @@
 
 Where a product has the same operands, the same weights and the same attributes in both, what it gives is the same, whatever
 that is. So nobody has to compute it to tell the models apart: what follows from any values is the same in both, or they differ.
-A convolution and a matrix product may give any number, which an activation does not.
+A convolution and a matrix product may give any number, which an activation does not. Some are a hundred times as large as most,
+so that they reach what an activation cuts off, and some a hundredth.
 
 It is the cut-point method of equivalence checking: Kuehlmann & Krohm 1997, "Equivalence Checking Using Cuts and Heaps".
 """
@@ -27,6 +28,8 @@ MOST_BYTES = 1 << 27
 """What follows from a larger result may not be remembered for the other model: there is room for a few of them only."""
 # The pattern repeats after so many numbers, and each array begins elsewhere in it. Both are prime.
 _PERIOD, _STEP = 1_000_003, 7_919
+# How large numbers are, so many in a row, and how often.
+_SIZES, _SHARES, _IN_A_ROW = (1.0, 10.0, 100.0, 0.01), (0.8, 0.12, 0.04, 0.04), 61
 
 
 class OtherProduct(ReferenceUnavailable):
@@ -43,7 +46,9 @@ class FreeValues:
     def __init__(self, names: Set[str], seed: int) -> None:
         self.given: set[str] = set()
         self._names = names
-        self._pattern = np.random.default_rng(seed).standard_normal(_PERIOD)
+        rng = np.random.default_rng(seed)
+        sizes = rng.choice(_SIZES, _PERIOD // _IN_A_ROW + 1, p=_SHARES).repeat(_IN_A_ROW)[:_PERIOD]
+        self._pattern = rng.standard_normal(_PERIOD) * sizes
         self._values = self._pattern
         self._made = 0
 
