@@ -225,3 +225,20 @@ def test_it_ends_where_it_is_not_wanted_any_more():
     first, other = (Side(Evaluation(deep(), X), InnerTensors()) for _ in range(2))
     assert not go_together(first, [other], Known(), lambda: next(asked, False))
     assert not first.is_over
+
+
+@pytest.mark.parametrize("in_step", [True, False])
+def test_none_goes_further_than_somebody_waits_for(in_step):
+    ahead: list[int] = []
+
+    def follow(name: str, value: np.ndarray) -> np.ndarray:
+        ahead.append(other.evaluation.remaining - first.evaluation.remaining)
+        return value
+
+    known = Known()
+    first = Side(Evaluation(deep(), X, known=known), InnerTensors())
+    other = Side(Evaluation(deep(), X, watch=follow, known=known), InnerTensors())
+    assert go_together(first, [other], known, in_step=in_step)
+    assert first.is_over
+    assert other.is_over
+    assert (max(ahead) <= 1) is in_step

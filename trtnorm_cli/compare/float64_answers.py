@@ -197,7 +197,8 @@ class Float64Answers:
                     continue
                 side = Side(evaluation, InnerTensors()) if seen is None else Side(evaluation, seen.own, seen.slices)
                 sides.append((candidate, attempt, side))
-        if not go_together(first, [side for *_, side in sides], run.known, self._exact.is_wanted):
+        others, in_step = [side for *_, side in sides], run.free_values is not None
+        if not go_together(first, others, run.known, self._exact.is_wanted, in_step):
             raise NotWanted
         for candidate, attempt, side in sides:
             if side.is_over:

@@ -79,10 +79,13 @@ def go_while_roomy(side: Side, known: Known) -> None:
         side.go_on(told, lambda: side.is_scarce(known))
 
 
-def go_together(first: Side, others: Sequence[Side], known: Known, is_wanted: Callable[[], bool] | None = None) -> bool:
+def go_together(
+    first: Side, others: Sequence[Side], known: Known, is_wanted: Callable[[], bool] | None = None, in_step: bool = False
+) -> bool:
     """Evaluate ``first`` and the ``others``, which look at its tensors, to the end of all; nothing more once ``first`` failed.
 
-    ``known`` is that of all of them. False where it was given up because it is not wanted any more.
+    ``known`` is that of all of them. With ``in_step`` none goes further than somebody waits for, so that what is not wanted any
+    more has taken little. False where it was given up for that.
     """
     sides = (first, *others)
     for side in sides:
@@ -95,7 +98,8 @@ def go_together(first: Side, others: Sequence[Side], known: Known, is_wanted: Ca
                 for place, side in reversed(list(enumerate(sides)))
                 if not side.is_over and not side.waits_for(sides[:place])
             )
-            until = _Until(side, earlier, known, is_wanted)
+            later = sides[len(earlier) + 1 :] if in_step else ()
+            until = _Until(side, earlier, later, known, is_wanted)
             side.go_on(told, until)
             if until.is_given_up:
                 return False
@@ -108,16 +112,29 @@ def go_together(first: Side, others: Sequence[Side], known: Known, is_wanted: Ca
 
 
 class _Until:
-    """Ends a part of an evaluation: before a tensor that an earlier side has still to give, and where there is hardly room."""
+    """Ends a part of an evaluation: before a tensor that an earlier side has still to give, and where there is hardly room.
 
-    def __init__(self, side: Side, earlier: Sequence[Side], known: Known, is_wanted: Callable[[], bool] | None) -> None:
+    It ends too when one of the ``later`` sides, which waited for this one, need not wait any more.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        earlier: Sequence[Side],
+        later: Sequence[Side],
+        known: Known,
+        is_wanted: Callable[[], bool] | None,
+    ) -> None:
         self._side, self._earlier, self._known, self._is_wanted = side, earlier, known, is_wanted
+        self._waiting = [one for one in later if not one.is_over and one.waits_for((side,))]
         self._steps = side.least
         self.is_given_up = False
 
     def __call__(self) -> bool:
         self.is_given_up = self._is_wanted is not None and not self._is_wanted()
         if self.is_given_up or self._side.waits_for(self._earlier):
+            return True
+        if not all(one.waits_for((self._side,)) for one in self._waiting):
             return True
         self._steps -= 1
         return self._steps < 0 and self._side.is_scarce(self._known)
