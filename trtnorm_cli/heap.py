@@ -8,7 +8,7 @@ stay. In this process all arrays do, and up to 512 MiB stay: a tensor of a netwo
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 _MEBIBYTE = 1 << 20
 # By the variable that the GNU C library reads when a process starts, with the number that its mallopt knows.
@@ -27,12 +27,8 @@ def heap_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def keep_freed_memory(environment: Mapping[str, str]) -> bool:
     """Keep freed memory in this process, but for what ``environment`` says; False where its C library cannot."""
-    if not sys.platform.startswith("linux"):
-        return False
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # musl has none
+    mallopt = _of_c_library("mallopt")
+    if mallopt is None:
         return False
     done = [mallopt(number, value) for name, (number, value) in _OWN_SETTINGS.items() if name not in environment]
     return all(done)
@@ -40,9 +36,15 @@ def keep_freed_memory(environment: Mapping[str, str]) -> bool:
 
 def give_back_freed_memory() -> None:
     """Give what is free back to the system now, where its C library can: what comes next is much, and of other sizes."""
-    if sys.platform.startswith("linux"):
-        import ctypes
+    trim = _of_c_library("malloc_trim")
+    if trim is not None:
+        trim(0)
 
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+
+def _of_c_library(function: str) -> Callable[..., int] | None:
+    """A function of this process's C library; None where it has none of that name: musl lacks these."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    return getattr(ctypes.CDLL(None), function, None)

@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto
 
 from trtnorm_cli.evaluate.fingerprint import fingerprint
+from trtnorm_cli.evaluate.float64.kept_arrays import KeptArrays, owner_of
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
 from trtnorm_cli.light_dataclass import dataclass
@@ -72,7 +73,7 @@ class Known:
 
     def __init__(self, most_bytes: int | None = None) -> None:
         most_bytes = MOST_BYTES if most_bytes is None else most_bytes
-        self._constants, self._results = _Arrays(most_bytes), _Arrays(most_bytes)
+        self._constants, self._results = KeptArrays(most_bytes), KeptArrays(most_bytes)
         self._equal: dict[Hashable, list[np.ndarray]] = {}
         self._read: dict[Place, np.ndarray] = {}
         # By constants in another type, which are kept as well: in float64, and in float32.
@@ -148,7 +149,7 @@ class Known:
     def raised(self, stored: Stored) -> np.ndarray:
         """A constant in float64. It is raised once while there is room for it."""
         value = stored.array
-        owner = _owner(value)
+        owner = owner_of(value)
         if value not in self._constants or owner.nbytes != value.nbytes or not value.flags.c_contiguous:
             return raised_array(stored)
         if id(owner) not in self._raised:
@@ -170,12 +171,12 @@ class Known:
         if value.size >= STORED_FROM and value.dtype == np.float64:
             value = self._lower(value)
         if value in self._constants:
-            return id(_owner(value))
+            return id(owner_of(value))
         return value.dtype, value.size, fingerprint(value)
 
     def _lower(self, value: np.ndarray) -> np.ndarray:
         """A constant in float32, if that holds the same numbers."""
-        owner = id(_owner(value))
+        owner = id(owner_of(value))
         if owner in self._lowered:
             return self._lowered[owner]
         lower = value.astype(np.float32)
@@ -275,7 +276,7 @@ class Known:
         if value not in self._constants and value not in self._results:
             return None
         steps = tuple(step for step, length in zip(value.strides, value.shape, strict=True) if length != 1)
-        return id(_owner(value)), _address(value), value.dtype, value.shape, steps
+        return id(owner_of(value)), _address(value), value.dtype, value.shape, steps
 
 
 def _key(
@@ -315,59 +316,6 @@ def _version(kind: str, opset: int) -> int:
         return opset
 
 
-class _Arrays:
-    """Arrays that are kept alive, with all their views, up to so many bytes."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = self._room = most_bytes
-        self._owners: dict[int, np.ndarray] = {}
-        self._counted: set[int] = set()
-
-    def __contains__(self, value: np.ndarray) -> bool:
-        return id(_owner(value)) in self._owners
-
-    @property
-    def room(self) -> int:
-        """Bytes that are left."""
-        return self._room
-
-    def numbers(self) -> frozenset[int]:
-        """One for each array."""
-        return frozenset(self._owners)
-
-    def among(self, values: Iterable[Any]) -> frozenset[int]:
-        """The numbers of those that ``values`` lie in."""
-        owners = (id(_owner(value)) for value in values if isinstance(value, np.ndarray))
-        return frozenset(number for number in owners if number in self._owners)
-
-    def drop(self, numbers: Iterable[int]) -> None:
-        """Let go of arrays."""
-        for number in numbers:
-            owner = self._owners.pop(number)
-            if number in self._counted:
-                self._counted.remove(number)
-                self._room += owner.nbytes
-
-    def hold(self, value: np.ndarray) -> None:
-        """Keep what takes no room, or takes none any more."""
-        owner = _owner(value)
-        self._owners[id(owner)] = owner
-        if id(owner) in self._counted:
-            self._counted.remove(id(owner))
-            self._room += owner.nbytes
-
-    def keep(self, value: np.ndarray) -> bool:
-        """True if there was room, or it was kept already."""
-        owner = _owner(value)
-        if value not in self:
-            if owner.nbytes > self._room:
-                return False
-            self._room -= owner.nbytes
-            self._owners[id(owner)] = owner
-            self._counted.add(id(owner))
-        return True
-
-
 class _Unknown:
     """Stands for an attribute that is not compared: a graph, for one."""
 
@@ -397,12 +345,6 @@ def _of_convolution(attributes: Mapping[str, Any], spatial: int) -> dict[str, An
     defaults = {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [0] * 2 * spatial, "auto_pad": "NOTSET"}
     given = {name: value for name, value in attributes.items() if value is not None and name != "kernel_shape"}
     return {**defaults, **given}
-
-
-def _owner(value: np.ndarray) -> np.ndarray:
-    while isinstance(value.base, np.ndarray):
-        value = value.base
-    return value
 
 
 def _ends(flat: np.ndarray) -> Hashable:
