@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,21 @@ def test_an_interrupt_while_it_is_made_leaves_nothing(tmp_path, monkeypatch, nam
     with pytest.raises(KeyboardInterrupt):
         Scratch(BESIDE, tmp_path)
     gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_it_is_removed_leaves_nothing(tmp_path, monkeypatch):
+    """Python hears of it when the folder is no longer registered, and still there."""
+    scratch = Scratch(BESIDE, tmp_path)
+    real = shutil.rmtree
+
+    def interrupted(*given, **named):
+        signal.raise_signal(signal.SIGINT)
+        real(*given, **named)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scratch.remove()
     assert list(tmp_path.iterdir()) == []
 
 

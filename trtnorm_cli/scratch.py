@@ -43,8 +43,12 @@ class Scratch:
             self._end = weakref.finalize(self, _remove, self.path, mark, os.getpid())
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it, unless it was kept. May be called twice."""
-        self._end()
+        """Remove the folder with all that is in it, unless it was kept. May be called twice.
+
+        An interrupt waits for that: nobody would come back to a folder that is half removed.
+        """
+        with interrupts_held():
+            self._end()
 
     def keep(self) -> None:
         """Leave the folder where it is: somebody is told of it."""
