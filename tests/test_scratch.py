@@ -84,6 +84,21 @@ def test_an_interrupt_while_it_is_removed_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+INTERRUPTED = """
+from trtnorm_cli import cli
+from trtnorm_cli.scratch import Scratch
+held = Scratch("trtnorm-ort-")
+cli.run = lambda arguments: cli.EXIT_INTERRUPTED
+cli.main([])
+"""
+
+
+def test_an_interrupted_command_leaves_no_folder_that_something_still_holds(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", INTERRUPTED], env=environment, check=False, timeout=60).returncode == 130
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_kept_folder_stays(tmp_path):
     scratch = Scratch(BESIDE, tmp_path)
     scratch.keep()

@@ -146,6 +146,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     keep_freed_memory(os.environ)
     code = run(arguments)
     if code == EXIT_INTERRUPTED:
+        from trtnorm_cli.scratch import remove_left
+
+        remove_left()  # the interrupt came wherever it came, also where somebody was about to
         # Python ends itself with SIGINT when an interrupt has passed through exec(), although it was handled here.
         sys.stdout.flush()
         sys.stderr.flush()

@@ -41,6 +41,7 @@ class Scratch:
         with interrupts_held():
             self.path, mark = _made(prefix, within)
             self._end = weakref.finalize(self, _remove, self.path, mark, os.getpid())
+            _ALIVE.add(self)
 
     def remove(self) -> None:
         """Remove the folder with all that is in it, unless it was kept. May be called twice.
@@ -63,6 +64,15 @@ class Scratch:
 
     def __exit__(self, *exception: object) -> None:
         self.remove()
+
+
+_ALIVE: weakref.WeakSet[Scratch] = weakref.WeakSet()
+
+
+def remove_left() -> None:
+    """Remove the folders of this process that nobody removed, before it ends without what Python does at its end."""
+    for scratch in list(_ALIVE):
+        scratch.remove()
 
 
 def _made(prefix: str, within: Path | None) -> tuple[Path, int | None]:
