@@ -68,6 +68,10 @@ class Comparer:
         self._tried: list[tuple[list[Attempt], NoiseMeter, list[str]]] = []
         # What was known of the first trial before any was tried.
         self._before_tries: frozenset[int] | None = None
+        # True once a trial ran here: the first is run in any case.
+        self._has_run = False
+        # True where the last candidate follows from the others, and these passed at smaller inputs.
+        self._last_speaks_for_all = False
 
     def prepare(self, trial: Trial) -> None:
         """Work on the reference alone, while candidates are still being made."""
@@ -76,6 +80,10 @@ class Comparer:
             run.inner.names = self.options.likely
             if not self.options.is_unchanged:
                 self._float64.begin(run)
+
+    def begin(self, trial: Trial, last_only: bool = False) -> None:
+        """Begin the runs of the reference and of the candidates that there are, or of the last one."""
+        self._ask_candidates(self._begin(trial), last_only)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
@@ -142,6 +150,24 @@ class Comparer:
         self.pairings = [Pairing(self.reference, candidate, self.options.by_position) for candidate in candidates]
         self.result.candidates = [CandidateReport(c.label, c.kind, notes=list(c.notes)) for c in candidates]
 
+    def take_over(self, smaller: Comparer) -> None:
+        """Take over what was found of the same candidates at smaller inputs, which stand for the first trial in float64."""
+        found = smaller.result
+        self.result.trials += found.trials
+        self.result.notes += [note for note in found.notes if note not in self.result.notes]
+        self.result.float64.update(found.float64)
+        for report, other in zip(self.result.candidates, found.candidates, strict=True):
+            report.verdicts += other.verdicts
+            report.inner, report.depth, report.depth_at = other.inner, other.depth, other.depth_at
+        self._reference_errors.update(smaller._reference_errors)
+        self._native_bounds.update(smaller._native_bounds)
+        self._last_speaks_for_all = True
+
+    @property
+    def is_free_of_doubt(self) -> bool:
+        """True where everything that was asked of every candidate passed."""
+        return bool(self.result.trials) and all(map(_is_free_of_doubt, self.result.candidates))
+
     def has_undecided(self) -> bool:
         """True while nothing can be said of a candidate that runs, on the data so far."""
         return any(report.error is None and report.state == NOT_COMPARED for report in self.result.candidates)
@@ -154,16 +180,15 @@ class Comparer:
         if self.result.candidates and all(report.error is not None for report in self.result.candidates):
             return
         is_begun, expected = trial.label in self._begun, self.budget.expected_s(trial, self._wants_float64())
-        why_not = self.budget.used_up(is_begun, expected) if self.result.trials else None
-        why_not = why_not or (None if is_begun else self.budget.too_long(expected))
+        why_not = self.budget.used_up(is_begun, expected) if self._has_run else None
+        why_not = why_not or (None if is_begun or not self._has_run else self.budget.too_long(expected))
         if why_not is not None:
             self.result.skipped.append(f"{trial.label}: not run, {why_not}")
             return
-        # The first trial is run in any case.
-        left = self.budget.seconds_for_runs() if self.result.trials else None
+        left = self.budget.seconds_for_runs() if self._has_run else None
         run = self._begin(trial)
         del self._begun[trial.label]
-        self._ask_candidates(run)
+        self._ask_candidates(run, self._last_speaks_for_all)
         if self._wants_float64() and not self._find_alike(run):
             self._float64.begin(run)
         if not self._know_reference(run, left):
@@ -171,7 +196,14 @@ class Comparer:
         if following is not None and self.budget.is_short(following, run):
             self._ask_candidates(self._begin(following))
         self.result.trials.append(trial.label)
+        self._has_run = True
         self._judge_all(run)
+        if self._last_speaks_for_all:
+            self._last_speaks_for_all = False
+            if not all(map(_is_free_of_doubt, self.result.candidates)):
+                judged = list(run.attempts)
+                self._ask_candidates(run)
+                self._judge_all(run, judged)
         self.budget.last = run
 
     def _begin(self, trial: Trial) -> TrialRun:
@@ -181,13 +213,15 @@ class Comparer:
                 run.asked = self._natives.ask(self.reference, trial.feeds)
         return self._begun[trial.label]
 
-    def _ask_candidates(self, run: TrialRun) -> None:
-        """Begin the runs of the candidates that ran so far."""
-        if run.attempts:
-            return
-        for pairing, report in zip(self.pairings, self.result.candidates, strict=True):
-            if report.error is None:
+    def _ask_candidates(self, run: TrialRun, last_only: bool = False) -> None:
+        """Begin the runs of the candidates that ran so far, or of the last one, where that was not done."""
+        begun = {id(attempt.pairing) for attempt in run.attempts}
+        asked = list(zip(self.pairings, self.result.candidates, strict=True))
+        for pairing, report in asked[-1:] if last_only else asked:
+            if report.error is None and id(pairing) not in begun:
                 self._ask(run, pairing, report)
+        places = {id(pairing): place for place, pairing in enumerate(self.pairings)}
+        run.attempts.sort(key=lambda attempt: places.get(id(attempt.pairing), -1))
 
     def _ask(self, run: TrialRun, pairing: Pairing, report: CandidateReport) -> None:
         attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
@@ -292,9 +326,13 @@ class Comparer:
         if known is None or error.largest > known.largest:
             self._reference_errors[name] = error
 
-    def _judge_all(self, run: TrialRun) -> None:
-        """Judge every candidate after all were evaluated: what noise is asked of depends on all of them."""
-        running = [attempt for attempt in run.attempts if attempt.report.error is None]
+    def _judge_all(self, run: TrialRun, judged: Sequence[Attempt] = ()) -> None:
+        """Judge every candidate after all were evaluated: what noise is asked of depends on all of them.
+
+        Those that were ``judged`` before are not judged again.
+        """
+        left = (attempt for attempt in run.attempts if all(attempt is not other for other in judged))
+        running = [attempt for attempt in left if attempt.report.error is None]
         self._float64.learn(run, running)
         ran = [(attempt, got) for attempt in running if (got := self._candidate_outputs(attempt)) is not None]
         for attempt, got in ran:
@@ -397,6 +435,12 @@ class Comparer:
 
     def _nearness(self) -> float:
         return 0.0 if isinstance(self.reference, ModuleParticipant) else nearness(coarsest_ulp(self.reference))
+
+
+def _is_free_of_doubt(report: CandidateReport) -> bool:
+    """True where everything that was asked of a candidate passed."""
+    is_inner_alike = report.inner is None or report.inner.share <= 1
+    return report.error is None and is_inner_alike and all(verdict.passed is True for verdict in report.verdicts)
 
 
 def _stored(values: np.ndarray, kind: TensorType | None) -> np.ndarray:

@@ -11,6 +11,7 @@ from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, RunnableReference
 from trtnorm_cli.compare.result import Comparison, Options, Trial
+from trtnorm_cli.compare.smaller_first import SmallerFirst, SmallerTrial
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.progress import stage
@@ -22,13 +23,15 @@ def compare(
     trials: Sequence[Trial],
     options: Options,
     further: Iterable[Trial] = (),
+    smaller: SmallerTrial | None = None,
 ) -> Comparison:
     """Judge every candidate in every trial, smallest inputs first.
 
     A candidate that crashes is reported with the reason, and the others are still compared. A function for ``candidates`` is
     called after what can be done without them, with what it may ask to work on some that are likely. ``further`` trials are
-    run, one after the other, while nothing can be said of a candidate on the data of those before. Raises ``UsageProblem``
-    when inputs or outputs do not correspond, or when the reference itself runs in no trial.
+    run, one after the other, while nothing can be said of a candidate on the data of those before. ``smaller`` stands in for
+    the smallest trial in float64: where it says anything against a candidate, or does not run, nothing of it counts. Raises
+    ``UsageProblem`` when inputs or outputs do not correspond, or when the reference itself runs in no trial.
     """
     start = time.perf_counter()
     result = Comparison(reference.label)
@@ -41,11 +44,15 @@ def compare(
         runner.start(wait=False)
         comparer = Comparer(reference, runner, options, result)
         ordered = sorted(trials, key=lambda t: t.elements)
+        first = None if smaller is None else SmallerFirst(smaller, comparer, ordered[0])
         if ordered and callable(candidates):
-            comparer.prepare(ordered[0])
+            comparer.prepare(ordered[0]) if first is None else first.prepare()
         with stage("gather"), comparer.budget.unpaid():
-            compared = candidates(comparer.try_out) if callable(candidates) else candidates
+            try_out = comparer.try_out if first is None else first.try_out
+            compared = candidates(try_out) if callable(candidates) else candidates
         comparer.add(compared)
+        if first is not None:
+            first.judge(compared)
         elements, compared_elements = sum(trial.elements for trial in ordered), 0
         for trial, following in zip_longest(ordered, ordered[1:]):
             told.at(trial.label)

@@ -34,6 +34,11 @@ class Trial:
         feeds = self.feeds
         return feeds.elements if isinstance(feeds, DrawnFeeds) else sum(array.size for array in feeds.values())
 
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        feeds = self.feeds
+        return feeds.shapes if isinstance(feeds, DrawnFeeds) else {name: array.shape for name, array in feeds.items()}
+
 
 @dataclass(frozen=True)
 class Options:

@@ -167,7 +167,7 @@ def compare_rewriting(
     session = Session(meant, found.accepted, found.refused, changes, proof, gather, saved, is_unchanged)
     # TensorRT has the other cores, and threads that multiply matrices wait for the next ones by spinning.
     with one_thread():
-        return judge_session(session, prepared.profile, settings)
+        return judge_session(session, prepared.profile, replace(settings, may_be_smaller=True))
 
 
 def compare_lowered(
@@ -252,7 +252,8 @@ def _free_memory() -> int:
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
-    drawn = trials_of(session.reference, profile, settings, session.proof)
+    drawn_with = replace(settings, may_be_smaller=settings.may_be_smaller and not session.is_unchanged)
+    drawn = trials_of(session.reference, profile, drawn_with, session.proof)
 
     def further() -> Iterator[Trial]:
         return further_trials(session.reference, profile, settings, drawn.proof)
@@ -262,7 +263,7 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
         saved = session.saved.result()
         options = replace(options, own_weights=_own_weights(saved), likely=tensor_names(saved.proto.graph))
     options = replace(options, is_unchanged=session.is_unchanged)
-    comparison = compare(session.reference, session.gathered, drawn.trials, options, further())
+    comparison = compare(session.reference, session.gathered, drawn.trials, options, further(), drawn.smaller)
     comparison.candidates += session.refused
     comparison.notes += drawn.notes
     comparison.inputs = drawn.inputs

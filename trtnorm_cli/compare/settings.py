@@ -16,7 +16,8 @@ class Settings:
 
     ``in_between`` is the number of random shapes between min and max, ``data`` the user's own inputs instead of drawn ones.
     ``tolerance`` overrides those of the build profile. ``save_to`` is the stem of the files that show a difference.
-    ``weights`` and ``snap`` are for the rewriting that is compared where no candidate is named.
+    ``weights`` and ``snap`` are for the rewriting that is compared where no candidate is named. With ``may_be_smaller`` float64
+    may look at smaller images than the model's own.
     """
 
     options: Options = field(default_factory=Options)
@@ -29,3 +30,4 @@ class Settings:
     save_to: Path | None = None
     snap: bool = False
     weights: Path | None = None
+    may_be_smaller: bool = False

@@ -6,16 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
 import numpy as np
+import onnx
 
 from trtnorm_cli.compare.data_files import read_data
 from trtnorm_cli.compare.participants import OnnxParticipant
 from trtnorm_cli.compare.result import Trial
 from trtnorm_cli.compare.settings import Settings
+from trtnorm_cli.compare.smaller_first import SmallerTrial
+from trtnorm_cli.compare.smaller_inputs import smaller_inputs
 from trtnorm_cli.evaluate.data.drawing import fitting_feeds
 from trtnorm_cli.evaluate.data.input_ranges import InputRanges
-from trtnorm_cli.evaluate.data.shape_points import shape_points
+from trtnorm_cli.evaluate.data.shape_points import ShapePoint, shape_points
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.shapes import model_inputs
+from trtnorm_cli.onnx_model.shapes import format_shape, model_inputs
 from trtnorm_cli.profile.facts import as_profiled
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.model import BuildProfile
@@ -30,13 +33,14 @@ _FURTHER_SEEDS = (1001, 1002)
 class Trials:
     """The trials, notes on the profile's sizes and on the data, and the source of each input's values.
 
-    ``proof`` is that of the sizes at which inputs were drawn.
+    ``proof`` is that of the sizes at which inputs were drawn. ``smaller`` stands in for the smallest of the trials in float64.
     """
 
     trials: list[Trial]
     notes: Sequence[str] = ()
     inputs: dict[str, str] = field(default_factory=dict)
     proof: Proof | None = None
+    smaller: SmallerTrial | None = None
 
 
 def trials_of(
@@ -55,7 +59,22 @@ def trials_of(
     ranges = InputRanges(model, proof.tensors)
     feeds, chosen, notes = fitting_feeds(ranges, points, {} if profile is None else profile.data, settings.seed)
     trials = [Trial(point.label, fed, point.optional) for point, fed in zip(points, feeds, strict=True)]
-    return Trials(trials, (*proof.notes, *notes), chosen, proof)
+    smaller = None
+    if settings.may_be_smaller and not (profile is not None and profile.data):
+        smaller = _smaller(model, ranges, min(points, key=lambda point: point.elements), settings.seed)
+    return Trials(trials, (*proof.notes, *notes), chosen, proof, smaller)
+
+
+def _smaller(model: onnx.ModelProto, ranges: InputRanges, point: ShapePoint, seed: int) -> SmallerTrial | None:
+    """The trial that stands in for that at ``point``, if there is one."""
+    found = smaller_inputs(model, point.shapes)
+    if found is None:
+        return None
+    shapes, there = found
+    told = ", ".join(f"{name} {format_shape(shape)}" for name, shape in shapes.items() if shape != point.shapes[name])
+    label = f"{point.label}, smaller: {told}"
+    (feeds,), _, _ = fitting_feeds(ranges, [replace(point, label=label, shapes=shapes)], {}, seed)
+    return SmallerTrial(Trial(label, feeds), point.shapes, there)
 
 
 def further_trials(

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import onnx
 
 from trtnorm_cli.onnx_model.light_file import read_light
-from trtnorm_cli.onnx_model.stored import copy_part
+from trtnorm_cli.onnx_model.stored import (
+    bring_in,
+    copy_part,
+    external_tensors,
+    file_part,
+    is_external,
+    is_own_reference,
+    refer,
+    reference,
+)
 from trtnorm_cli.onnx_model.wire import FilePart
 
 EXTERNAL_DATA_FROM_BYTES = 1 << 30
 """Initializers larger than this in sum leave the file: protobuf writes no message above 2 GiB."""
 EXTERNAL_TENSOR_BYTES = 1024
+_MOST_MESSAGE_BYTES = 1 << 27
 
 
 def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, folder: Path) -> tuple[Path, str | None]:
@@ -33,6 +43,34 @@ def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, fol
     if not inner:
         return path, None
     return _with_outputs(path, inner, folder / "model.onnx"), str(path.parent)
+
+
+def resized(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], path: Path) -> bytes | None:
+    """``model``, read from ``path``, with inputs of other ``shapes``: a message that refers to the weights there.
+
+    None where it holds many weights itself, or refers to some in another folder.
+    """
+    slim = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    slim.graph.name = model.graph.name
+    slim.graph.node.extend(model.graph.node)
+    slim.graph.initializer.extend(model.graph.initializer)
+    slim.graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    slim.graph.input.extend(model.graph.input)
+    slim.graph.output.extend(model.graph.output)
+    for value in slim.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
+            dim.dim_value = size
+    for value in slim.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    folder = path.absolute().parent
+    for tensor in filter(is_external, slim.graph.initializer):
+        part = file_part(tensor, folder)
+        if part.file.parent != folder:
+            return None
+        refer(tensor, reference(part.file.name, part.offset, part.length))
+    for tensor in filter(is_own_reference, list(external_tensors(slim))):
+        bring_in(tensor, folder)  # ONNX Runtime reads nothing but initializers from files
+    return slim.SerializeToString() if slim.ByteSize() <= _MOST_MESSAGE_BYTES else None
 
 
 def _inner(model: onnx.ModelProto, outputs: Sequence[str] | None) -> list[str]:

@@ -199,14 +199,18 @@ class OrtRunner:
             self._dropped = []
         return asked
 
-    def begin(self, model: Path, feeds: Mapping[str, np.ndarray], hold: bool = False) -> AskedRuns:
-        """Begin to run the model in a file; its outputs are waited for later. ``hold`` keeps its session for the next time."""
+    def begin(self, model: Path, feeds: Mapping[str, np.ndarray], hold: bool = False, source: bytes | None = None) -> AskedRuns:
+        """Begin to run the model in a file; its outputs are waited for later. ``hold`` keeps its session for the next time.
+
+        ``source`` is run instead where it is given: a message that refers to weights beside that file.
+        """
         self._require_open()
         asked = AskedRuns(self, "", self.timeout_s)
 
         def request(child: OrtChild) -> dict[str, object]:
             records = {name: child.feeds.put(array) for name, array in feeds.items()}
-            return {"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records}
+            found = {"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records}
+            return found if source is None else {**found, "source": child.feeds.put_bytes(source)}
 
         self._sent(asked, request)
         return asked

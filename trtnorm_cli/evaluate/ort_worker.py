@@ -79,14 +79,17 @@ def to_numpy(value: ort.OrtValue, name: str) -> np.ndarray:
     return data.copy().view(target).reshape(shape)
 
 
-def open_session(model: str, external_folder: str | None, threads: int | None) -> ort.InferenceSession:
+def open_session(
+    model: str, external_folder: str | None, threads: int | None, source: bytes | None = None
+) -> ort.InferenceSession:
+    """The session of a file, or of what was read from it; with ``external_folder`` its weights are there."""
     options = session_options(threads)
-    source: str | bytes = model
+    opened: str | bytes = model
     if external_folder:  # it counts only for a model that is not read from a path; older versions take the working folder
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", external_folder)
-        source = Path(model).read_bytes()
+        opened = Path(model).read_bytes() if source is None else source
         os.chdir(external_folder)
-    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(opened, options, providers=["CPUExecutionProvider"])
 
 
 def session_options(threads: int | None) -> ort.SessionOptions:
@@ -173,8 +176,15 @@ class Worker:
         return {"outputs": outputs, "opened": opened, "keeps": request["keep"]}
 
     def do_run_file(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run the model in a file once; with ``hold`` its session is there for the next time."""
+        """Run the model in a file once; with ``hold`` its session is there for the next time.
+
+        Another ``source`` with weights beside that file is run instead.
+        """
         start, began, model = time.perf_counter(), time.process_time(), request["model"]
+        if "source" in request:
+            source = self.feeds.get(request["source"]).tobytes()
+            session = open_session(model, str(Path(model).parent), self.threads, source)
+            return self._ran(session, request, start, began, opened=True)
         key = (model, *_state_of(model))
         session = self.held.get(key)
         if opened := session is None:
@@ -183,6 +193,11 @@ class Worker:
                 self.held[key] = session
         while len(self.held) > MOST_HELD:
             del self.held[next(iter(self.held))]
+        return self._ran(session, request, start, began, opened)
+
+    def _ran(
+        self, session: ort.InferenceSession, request: dict[str, Any], start: float, began: float, opened: bool
+    ) -> dict[str, Any]:
         ready = time.process_time()
         outputs = [self._run(session, request["feeds"], None)]
         end = time.process_time()

@@ -14,10 +14,14 @@ from trtnorm_cli.shapes.expression import Expr, Size
 from trtnorm_cli.shapes.tensor import UNKNOWN, Shape, SymbolicTensor
 
 Report = Callable[[Constraint], None]
+Break = Callable[[str], None]
 
 
 class Node:
-    """One node of the default domain. ``opset`` is that domain's version."""
+    """One node of the default domain. ``opset`` is that domain's version.
+
+    ``report`` is told of demands on symbols, and ``on_break`` in words of those that numbers break.
+    """
 
     def __init__(
         self,
@@ -26,8 +30,9 @@ class Node:
         opset: int,
         report: Report,
         names: Sequence[str] | None = None,
+        on_break: Break | None = None,
     ) -> None:
-        self.proto, self.opset, self._report = proto, opset, report
+        self.proto, self.opset, self._report, self._on_break = proto, opset, report, on_break
         self._inputs = inputs
         self._names = proto.input if names is None else names
         self.attributes: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
@@ -57,7 +62,7 @@ class Node:
 
     def with_inputs(self, inputs: Sequence[SymbolicTensor], names: Sequence[str]) -> Node:
         """The same node with other inputs, which are called ``names``."""
-        return Node(self.proto, inputs, self.opset, self._report, names)
+        return Node(self.proto, inputs, self.opset, self._report, names, self._on_break)
 
     def integers(self, index: int, attribute: str) -> list[int] | None:
         """An argument that was an attribute in old opsets and is an input since, or None if it is not a known constant."""
@@ -72,6 +77,8 @@ class Node:
 
     def require(self, condition: Size, demand: str, *sides: tuple[str, Size | None]) -> None:
         """Say that ``condition`` must hold. One without a symbol is the model's own affair and not recorded."""
+        if condition == 0 and self._on_break is not None:
+            self._on_break(f"node {self.label} ({self.proto.op_type}): {demand}")
         if isinstance(condition, Expr):
             known = tuple((name, side) for name, side in sides if side is not None)
             self._report(Constraint(condition, self.label, self.proto.op_type, demand, known))

@@ -6,7 +6,7 @@ Where something is not known (an operator without a rule, sizes that depend on d
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 import numpy as np
@@ -37,35 +37,43 @@ class Propagation:
     """Symbolic types of the top-level tensors by name, and all constraints in the order of the graph.
 
     ``unread`` are the nodes of whose outputs nothing is known, because the operator has no rule or data decide the sizes.
-    ``decisions`` are conditions on sizes between branches whose results differ in rank. TensorRT wants them settled.
+    ``decisions`` are conditions on sizes between branches whose results differ in rank. TensorRT wants them settled. ``broken``
+    are demands that no symbol is part of and that are not met, in words.
     """
 
     tensors: Mapping[str, SymbolicTensor] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     decisions: list[Expr] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
 
 
-def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None) -> Propagation:
+# Gives the first output of a node, where that is not to be what its rule says, by all tensors so far.
+Instead = Callable[[onnx.NodeProto, Mapping[str, SymbolicTensor]], SymbolicTensor | None]
+
+
+def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None, instead: Instead | None = None) -> Propagation:
     """Follow shapes and sizes from the inputs of ``model`` to its outputs.
 
     Symbols are the names of the inputs' dimensions, ``x[2]`` for those without a name, and ``x.values[0]`` for the elements
-    of integer inputs that could hold sizes. Each is at least 1, or what ``lows`` says. The weights are not read.
+    of integer inputs that could hold sizes. Each is at least 1, or what ``lows`` says. The weights are not read. ``instead``
+    is asked before the rule of each node of the main graph.
     """
     model = with_functions_inlined(model)
-    walk = _Walk(model, default_opset(model.opset_import) or 1)
+    walk = _Walk(model, default_opset(model.opset_import) or 1, instead)
     walk.enter(model.graph, lows or {})
     walk.run(model.graph)
-    return Propagation(walk.tensors, list(dict.fromkeys(walk.constraints)), walk.unread, walk.decisions)
+    return Propagation(walk.tensors, list(dict.fromkeys(walk.constraints)), walk.unread, walk.decisions, walk.broken)
 
 
 class _Walk:
-    def __init__(self, model: onnx.ModelProto, opset: int) -> None:
-        self._model, self._opset = model, opset
+    def __init__(self, model: onnx.ModelProto, opset: int, instead: Instead | None) -> None:
+        self._model, self._opset, self._instead = model, opset, instead
         self.tensors: ChainMap[str, SymbolicTensor] = ChainMap()
         self.constraints: list[Constraint] = []
         self.unread: list[str] = []
         self.decisions: list[Expr] = []
+        self.broken: list[str] = []
         # Constraints hold where this does; None where they may not be demanded at all.
         self._guard: Size | None = 1
 
@@ -82,10 +90,16 @@ class _Walk:
         for sparse in graph.sparse_initializer:
             self.tensors[sparse.values.name] = SymbolicTensor(sparse.values.data_type, tuple(sparse.dims))
         for node in graph.node:
-            outputs = self._outputs(node)
+            other = None if self._instead is None or self._is_inside else self._instead(node, self.tensors)
+            outputs = self._outputs(node) if other is None else [other]
             for name, made in zip(node.output, [*outputs, *[UNKNOWN] * len(node.output)], strict=False):
                 if name:
                     self.tensors[name] = made
+
+    @property
+    def _is_inside(self) -> bool:
+        """True in a graph within a node."""
+        return len(self.tensors.maps) > 1
 
     def _outputs(self, node: onnx.NodeProto) -> Sequence[SymbolicTensor]:
         inputs = [self.tensors.get(name) if name else None for name in node.input]
@@ -109,11 +123,15 @@ class _Walk:
             if node.op_type == "Scan":
                 return []
             if node.op_type in OPERATORS:
-                made = OPERATORS[node.op_type](Node(node, inputs, self._opset, self._report))
+                made = OPERATORS[node.op_type](Node(node, inputs, self._opset, self._report, on_break=self._break))
                 return _with_largest(node, inputs, made)
         if node.domain == contributed.DOMAIN and node.op_type in contributed.CONTRIBUTED:
-            return contributed.CONTRIBUTED[node.op_type](Node(node, inputs, self._opset, self._report))
+            return contributed.CONTRIBUTED[node.op_type](Node(node, inputs, self._opset, self._report, on_break=self._break))
         return infer_with_onnx(node, inputs, self._model)
+
+    def _break(self, words: str) -> None:
+        if self._guard == 1:
+            self.broken.append(words)
 
     def _report(self, constraint: Constraint) -> None:
         if self._guard is None:

@@ -13,6 +13,8 @@ from trtnorm_cli.shapes.expression import Size, product_of
 
 # Longer vectors are data, not arithmetic of sizes.
 MOST_ELEMENTS = 1024
+# Sizes are computed in floating point one by one: a table of such numbers is one of positions.
+MOST_FLOATS = 64
 Shape = tuple[Size | None, ...]
 _FLOATING = {
     onnx.TensorProto.FLOAT: "float32",

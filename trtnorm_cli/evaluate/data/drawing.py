@@ -27,7 +27,7 @@ class DrawnFeeds(Mapping[str, np.ndarray]):
     """One array for each input, drawn by ``draw`` when the first of them is asked for; ``shapes`` are theirs."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], draw: Callable[[], dict[str, np.ndarray]]) -> None:
-        self._shapes, self._draw = shapes, draw
+        self.shapes, self._draw = shapes, draw
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
@@ -36,16 +36,16 @@ class DrawnFeeds(Mapping[str, np.ndarray]):
     @property
     def elements(self) -> int:
         """The number of elements of all arrays."""
-        return sum(map(math.prod, self._shapes.values()))
+        return sum(map(math.prod, self.shapes.values()))
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
+        return iter(self.shapes)
 
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self.shapes)
 
 
 def feeds_at(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnx
 
 from trtnorm_cli.shapes import floating
@@ -22,7 +23,7 @@ from trtnorm_cli.shapes.condition import (
 )
 from trtnorm_cli.shapes.expression import apply, modulo, truncated_divide
 from trtnorm_cli.shapes.node import Node, elementwise, like
-from trtnorm_cli.shapes.tensor import SymbolicTensor
+from trtnorm_cli.shapes.tensor import MOST_FLOATS, SymbolicTensor
 
 BOOL = onnx.TensorProto.BOOL
 # Operators that had a `broadcast` attribute with rules of its own before this opset.
@@ -98,9 +99,11 @@ def _variadic(node: Node, on_sizes: Callable[..., Any] | None, on_floats: Callab
     function = on_floats if inputs[0].floating else on_sizes
     result = SymbolicTensor(dtype, shape)
     arrays = [tensor.elements for tensor in inputs]
-    if function is None or any(array is None for array in arrays):
+    known = [array for array in arrays if array is not None]
+    is_table = bool(inputs[0].floating) and max(array.size for array in known or [np.zeros(0)]) > MOST_FLOATS
+    if function is None or len(known) < len(arrays) or is_table:
         return [result]
-    elements = elementwise(function, *[array for array in arrays if array is not None])
+    elements = elementwise(function, *known)
     return [SymbolicTensor(dtype, tuple(elements.shape), elements)]
 
 
@@ -134,16 +137,22 @@ def where(node: Node) -> list[SymbolicTensor]:
 
 def clip(node: Node) -> list[SymbolicTensor]:
     source = node.input(0)
-    if source.elements is None or source.floating or "min" in node.attributes or "max" in node.attributes:
+    if source.elements is None or "min" in node.attributes or "max" in node.attributes:
         return [like(source)]
     elements = source.elements
-    for index, function in ((1, maximum), (2, minimum)):
+    functions = (_of_numbers(max), _of_numbers(min)) if source.floating else (maximum, minimum)
+    for index, function in enumerate(functions, 1):
         if node.has(index):
             bound = node.input(index).elements
             if bound is None:
                 return [like(source)]
             elements = elementwise(function, elements, bound)
     return [SymbolicTensor(source.dtype, source.shape, elements)]
+
+
+def _of_numbers(function: Callable[[float, float], float]) -> Callable[[Any, Any], Any]:
+    """The function of two numbers; nothing is known of expressions."""
+    return lambda a, b: function(a, b) if isinstance(a, float) and isinstance(b, float) else None
 
 
 def power(node: Node) -> list[SymbolicTensor]:

@@ -34,7 +34,17 @@ def resize(layer: LayerContext) -> str:
     x, onnx_type = layer.wide(0), layer.wide_type()
     if onnx_type not in (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32):
         raise layer.layer.refused(f"resizing of {layer.tensor(0).dtype}")
-    return layer.narrow(layer.op("Resize", x, "", "", _sizes(layer), **attributes))
+    factors = _whole_factors(layer)
+    asked = ("", "", _sizes(layer)) if factors is None else ("", layer.array(factors, np.float32))
+    return layer.narrow(layer.op("Resize", x, *asked, **attributes))
+
+
+def _whole_factors(layer: LayerContext) -> list[int] | None:
+    """What every length is multiplied by: there, both ways to write it mean the same, and this one is for all lengths."""
+    lengths, made = layer.shape(0), layer.shape_of(layer.output())
+    if layer.has(1) or min((*lengths, *made), default=0) < 1 or any(n % m for n, m in zip(made, lengths, strict=True)):
+        return None
+    return [n // m for n, m in zip(made, lengths, strict=True)]
 
 
 def _sizes(layer: LayerContext) -> str:

@@ -35,6 +35,10 @@ def slice_layer(layer: LayerContext) -> str:
         return _strict(layer, x, axes, start, size, stride)
     if mode not in _INDEX and mode != "FILL":
         raise layer.layer.refused(f"no translation of the sampling mode {mode}")
+    pads = _pads(layer, axes, start, size, stride) if mode == "FILL" else None
+    if pads is not None:
+        onnx_type = layer.tensor(0).onnx_type
+        return layer.move("Pad", [x, layer.ints(*pads), _fill_value(layer), layer.ints(*axes)], onnx_type, data=(0, 2))
     for position, axis in enumerate(axes):
         x = _gathered(layer, x, axis, position, (start, size, stride), mode)
     return layer.op("Identity", x) if x == layer.value(0) else x
@@ -110,6 +114,16 @@ def _ends(layer: LayerContext, start: _Extent, size: _Extent, stride: tuple[int,
     if min(stride) > 0:
         return end
     return layer.op("Where", layer.op("Less", end, layer.ints(0)), layer.ints(_BEYOND.min), end)
+
+
+def _pads(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, stride: _Extent) -> list[int] | None:
+    """What is put before and after the whole input along each axis; None where something else is done, or it is not known."""
+    if start.numbers is None or size.numbers is None or stride.numbers is None or set(stride.numbers) != {1}:
+        return None
+    lengths = [layer.shape(0)[axis] for axis in axes]
+    before = [-first for first in start.numbers]
+    after = [first + count - length for first, count, length in zip(start.numbers, size.numbers, lengths, strict=True)]
+    return None if min(lengths) < 0 or min(*before, *after) < 0 else [*before, *after]
 
 
 def _gathered(

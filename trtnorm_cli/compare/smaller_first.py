@@ -1,0 +1,80 @@
+"""A comparison in float64 at smaller inputs, before that at the model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+
+from trtnorm_cli.compare.comparer import Comparer
+from trtnorm_cli.compare.participants import Candidate, OnnxParticipant
+from trtnorm_cli.compare.result import Comparison, Trial
+from trtnorm_cli.compare.smaller_inputs import Shape, at_smaller
+from trtnorm_cli.light_dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class SmallerTrial:
+    """A ``trial`` that stands in for that at the model's own ``shapes`` in float64, and the reference's ``model`` there."""
+
+    trial: Trial
+    shapes: Mapping[str, Shape]
+    model: onnx.ModelProto
+
+
+class SmallerFirst:
+    """The comparison of ``smaller``, which is of use where nothing in it speaks against a candidate.
+
+    Then ``own`` goes on from there with ``trial``, the smallest at the model's own inputs.
+    """
+
+    def __init__(self, smaller: SmallerTrial, own: Comparer, trial: Trial) -> None:
+        assert isinstance(own.reference, OnnxParticipant)
+        self._smaller, self._own, self._trial = smaller, own, trial
+        reference = replace(own.reference, model=smaller.model)
+        self._comparer = Comparer(reference, own.runner, own.options, Comparison(own.reference.label))
+        # Candidates as they are there, by identity; with the candidate, whose identity no other one has while it is kept.
+        self._there: dict[int, tuple[Candidate, OnnxParticipant | None]] = {}
+
+    def prepare(self) -> None:
+        """Work on the reference alone, while candidates are still being made."""
+        self._comparer.prepare(self._smaller.trial)
+        self._own.begin(self._trial)
+
+    def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
+        """Work on candidates that may be those of the comparison."""
+
+        def there() -> Iterator[Candidate]:
+            for candidate in candidates:
+                found = self._at_smaller(candidate)
+                if found is None:
+                    return
+                yield found
+
+        self._comparer.try_out(there(), may_stay)
+
+    def judge(self, candidates: Sequence[Candidate]) -> None:
+        """Judge the candidates, and let the comparison at the model's own inputs go on from there.
+
+        Nothing of it counts where one may do something else at smaller inputs, or anything speaks against one. Each candidate
+        is made of the one before it, so that there the last one speaks for all.
+        """
+        there = [found for candidate in candidates if (found := self._at_smaller(candidate)) is not None]
+        if not there or len(there) < len(candidates):
+            return
+        self._comparer.add(there)
+        self._comparer.begin(self._smaller.trial)
+        self._own.begin(self._trial, last_only=True)
+        self._comparer.run(self._smaller.trial)
+        if self._comparer.is_free_of_doubt:
+            self._own.take_over(self._comparer)
+
+    def _at_smaller(self, candidate: Candidate) -> OnnxParticipant | None:
+        if id(candidate) not in self._there:
+            found = None
+            if isinstance(candidate, OnnxParticipant) and candidate.inputs().keys() == self._smaller.shapes.keys():
+                model = at_smaller(candidate.model, self._smaller.shapes, self._smaller.trial.shapes)
+                found = None if model is None else replace(candidate, model=model)
+            self._there[id(candidate)] = candidate, found
+        return self._there[id(candidate)][1]
