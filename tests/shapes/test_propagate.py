@@ -319,3 +319,34 @@ def test_sequences_and_sparse_weights_among_the_inputs():
     assert found.tensors["q"].shape is None
     assert found.tensors["w"].shape == (1, 3)
     assert str(found.tensors["y"].shape) == "(N, 3)"
+
+
+def test_numbers_that_break_a_demand_are_told_apart_from_symbols_that_may():
+    text = "g (float[{0}, 3, 4] x) => (float[?, ?] y) {{ y = Reshape(x, to) }}"
+    assert propagate(parse(text.format("2"), {"to": np.array([4, 6])})).broken == []
+    (broken,) = propagate(parse(text.format("3"), {"to": np.array([4, 6])})).broken
+    assert broken == "node -> y (Reshape): the number of elements must stay the same"
+    of_any = propagate(parse(text.format("N"), {"to": np.array([4, 6])}))
+    assert (of_any.broken, len(of_any.constraints)) == ([], 1)
+
+
+def test_sizes_that_are_bounded_as_floating_point_numbers():
+    """As PyTorch writes the padding of a convolution that keeps ⌈length / stride⌉ positions."""
+    text = """g (float[1, {0}] x) => (float[?] y) {{
+        s = Shape(x) n = Gather(s, i1) f = Cast<to=1>(n) h = Mul(f, half) c = Ceil(h) d = Add(c, c) e = Sub(d, f)
+        b = Clip(e, low) t = Clip(b, , high) p = Cast<to=7>(t) y = ConstantOfShape(p)
+    }}"""
+    values = {"i1": np.array([1]), "half": np.array(0.5, np.float32), "low": np.array(0.5, np.float32)}
+    values["high"] = np.array(3, np.float32)
+    lengths = [propagate(parse(text.format(size), values)).tensors["y"].shape for size in (6, 7)]
+    assert lengths == [(0,), (1,)]
+
+
+def test_tables_of_floating_point_numbers_are_no_sizes():
+    """A grid of positions takes long to add up number by number."""
+    text = "g (float[N] x) => (float[?, ?] y) { y = Add(rows, columns) }"
+    grid = {"rows": random(32, 1), "columns": random(1, 32)}
+    assert propagate(parse(text, grid)).tensors["y"].elements is not None
+    long = {"rows": random(100, 1), "columns": random(1, 3)}
+    found = propagate(parse(text, long)).tensors["y"]
+    assert (found.shape, found.elements) == ((100, 3), None)

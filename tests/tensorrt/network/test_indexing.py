@@ -111,6 +111,16 @@ def test_slice_modes(mode: str, start: Any, size: Any, stride: Any, how: str) ->
     np.testing.assert_array_equal(y, sliced(x, start, size, stride, mode, 9.5))
 
 
+@pytest.mark.parametrize(("start", "size", "operator"), [((-1, 0), (5, 7), "Pad"), ((-1, 1), (5, 4), "Gather")])
+def test_what_is_only_put_around_the_input_is_a_pad(start: Any, size: Any, operator: str) -> None:
+    """It is the same for inputs of all lengths. Where something is cut off, elements are taken by their index."""
+    bench = Bench()
+    layer = bench.network.add_slice(bench.input("x", (4, 5)), start, size, (1, 1))
+    layer.mode = bench.trt.SampleMode.FILL
+    found = {node.op_type for node in bench.model(layer.get_output(0)).graph.node}
+    assert (operator in found, {"Gather": "Pad", "Pad": "Gather"}[operator] in found) == (True, False)
+
+
 def test_slice_of_a_scalar() -> None:
     """The parser makes one of a ConstantOfShape without dimensions."""
     bench = Bench()
@@ -268,6 +278,15 @@ def test_resize(mode: str, coordinates: str, length: int, given: str) -> None:
         clear = np.abs(at * 2 - np.round(at * 2)) > 1e-6  # float32 coordinates decide ties by their rounding
         clear |= np.abs(at * 2 - np.round(at * 2)) == 0
         assert y[0, 0, 0][clear].tolist() == row[rounded][clear].astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize(("length", "is_whole"), [(8, True), (6, False), (2, False)])
+def test_lengths_that_are_multiples_are_written_as_factors(length: int, is_whole: bool) -> None:
+    bench = Bench()
+    layer = bench.network.add_resize(bench.input("x", (1, 1, 4, 4)))
+    layer.shape = (1, 1, length, 4)
+    (node,) = [node for node in bench.model(layer.get_output(0)).graph.node if node.op_type == "Resize"]
+    assert (len(node.input) == 3) is is_whole
 
 
 def test_resize_by_a_fraction_follows_the_ratio_of_lengths_and_says_so() -> None:
