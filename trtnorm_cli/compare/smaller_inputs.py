@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 
 # Fewer multiply-adds take no time, in float64 either.
-_FEW_MULTIPLY_ADDS = 1 << 29
+_FEW_MULTIPLY_ADDS = 1 << 30
 # An evaluation at smaller inputs takes at most this share of it.
 _SHARE = 0.6
 # Images and volumes stay as far from a multiple of these as they are, since that decides about borders: networks halve them up

@@ -40,7 +40,7 @@ def resize(layer: LayerContext) -> str:
 
 
 def _whole_factors(layer: LayerContext) -> list[int] | None:
-    """What every length is multiplied by: there, both ways to write it mean the same, and this one is for all lengths."""
+    """The factor of each length, where all are whole; None otherwise. Lengths would mean the same there, and fit no others."""
     lengths, made = layer.shape(0), layer.shape_of(layer.output())
     if layer.has(1) or min((*lengths, *made), default=0) < 1 or any(n % m for n, m in zip(made, lengths, strict=True)):
         return None

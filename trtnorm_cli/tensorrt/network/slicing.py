@@ -117,7 +117,7 @@ def _ends(layer: LayerContext, start: _Extent, size: _Extent, stride: tuple[int,
 
 
 def _pads(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, stride: _Extent) -> list[int] | None:
-    """What is put before and after the whole input along each axis; None where something else is done, or it is not known."""
+    """The lengths of what is put before and after the whole input along each axis; None where the layer does something else."""
     if start.numbers is None or size.numbers is None or stride.numbers is None or set(stride.numbers) != {1}:
         return None
     lengths = [layer.shape(0)[axis] for axis in axes]
