@@ -32,7 +32,7 @@ Shapes = Mapping[str, Shape]
 # Fewer multiply-adds take no time, in float64 either.
 _FEW_MULTIPLY_ADDS = 1 << 30
 # An evaluation at smaller inputs takes at most this share of it.
-_SHARE = 0.6
+_SHARE = 0.25
 # Images and volumes stay as far from a multiple of these as they are, since that decides about borders: networks halve them up
 # to five times, and volumes mostly four times.
 _STEPS = {4: (32,), 5: (16, 32)}
@@ -69,7 +69,7 @@ class TooSmall(Exception):
 
 
 def smaller_inputs(model: onnx.ModelProto, shapes: Shapes) -> tuple[Shapes, onnx.ModelProto] | None:
-    """Shapes of the inputs at which ``model`` does the same with at most three fifths of the work as at ``shapes``.
+    """Shapes of the inputs at which ``model`` does the same with at most a quarter of the work as at ``shapes``.
 
     With these, the model as it is there. None where there are none, or it takes little time anyway.
     """
