@@ -188,7 +188,7 @@ CHAIN = """g (float[1, 3, 96, 96] x) => (float[1, 4] y) {
     y = Flatten(c)
 }"""
 OF_CHAIN = DOWN | batchnorm(4)
-SMALLER, OWN = "default min, smaller: x [1, 3, 32, 64]", "default min"
+SMALLER, OWN = "default min (smaller: x 1x3x32x64)", "default min"
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from trtnorm_cli.evaluate.data.drawing import fitting_feeds
 from trtnorm_cli.evaluate.data.input_ranges import InputRanges
 from trtnorm_cli.evaluate.data.shape_points import ShapePoint, shape_points
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.shapes import format_shape, model_inputs
+from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.profile.facts import as_profiled
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.model import BuildProfile
@@ -71,8 +71,9 @@ def _smaller(model: onnx.ModelProto, ranges: InputRanges, point: ShapePoint, see
     if found is None:
         return None
     shapes, there = found
-    told = ", ".join(f"{name} {format_shape(shape)}" for name, shape in shapes.items() if shape != point.shapes[name])
-    label = f"{point.label}, smaller: {told}"
+    differs = {name: shape for name, shape in shapes.items() if shape != point.shapes[name]}
+    told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in differs.items())
+    label = f"{point.label} (smaller: {told})"
     (feeds,), _, _ = fitting_feeds(ranges, [replace(point, label=label, shapes=shapes)], {}, seed)
     return SmallerTrial(Trial(label, feeds), point.shapes, there)
 
