@@ -12,11 +12,13 @@ from onnx import numpy_helper
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.compare import smaller_first, smaller_inputs
+from trtnorm_cli.compare.native_runs import NativeRuns
+from trtnorm_cli.compare.participant_runs import ParticipantRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
-from trtnorm_cli.compare.result import FAILED, PASSED, Comparison
+from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison
 from trtnorm_cli.compare.session import Session, build_settings, judge_session
 from trtnorm_cli.evaluate.model_file import resized
-from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 
 SIZES = {"x": (1, 3, 96, 96)}
 DOWN = {"w": random(4, 3, 3, 3), "v": random(4, 4, 3, 3, seed=1)}
@@ -264,6 +266,55 @@ def test_at_the_models_own_sizes_the_last_candidate_speaks_for_all(compared):
     found = compared(good, wrong, good)
     assert [[verdict.trial for verdict in report.verdicts] for report in found.candidates] == [[OWN], [OWN]]
     assert [report.state for report in found.candidates] == [FAILED, PASSED]
+
+
+def test_what_does_not_run_at_the_models_own_sizes_is_not_compared(compared, monkeypatch):
+    """That it ran at smaller ones says nothing then."""
+
+    def of_candidate(self, attempt):
+        if attempt.run.trial.label == OWN:
+            attempt.report.error, attempt.report.unavailable = "it was killed", True
+            return None
+        return original(self, attempt)
+
+    original = ParticipantRuns.of_candidate
+    monkeypatch.setattr(ParticipantRuns, "of_candidate", of_candidate)
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN))
+    (report,) = found.candidates
+    assert (found.state, found.trials, report.verdicts, report.error) == (NOT_COMPARED, [OWN], [], "it was killed")
+
+
+def test_a_file_is_run_at_no_other_sizes_than_it_states(tmp_path):
+    """But where smaller inputs stand in for its own."""
+    fixed = onnx_participant(saved(parse(CHAIN, OF_CHAIN), tmp_path / "m.onnx"))
+    x = {"x": random(1, 3, 32, 64)}
+    with OrtRunner(60.0) as runner:
+        natives = NativeRuns(runner)
+        with pytest.raises(RunFailed, match="invalid dimensions"):
+            natives.ask(fixed, x).results()
+        (got,) = natives.ask(replace(fixed, is_resized=True), x).results()
+    assert got["y"].shape == (1, 4)
+
+
+def test_a_kernel_that_is_spread_reaches_the_result():
+    text = """g (float[1, 3, 64, 64] x) => (float y) {
+        a = Conv<strides=[16, 16], pads=[1, 1, 1, 1]>(x, w)
+        y = ConvTranspose<strides=[4, 4], pads=[PADS, PADS, PADS, PADS]>(a, t)
+    }"""
+    weights, sizes = DOWN | {"t": random(4, 2, 8, 8)}, {"x": (1, 3, 64, 64)}
+    small = {"x": (1, 3, 32, 48)}
+    assert smaller_inputs.at_smaller(parse(text.replace("PADS", "2"), weights), sizes, small) is not None
+    # Two positions lay no more than places 5, 6, 9 and 10 on a result of two.
+    wide = DOWN | {"t": random(4, 2, 16, 16)}
+    assert smaller_inputs.at_smaller(parse(text.replace("PADS", "9"), wide), sizes, small) is None
+
+
+@pytest.mark.parametrize(
+    "line", ["y = Conv<pads=[1, 1]>(a, v)", "y = Conv<kernel_shape=[3]>(a, v)", "y = MaxPool<kernel_shape=[2]>(a)"]
+)
+def test_nodes_that_are_malformed_keep_their_shapes(node: str):
+    text = f"g (float[1, 3, 96, 96] x) => (float y) {{ a = Conv<pads=[1, 1, 1, 1]>(x, w) y = {node} }}"
+    assert shapes_of(text, DOWN) is None
 
 
 def test_a_message_with_other_sizes_refers_to_the_weights_of_the_file(tmp_path):

@@ -9,7 +9,6 @@ from contextlib import suppress
 from itertools import chain
 
 import numpy as np
-import onnx
 
 from trtnorm_cli.compare.alike import found_alike
 from trtnorm_cli.compare.budget import Budget
@@ -19,34 +18,38 @@ from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.inner_tensors import first_difference
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.noise import NoiseMeter
+from trtnorm_cli.compare.participant_runs import ParticipantRuns
 from trtnorm_cli.compare.participants import (
     Candidate,
-    EngineParticipant,
     ModuleParticipant,
-    NetworkParticipant,
     OnnxParticipant,
     RunnableReference,
     coarsest_ulp,
 )
-from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Feeds, Options, Outputs, Trial
+from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, Measured, judged
-from trtnorm_cli.evaluate.float64 import Known, Reference, ReferenceUnavailable, Ties, nearness
+from trtnorm_cli.evaluate.float64 import Known, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
-from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.heap import give_back_freed_memory
-from trtnorm_cli.onnx_model.shapes import TensorType
-from trtnorm_cli.records.comparison import STANDS_IN, OutputVerdict
-from trtnorm_cli.tensorrt.engine_runner import EngineUnavailable, run_engine
-
-# ONNX Runtime's words for an operator and type that it has no kernel for; the model itself may be fine.
-_NO_KERNEL = "Could not find an implementation"
+from trtnorm_cli.records.comparison import OutputVerdict
 
 
 class Comparer:
-    """Remembers between trials what float64 said of the reference, and how much time was used."""
+    """Remembers between trials what float64 said of the reference, and how much time was used.
 
-    def __init__(self, reference: RunnableReference, runner: OrtRunner, options: Options, result: Comparison) -> None:
+    ``known`` are the constants that another comparison of the same models knows.
+    """
+
+    def __init__(
+        self,
+        reference: RunnableReference,
+        runner: OrtRunner,
+        options: Options,
+        result: Comparison,
+        known: Known | None = None,
+    ) -> None:
         self.reference, self.runner, self.options, self.result = reference, runner, options, result
         self.pairings: Sequence[Pairing] = ()
         self._natives = NativeRuns(runner)
@@ -54,16 +57,15 @@ class Comparer:
         self.budget = Budget(options, self._natives)
         self._reference_errors: dict[str, Distance] = {}
         self._native_bounds: dict[str, Distance] = {}
-        # True once ONNX Runtime, which lacks many kernels for bfloat16 and float64, has not run the reference.
-        self._uses_float64_reference = False
         # True where the candidate was found to be the reference without the values of that.
         self._is_alike = False
         self._exact = Float64Runs(options.budget_s)
-        self._float64 = Float64Answers(reference, self._exact, self._note, looks_inside=not options.tolerances)
+        self._float64 = Float64Answers(reference, self._exact, result.note, looks_inside=not options.tolerances)
+        self._runs = ParticipantRuns(reference, self._natives, self._float64, self.budget, options, result)
         self._noise = NoiseMeter(reference, self._exact, runner)
-        self._known = Known()
-        if options.own_weights:
-            self._known.lend(options.own_weights)
+        self.known = Known() if known is None else known
+        if options.own_weights and known is None:
+            self.known.lend(options.own_weights)
         # Candidates that were tried, with their noise and the notes on them.
         self._tried: list[tuple[list[Attempt], NoiseMeter, list[str]]] = []
         # What was known of the first trial before any was tried.
@@ -168,6 +170,10 @@ class Comparer:
         """True where everything that was asked of every candidate passed."""
         return bool(self.result.trials) and all(map(_is_free_of_doubt, self.result.candidates))
 
+    def has_judged_last(self, trial: Trial) -> bool:
+        """True where the last candidate has verdicts on ``trial``."""
+        return any(verdict.trial == trial.label for report in self.result.candidates[-1:] for verdict in report.verdicts)
+
     def has_undecided(self) -> bool:
         """True while nothing can be said of a candidate that runs, on the data so far."""
         return any(report.error is None and report.state == NOT_COMPARED for report in self.result.candidates)
@@ -208,7 +214,7 @@ class Comparer:
 
     def _begin(self, trial: Trial) -> TrialRun:
         if trial.label not in self._begun:
-            run = self._begun[trial.label] = TrialRun(trial, self._known.for_other_inputs(), Ties(self._nearness()))
+            run = self._begun[trial.label] = TrialRun(trial, self.known.for_other_inputs(), Ties(self._nearness()))
             if isinstance(self.reference, OnnxParticipant):
                 run.asked = self._natives.ask(self.reference, trial.feeds)
         return self._begun[trial.label]
@@ -233,7 +239,7 @@ class Comparer:
         """Learn what the reference gives, run and in float64; False where it does not run."""
         wants_float64 = self._wants_float64()
         if not run.native:
-            native = self._reference_outputs(run, left)
+            native = self._runs.of_reference(run, left)
             if native is None:
                 return False
             run.native = native
@@ -260,53 +266,12 @@ class Comparer:
         for attempt in run.attempts:
             attempt.report.depth, attempt.report.depth_at = {}, ""
 
-    def _reference_outputs(self, run: TrialRun, left: float | None) -> Outputs | None:
-        trial = run.trial
-        if isinstance(self.reference, ModuleParticipant):
-            return self.reference.recorded[trial.label].native
-        assert run.asked is not None, "every trial is begun with the reference"
-        try:
-            native = self._natives.outputs(run.asked, self.reference, trial.feeds, left, again=False)
-            run.seconds = run.asked.seconds
-            return native
-        except RunFailed as error:
-            if error.timed_out and left is not None and self.result.trials:
-                self.result.skipped.append(f"{trial.label}: not run, it takes longer than the {left:.1f} s that were left")
-                return None
-            self._float64.finish(run)
-            substitute = self._in_float64_instead(self.reference, trial.feeds, trial.label, error, run.exact)
-            if substitute is not None:
-                self._uses_float64_reference = True
-                return substitute
-            notes = self.result.notes if trial.optional else self.result.skipped
-            notes.append(f"{trial.label}: the reference does not run there: {error.reason}")
-            return None
-
-    def _in_float64_instead(
-        self,
-        participant: OnnxParticipant,
-        feeds: Feeds,
-        label: str,
-        error: RunFailed,
-        exact: Reference | ReferenceUnavailable | None = None,
-    ) -> Outputs | None:
-        """The float64 evaluation, rounded to the types of the outputs, of what ONNX Runtime does not run."""
-        found = self._float64.noted(participant, label, exact or self._float64.evaluated(participant, feeds))
-        if found is None or not all(isinstance(value, np.ndarray) for value in found.outputs.values()):
-            return None
-        self._note(f"ONNX Runtime does not run {participant.label}, {STANDS_IN}: {error.reason}")
-        return {name: _stored(value, participant.outputs().get(name)) for name, value in found.outputs.items()}
-
-    def _note(self, text: str) -> None:
-        if text not in self.result.notes:
-            self.result.notes.append(text)
-
     def _wants_float64(self) -> bool:
         """True for the smallest trials, while nothing else can run, and while nothing could be said yet."""
         limit = self.options.float64_trials
         first = limit is None or len(self.result.trials) < limit
         is_module = isinstance(self.reference, ModuleParticipant)
-        return first or self._uses_float64_reference or is_module or self.has_undecided()
+        return first or self._runs.uses_float64_reference or is_module or self.has_undecided()
 
     def _learn_truth(self, run: TrialRun) -> None:
         """Evaluate the reference in float64, where that is possible within the budget."""
@@ -334,7 +299,7 @@ class Comparer:
         left = (attempt for attempt in run.attempts if all(attempt is not other for other in judged))
         running = [attempt for attempt in left if attempt.report.error is None]
         self._float64.learn(run, running)
-        ran = [(attempt, got) for attempt in running if (got := self._candidate_outputs(attempt)) is not None]
+        ran = [(attempt, got) for attempt in running if (got := self._runs.of_candidate(attempt)) is not None]
         for attempt, got in ran:
             attempt.report.verdicts += self._judged(attempt, got)
 
@@ -352,42 +317,6 @@ class Comparer:
             verdicts = verdicts if run.truth is None else self._verdicts(attempt, got)
         return verdicts
 
-    def _candidate_outputs(self, attempt: Attempt) -> Outputs | None:
-        """The candidate's outputs under the reference's names; None, with the reason in the report, where it does not run."""
-        candidate, back = attempt.candidate, attempt.pairing.back
-        try:
-            if isinstance(candidate, EngineParticipant):
-                return back(run_engine(candidate.path, dict(attempt.feeds), self.options.run_timeout_s))
-            assert attempt.asked is not None, "every candidate of a trial is asked"
-            limit = self.budget.seconds_for_candidate(attempt.run) if self.result.trials else None
-            return back(self._natives.outputs(attempt.asked, candidate, attempt.feeds, limit, again=True))
-        except EngineUnavailable as error:
-            attempt.report.error, attempt.report.unavailable = str(error), True
-        except RunFailed as error:
-            substitute = self._substitute(attempt, error)
-            if substitute is not None:
-                return back(substitute)
-            self._report_failure(attempt, error)
-        return None
-
-    def _substitute(self, attempt: Attempt, error: RunFailed) -> Outputs | None:
-        """The candidate in float64, where ONNX Runtime rather than the candidate may be why it does not run."""
-        candidate = attempt.candidate
-        if isinstance(candidate, EngineParticipant):
-            return None
-        is_network = isinstance(candidate, NetworkParticipant)
-        if self._uses_float64_reference or is_network or _NO_KERNEL in error.reason:
-            return self._in_float64_instead(candidate, attempt.feeds, attempt.run.trial.label, error)
-        return None
-
-    def _report_failure(self, attempt: Attempt, error: RunFailed) -> None:
-        label, report = attempt.run.trial.label, attempt.report
-        could_not = _NO_KERNEL in error.reason or error.timed_out or error.signal is not None
-        if could_not and report.verdicts:
-            self.result.skipped.append(f"{label}: {report.label} was not run there: {error.reason}")
-        else:
-            report.error, report.unavailable = f"{label}: {error.reason}", could_not
-
     def _verdicts(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:
         self._look_inside(attempt)
         exact = attempt.exact or {}
@@ -402,7 +331,7 @@ class Comparer:
         for runs in STEPS:
             if run.float64_s * runs > self.options.budget_s:
                 seconds = f"{run.float64_s * runs:.0f} s"
-                self._note(f"{run.trial.label}: tensors inside were not looked at, which would take {seconds}")
+                self.result.note(f"{run.trial.label}: tensors inside were not looked at, which would take {seconds}")
                 return
             noise = self._noise.measured(attempt, CONSTANTS, coarsest_ulp(self.reference, attempt.candidate), runs, names).inner
             worst = first_difference(attempt.slices, attempt.suspicious, noise) if noise else None
@@ -441,8 +370,3 @@ def _is_free_of_doubt(report: CandidateReport) -> bool:
     """True where everything that was asked of a candidate passed."""
     is_inner_alike = report.inner is None or report.inner.share <= 1
     return report.error is None and is_inner_alike and all(verdict.passed is True for verdict in report.verdicts)
-
-
-def _stored(values: np.ndarray, kind: TensorType | None) -> np.ndarray:
-    """``values`` in the type that the file declares, as far as it declares one."""
-    return values if kind is None or not kind.dtype else values.astype(onnx.helper.tensor_dtype_to_np_dtype(kind.dtype))

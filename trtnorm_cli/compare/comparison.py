@@ -30,8 +30,8 @@ def compare(
     A candidate that crashes is reported with the reason, and the others are still compared. A function for ``candidates`` is
     called after what can be done without them, with what it may ask to work on some that are likely. ``further`` trials are
     run, one after the other, while nothing can be said of a candidate on the data of those before. ``smaller`` stands in for
-    the smallest trial in float64: where it says anything against a candidate, or does not run, nothing of it counts. Raises
-    ``UsageProblem`` when inputs or outputs do not correspond, or when the reference itself runs in no trial.
+    the smallest trial in float64: where it says anything against a candidate, or one of both does not run, nothing of it
+    counts. Raises ``UsageProblem`` when inputs or outputs do not correspond, or when the reference itself runs in no trial.
     """
     start = time.perf_counter()
     result = Comparison(reference.label)
@@ -51,8 +51,12 @@ def compare(
             try_out = comparer.try_out if first is None else first.try_out
             compared = candidates(try_out) if callable(candidates) else candidates
         comparer.add(compared)
-        if first is not None:
-            first.judge(compared)
+        if first is not None and first.goes_before(compared):
+            ordered = ordered[1:]
+        elif first is not None and first.has_been_taken_over:
+            comparer = Comparer(reference, runner, options, Comparison(reference.label), comparer.known)
+            comparer.add(compared)
+        result = comparer.result
         elements, compared_elements = sum(trial.elements for trial in ordered), 0
         for trial, following in zip_longest(ordered, ordered[1:]):
             told.at(trial.label)

@@ -24,8 +24,8 @@ class NativeRuns:
         self.used_s = 0.0
 
     def ask(self, participant: OnnxParticipant, feeds: Mapping[str, np.ndarray]) -> AskedRuns:
-        """Begin to run ``participant`` after what was asked before, at other sizes of its inputs where it is fed these."""
-        if _fits(participant, feeds):
+        """Begin to run ``participant`` after what was asked before."""
+        if not participant.is_resized:
             return self.runner.begin(participant.path, feeds, hold=_is_small(participant))
         source = resized(participant.model, {name: array.shape for name, array in feeds.items()}, participant.path)
         return self.runner.begin(participant.path, feeds, source=source)
@@ -55,17 +55,6 @@ class NativeRuns:
             return asked.results()[0]
         finally:
             self.used_s += asked.processor_s
-
-
-def _fits(participant: OnnxParticipant, feeds: Mapping[str, np.ndarray]) -> bool:
-    """False where an input is declared with other sizes."""
-    declared = ((kind.shape, feeds[name].shape) for name, kind in participant.inputs().items() if name in feeds)
-    return all(
-        not isinstance(size, int) or size == fed
-        for shape, given in declared
-        if shape is not None and len(shape) == len(given)
-        for size, fed in zip(shape, given, strict=True)
-    )
 
 
 def _is_small(participant: OnnxParticipant) -> bool:

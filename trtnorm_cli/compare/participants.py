@@ -68,7 +68,8 @@ class ModuleParticipant(_Described):
 class OnnxParticipant(_Described):
     """An ONNX file that ONNX Runtime runs.
 
-    With ``shares_tensors`` the names of its inner tensors mean what they mean in the reference.
+    With ``shares_tensors`` the names of its inner tensors mean what they mean in the reference. One that ``is_resized`` is run
+    at other sizes of its inputs than the file states.
     """
 
     kind: ClassVar[str] = "onnx"
@@ -76,6 +77,7 @@ class OnnxParticipant(_Described):
     path: Path
     notes: tuple[str, ...] = ()
     shares_tensors: bool = False
+    is_resized: bool = False
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,11 @@ class Comparison:
     precision: PrecisionRecord | None = None
     seconds: float = 0.0
 
+    def note(self, text: str) -> None:
+        """Add a note that is not there yet."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     @property
     def judged(self) -> list[CandidateReport]:
         """The candidates that something can be said of."""

@@ -10,7 +10,8 @@ import onnx
 from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, OnnxParticipant
 from trtnorm_cli.compare.result import Comparison, Trial
-from trtnorm_cli.compare.smaller_inputs import Shape, at_smaller
+from trtnorm_cli.compare.sized_model import Shape
+from trtnorm_cli.compare.smaller_inputs import at_smaller
 from trtnorm_cli.light_dataclass import dataclass
 
 
@@ -26,14 +27,16 @@ class SmallerTrial:
 class SmallerFirst:
     """The comparison of ``smaller``, which is of use where nothing in it speaks against a candidate.
 
-    Then ``own`` goes on from there with ``trial``, the smallest at the model's own inputs.
+    Then ``own`` goes on from there with ``trial``, the smallest at the model's own inputs: what was found
+    ``has_been_taken_over`` by it.
     """
 
     def __init__(self, smaller: SmallerTrial, own: Comparer, trial: Trial) -> None:
         assert isinstance(own.reference, OnnxParticipant)
         self._smaller, self._own, self._trial = smaller, own, trial
-        reference = replace(own.reference, model=smaller.model)
-        self._comparer = Comparer(reference, own.runner, own.options, Comparison(own.reference.label))
+        self.has_been_taken_over = False
+        reference = replace(own.reference, model=smaller.model, is_resized=True)
+        self._comparer = Comparer(reference, own.runner, own.options, Comparison(own.reference.label), own.known)
         # Candidates as they are there, by identity; with the candidate, whose identity no other one has while it is kept.
         self._there: dict[int, tuple[Candidate, OnnxParticipant | None]] = {}
 
@@ -54,27 +57,32 @@ class SmallerFirst:
 
         self._comparer.try_out(there(), may_stay)
 
-    def judge(self, candidates: Sequence[Candidate]) -> None:
-        """Judge the candidates, and let the comparison at the model's own inputs go on from there.
+    def goes_before(self, candidates: Sequence[Candidate]) -> bool:
+        """Judge the candidates, and then the last of them at the model's own inputs.
 
-        Nothing of it counts where one may do something else at smaller inputs, or anything speaks against one. Each candidate
-        is made of the one before it, so that there the last one speaks for all.
+        False, and nothing of it counts, where one may do something else at smaller inputs, where anything speaks against one
+        there, or where nothing is known of the last one at the model's own. Each candidate is made of the one before it, so
+        that there the last one speaks for all.
         """
         there = [found for candidate in candidates if (found := self._at_smaller(candidate)) is not None]
         if not there or len(there) < len(candidates):
-            return
+            return False
         self._comparer.add(there)
         self._comparer.begin(self._smaller.trial)
         self._own.begin(self._trial, last_only=True)
         self._comparer.run(self._smaller.trial)
-        if self._comparer.is_free_of_doubt:
-            self._own.take_over(self._comparer)
+        if not self._comparer.is_free_of_doubt:
+            return False
+        self.has_been_taken_over = True
+        self._own.take_over(self._comparer)
+        self._own.run(self._trial)
+        return self._own.has_judged_last(self._trial)
 
     def _at_smaller(self, candidate: Candidate) -> OnnxParticipant | None:
         if id(candidate) not in self._there:
             found = None
             if isinstance(candidate, OnnxParticipant) and candidate.inputs().keys() == self._smaller.shapes.keys():
                 model = at_smaller(candidate.model, self._smaller.shapes, self._smaller.trial.shapes)
-                found = None if model is None else replace(candidate, model=model)
+                found = None if model is None else replace(candidate, model=model, is_resized=True)
             self._there[id(candidate)] = candidate, found
         return self._there[id(candidate)][1]

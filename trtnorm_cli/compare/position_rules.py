@@ -1,0 +1,175 @@
+"""Nodes that do the same at every position of an image, whichever and however many there are, and those that may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from trtnorm_cli.compare.sized_model import NotTheSame, Shape, SizedTensors
+from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
+from trtnorm_cli.evaluate.float64.kernels.windows import windows_of
+from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
+from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.walk import all_nodes
+
+# Positions that are left along each axis. In one there is no order.
+_POSITIONS = 2
+
+# What these compute at one position, or of all, does not depend on which or how many there are.
+_ANYWHERE = frozenset(
+    (
+        *("Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Conv", "ConvTranspose", "Cos"),
+        *("DepthToSpace", "Div", "Dropout", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Gemm"),
+        *("GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Identity"),
+        *("InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool"),
+        *("Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "RMSNormalization", "Reciprocal"),
+        *("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"),
+        *("Relu", "Reshape", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Sqrt", "Squeeze"),
+        *("Sub", "Sum", "Tanh", "ThresholdedRelu", "Transpose", "Unsqueeze", "Where"),
+    )
+)
+_OVER_POSITIONS = frozenset(("AveragePool", "Conv", "ConvTranspose", "MaxPool"))
+
+
+class TooSmall(Exception):
+    """A shape at which a weight no longer reaches the data, or no order is left."""
+
+
+def is_large_enough(own: SizedTensors, other: SizedTensors) -> bool:
+    """False where too little is left; raises ``NotTheSame`` for a node that may do something else there."""
+    nodes = own.model.graph.node
+    if len(list(all_nodes(own.model))) > len(nodes) or own.model.functions:
+        raise NotTheSame("a graph within a node, or a function")
+    opsets, is_enough = imported_opsets(own.model), True
+    read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
+    for node in nodes:
+        names = [*filter(None, node.input), *read.intersection(node.output)]
+        try:
+            _require_same_node(node, names, own, other, opsets)
+        except TooSmall:  # another node may say that nothing smaller helps
+            is_enough = False
+        except (IndexError, NotImplementedHere, ValueError) as error:  # a malformed node, which is for others to say
+            raise NotTheSame(str(error)) from error
+    return is_enough
+
+
+def _require_same_node(
+    node: onnx.NodeProto, names: Sequence[str], own: SizedTensors, other: SizedTensors, opsets: Mapping[str, int]
+) -> None:
+    if all(own.elements(name) is not None and other.elements(name) is not None for name in node.output if name):
+        return  # it reckons with sizes, which all participants do as they are
+    differs = [name for name in names if own.shape(name) != other.shape(name)]
+    if not differs and all(own.elements(name) == other.elements(name) for name in node.input if name):
+        return
+    if node.domain not in DEFAULT_DOMAINS:
+        raise NotTheSame(node.op_type)
+    for name in differs:
+        if any(a != b and b < _POSITIONS for a, b in zip(own.shape(name), other.shape(name), strict=True)):
+            raise TooSmall(name)
+    asked = _Asked(node, opsets.get("", 1), attributes_of(node, opsets), own, other)
+    rule = _RULES.get(node.op_type)
+    if rule is not None:
+        rule(asked)
+    elif node.op_type not in _ANYWHERE:
+        raise NotTheSame(node.op_type)
+    if node.op_type in _OVER_POSITIONS:
+        _require_reached(asked)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A node with its attributes, at the model's own shapes and at the others."""
+
+    node: onnx.NodeProto
+    opset: int
+    attributes: Mapping[str, Any]
+    own: SizedTensors
+    other: SizedTensors
+
+    def shapes(self, name: str) -> tuple[Shape, Shape]:
+        return self.own.shape(name), self.other.shape(name)
+
+    def require_equal_lengths(self, axis: int) -> None:
+        """Nothing may differ along ``axis``."""
+        for name in filter(None, (self.node.input[0], *self.node.output)):
+            before, after = self.shapes(name)
+            if before[axis] != after[axis]:
+                raise NotTheSame(self.node.op_type)
+
+
+def _along_one_axis(asked: _Asked) -> None:
+    """Tensors are put together, or parts of one taken, along an axis that keeps its length."""
+    axis = int(asked.attributes.get("axis") or 0)
+    asked.require_equal_lengths(axis)
+    for name in asked.node.input[1:] if asked.node.op_type == "Concat" else ():
+        before, after = asked.shapes(name)
+        if before[axis] != after[axis]:
+            raise NotTheSame(asked.node.op_type)
+
+
+def _sliced(asked: _Asked) -> None:
+    """All is taken along axes that do not keep their length."""
+    (x, other_x), (y, other_y) = asked.shapes(asked.node.input[0]), asked.shapes(asked.node.output[0])
+    for before, after, taken, taken_after in zip(x, other_x, y, other_y, strict=True):
+        if before != after and (taken != before or taken_after != after):
+            raise NotTheSame("Slice")
+
+
+def _by_constants(asked: _Asked) -> None:
+    """By as much at both."""
+    for name in filter(None, asked.node.input[1:]):
+        if asked.own.elements(name) != asked.other.elements(name):
+            raise NotTheSame(asked.node.op_type)
+
+
+def _resized(asked: _Asked) -> None:
+    """By the same factors, however they are said."""
+    (x, other_x), (y, other_y) = asked.shapes(asked.node.input[0]), asked.shapes(asked.node.output[0])
+    for before, after, made, made_after in zip(x, other_x, y, other_y, strict=True):
+        if made * after != made_after * before:
+            raise NotTheSame("Resize")
+
+
+_RULES: Mapping[str, Callable[[_Asked], None]] = {
+    "Concat": _along_one_axis,
+    "Pad": _by_constants,
+    "Resize": _resized,
+    "Slice": _sliced,
+    "Split": _along_one_axis,
+    "Tile": _by_constants,
+    "Upsample": _resized,
+}
+
+
+def _require_reached(asked: _Asked) -> None:
+    """Every place of a kernel lies on data at some position, as it does at the model's own shapes."""
+    kernel = tuple(asked.attributes.get("kernel_shape") or asked.own.shape(asked.node.input[1])[2:])
+    before, after = (_reached(asked, at, kernel) for at in (asked.own, asked.other))
+    if not all(some <= others for some, others in zip(before, after, strict=True)):
+        raise TooSmall(asked.node.op_type)
+
+
+def _reached(asked: _Asked, at: SizedTensors, kernel: Shape) -> list[set[int]]:
+    """By axis, the places of a kernel that lie on data somewhere."""
+    sizes, made = (at.shape(name)[2:] for name in (asked.node.input[0], asked.node.output[0]))
+    is_spread = asked.node.op_type == "ConvTranspose"
+    if is_spread and (asked.attributes.get("auto_pad") or "NOTSET") != "NOTSET":
+        raise NotTheSame("a ConvTranspose that is padded by its sizes")
+    call = Call(asked.node.op_type, asked.opset, (), asked.attributes, tuple(asked.node.output))
+    # A transposed convolution lays its kernel on the result, where a convolution lays it on its input.
+    windows = windows_of(call, made if is_spread else sizes, kernel)
+    axes = zip(kernel, windows.strides, windows.dilations, windows.begin, sizes, made, strict=True)
+    return [
+        {
+            each
+            for each in range(size)
+            if any(
+                0 <= position * stride - begin + each * dilation < (large if is_spread else small)
+                for position in range(small if is_spread else large)
+            )
+        }
+        for size, stride, dilation, begin, small, large in axes
+    ]
