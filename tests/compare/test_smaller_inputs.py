@@ -309,9 +309,7 @@ def test_a_kernel_that_is_spread_reaches_the_result():
     assert smaller_inputs.at_smaller(parse(text.replace("PADS", "9"), wide), sizes, small) is None
 
 
-@pytest.mark.parametrize(
-    "line", ["y = Conv<pads=[1, 1]>(a, v)", "y = Conv<kernel_shape=[3]>(a, v)", "y = MaxPool<kernel_shape=[2]>(a)"]
-)
+@pytest.mark.parametrize("node", ["Conv<pads=[1, 1]>(a, v)", "Conv<kernel_shape=[3]>(a, v)", "MaxPool<kernel_shape=[2]>(a)"])
 def test_nodes_that_are_malformed_keep_their_shapes(node: str):
     text = f"g (float[1, 3, 96, 96] x) => (float y) {{ a = Conv<pads=[1, 1, 1, 1]>(x, w) y = {node} }}"
     assert shapes_of(text, DOWN) is None
