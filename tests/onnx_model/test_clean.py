@@ -119,8 +119,8 @@ def test_a_defect_of_the_library_leaves_the_constants_unfolded(monkeypatch):
         raise AttributeError("'NoneType' object has no attribute 'ndim'")
 
     monkeypatch.setattr(fold_library, "run_library", broken)
-    result = clean(parse("g (float[3] x) => (float[3] y) { i = Identity(x) c = Neg(w) y = Add(i, c) }", {"w": random(3)}))
-    assert operators(result.model) == ["Neg", "Add"]
+    result = clean(parse("g (float[3] x) => (float[3] y) { i = Identity(x) c = Softsign(w) y = Add(i, c) }", {"w": random(3)}))
+    assert operators(result.model) == ["Softsign", "Add"]
     assert "constants were not folded" in result.notes[0]
     assert "has no attribute 'ndim'" in result.notes[0]
 
@@ -130,8 +130,8 @@ def test_an_invalid_result_of_the_library_is_not_used(monkeypatch):
         next(iter(model.graph)).op_type = "NoSuchOperator"
 
     monkeypatch.setattr(fold_library, "run_library", invalid)
-    result = clean(parse("g (float[3] x) => (float[3] y) { c = Neg(x) i = Cast<to = 1>(c) y = Abs(i) }"))
-    assert operators(result.model) == ["Neg", "Cast", "Abs"]
+    result = clean(parse("g (float[3] x) => (float[3] y) { c = Neg(x) i = Concat<axis = 0>(c) y = Abs(i) }"))
+    assert operators(result.model) == ["Neg", "Concat", "Abs"]
     assert "the folded model is not valid ONNX: No Op registered for NoSuchOperator" in result.notes[0]
 
 

@@ -41,6 +41,49 @@ def test_arithmetic(operator, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operator", ["Less", "Greater", "Max", "Min", "Pow"])
+def test_what_else_takes_two(operator, kind):
+    a, b = numbers(kind, 2, 5, 5), numbers(kind, 5, 5)
+    same(operator, [a, np.abs(b) % 4 if operator == "Pow" and b.dtype.kind == "i" else b])
+    if np.dtype(kind).kind == "f" and operator != "Pow":
+        same(operator, [np.array([np.nan, 1, np.inf], kind), np.array([0, np.nan, -np.inf], kind)])
+
+
+def test_a_power_has_the_type_of_its_base():
+    for a in KINDS:
+        for b in KINDS:
+            same("Pow", [np.array([1, 2, 3], a), np.array([2], b)])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("operator", ["Abs", "Ceil", "Cos", "Exp", "Floor", "Neg", "Sin"])
+def test_one_number_after_the_other(operator, kind):
+    same(operator, [numbers(kind, 3, 50)])
+    same(operator, [np.array(-2.5, kind)])
+    if operator in ("Abs", "Neg"):
+        same(operator, [numbers(np.int64, 9)])
+
+
+@pytest.mark.parametrize("operator", ["And", "Or"])
+def test_truths(operator):
+    same(operator, [numbers(np.float32, 4, 9) > 0, numbers(np.float32, 9) > 0])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.int32])
+def test_ranges(kind):
+    for start, end, step in ((0, 5, 1), (2, 9, 3), (5, 0, -2), (0, 0, 1), (3, 1, 1)):
+        same("Range", [np.array(start, kind), np.array(end, kind), np.array(step, kind)])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_scattered_updates(kind):
+    data = numbers(kind, 4, 5)
+    same("ScatterND", [data, np.array([[1], [-1]]), numbers(kind, 2, 5)])
+    same("ScatterND", [data, np.array([[[1, 2], [0, 4]], [[3, 0], [2, -1]]]), numbers(kind, 2, 2)])
+    same("ScatterND", [data[0], np.array([[0], [2], [0]]), np.array([1, 2, 3], kind)], {"reduction": "none"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_division_by_zero_and_by_the_other_sign(kind):
     if np.dtype(kind).kind == "f":
         same("Div", [np.array([1, -1, 0], kind), np.zeros(3, kind)])
@@ -61,6 +104,9 @@ def test_what_only_moves_values(kind):
     same("Transpose", [data])
     same("Concat", [data, data], {"axis": -1})
     same("Unsqueeze", [data, ints(0, -1)])
+    same("Squeeze", [data[:1, :, :1], ints(0, -1)])
+    same("Squeeze", [data[:1, :, :1]])
+    same("Tile", [data, ints(2, 1, 3)])
     same("Reshape", [data, ints(0, -1, 2)], {"allowzero": 0})
     same("Reshape", [data[:, :0], ints(0, 4)], {"allowzero": 1})
     same("Gather", [data, ints(2, -1)], {"axis": 1})
@@ -93,6 +139,13 @@ def test_the_rest():
         ("Gather", 18, [ints(1), ints(4)], {"axis": 0}),
         ("Transpose", 18, [ints(1)], {"perm": []}),
         ("Erf", 18, [numbers(np.float32, 1)], {}),
+        ("Max", 18, [ints(1)], {}),
+        ("Less", 18, [ints(1), numbers(np.float32, 1)], {}),
+        ("Range", 18, [np.array(0), np.array(4), np.array(0)], {}),
+        ("ScatterND", 18, [ints(1), np.array([[0]]), ints(2)], {"reduction": "add"}),
+        ("ScatterND", 18, [ints(1), np.array([[1]]), ints(2)], {}),
+        ("Squeeze", 18, [ints(1, 2), ints(0)], {}),
+        ("Squeeze", 11, [np.zeros((1, 1), np.float32)], {"axes": [0]}),
     ],
 )
 def test_what_it_does_not_know_it_leaves_alone(operator, opset, inputs, attributes):

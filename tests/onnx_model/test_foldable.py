@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models import batchnorm, parse, random
+from tests.models import batchnorm, operators, parse, random
+from tests.onnx_model.running import same_values
 from trtnorm_cli.onnx_model import fold_library, infer
 from trtnorm_cli.onnx_model.clean import clean
 
@@ -87,7 +88,7 @@ def test_and_is_inferred_once_for_folding_and_twice_for_the_result(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "line", ["i = Identity(k) c = Neg(i) z = Add(x, c)", "i = Identity(same) j = Identity(i) z = Reshape(x, j)"]
+    "line", ["i = Identity(k) c = Softsign(i) z = Add(x, c)", "i = Identity(same) j = Identity(i) z = Reshape(x, j)"]
 )
 def test_constants_are_seen_behind_identities(asked, line):
     weights = {"k": random(3), "same": np.array([3])}
@@ -106,15 +107,53 @@ def test_what_onnx_runtime_evaluates_is_seen_behind_identities(asked):
 
 @pytest.mark.parametrize(
     "line",
-    ["c = Neg(k) z = Add(x, c)", "z = Reshape(x, same)", "z = Cast<to = 1>(x)", "z = Concat<axis = 0>(x)",
-     "z = Dropout(x)", "z = Expand(x, same)", "c = Shape(x) f = Cast<to = 1>(c) z = Add(x, f)",
-     "c = CastLike(x, k) z = Relu(c)", "b = ConstantOfShape(same) z = Mul(x, b)"],
+    ["c = Softsign(k) z = Add(x, c)", "z = Reshape(x, same)", "z = Concat<axis = 0>(x)", "z = Dropout(x)",
+     "z = Expand(x, same)", "n = Size(x) f = Cast<to = 1>(n) z = Add(x, f)", "c = CastLike(x, k) z = Relu(c)"],
 )  # fmt: skip
 def test_what_can_be_folded_is(asked, line):
     weights = {"k": random(3), "same": np.array([3])}
     model = clean(parse(f"g (float[3] x) => (float[3] z) {{ {line} }}", weights, opset=18)).model
     assert "library" in asked
     assert [node.op_type for node in model.graph.node] in (["Add"], ["Mul"], ["Identity"], ["Relu"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["c = Neg(k) z = Add(x, c)", "z = Cast<to = 1>(x)", "i = Identity(k) c = Neg(i) z = Add(x, c)",
+     "c = Shape(x) f = Cast<to = 1>(c) z = Add(x, f)", "b = ConstantOfShape(same) z = Mul(x, b)"],
+)  # fmt: skip
+def test_what_has_a_kernel_is_folded_without_the_library(asked, line):
+    weights = {"k": random(3), "same": np.array([3])}
+    model = clean(parse(f"g (float[3] x) => (float[3] z) {{ {line} }}", weights, opset=18)).model
+    assert "library" not in asked
+    assert [node.op_type for node in model.graph.node] in (["Add"], ["Mul"], ["Identity"], ["Relu"])
+
+
+def padded(blocks: int) -> str:
+    """Each block pads its data to a multiple of a size that it finds in the shape of what the one before has padded."""
+    lines = "".join(
+        f"""s{i} = Shape(x{i}) h{i} = Gather(s{i}, axis) m{i} = Mod(h{i}, size) r{i} = Sub(size, m{i}) q{i} = Mod(r{i}, size)
+        p{i} = Concat<axis = 0>(zero, q{i}, zero, zero, zero, zero) x{i + 1} = Pad(x{i}, p{i})    """
+        for i in range(blocks)
+    )
+    return f"g (float[N, 5, 8] x0) => (float[N, H, 8] z) {{ {lines} z = Relu(x{blocks}) }}"
+
+
+PADDED = {"axis": np.array([1]), "size": np.array([7]), "zero": np.array([0])}
+
+
+def test_sizes_that_follow_from_each_other_are_found_in_one_pass(monkeypatch):
+    """Windowed attention does this in each block. One inference of the whole graph for each would make it quadratic."""
+    passes = {blocks: passes_over(padded(blocks), PADDED, monkeypatch) for blocks in (1, 12)}
+    assert passes[12] == passes[1]
+
+
+def test_and_they_are_the_right_ones():
+    cleaned = same_values(parse(padded(4), PADDED)).model
+    assert "Mod" not in operators(cleaned)
+    pads = [node.input[1] for node in cleaned.graph.node if node.op_type == "Pad"]
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor).tolist() for tensor in cleaned.graph.initializer}
+    assert [values[name][1] for name in pads] == [2, 0, 0, 0]
 
 
 def test_only_what_changed_is_inferred_node_by_node(asked):

@@ -19,8 +19,10 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.fold_facts import state_facts
 from trtnorm_cli.onnx_model.fold_sizes import PICKING, products, result_bytes
+from trtnorm_cli.onnx_model.fold_small import fold_small
 from trtnorm_cli.onnx_model.fold_through import evaluate_through_large
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
+from trtnorm_cli.onnx_model.ir_constants import replace_by
 from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, holds_graphs
 from trtnorm_cli.onnx_model.light_ir import LightSerializer
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
@@ -92,38 +94,47 @@ def fold_constants(model: ir.Model, run: RunModel = run_here) -> Folding:
     """
     folding = Folding()
     policy, serializer = _Policy(model, run), LightSerializer()
-    before = _census(model)
     for number in range(_ROUNDS):
-        # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
-        settled = state_facts(model, folding.shapes, number > 0, serializer)
-        is_foldable = can_be_folded(model, policy.library_may_fold)
-        if is_foldable:
+        settled = _fold_at_once(model, policy, serializer, folding, is_again=number > 0)
+        before = _census(model)
+        if can_be_folded(model, policy.library_may_fold):
             from trtnorm_cli.onnx_model.fold_library import run_library
 
             run_library(model, policy.library_may_fold, settled)
-        else:
-            remove_identities(model, keep_outputs=True)  # which the library would have looked through
-        lift_constants(model, Counter())
+            lift_constants(model, Counter())
         _evaluate_the_rest(model, policy)
-        evaluate_through_large(model, policy, _replace_by)
+        evaluate_through_large(model, policy, replace_by)
         after = _census(model)
         folding.counts["constants folded"] += len(before - after)
-        if known := static_dimensions(model):
-            folding.counts["constants folded"] += known
-            after = _census(model)
         remove_identities(model, keep_outputs=True)
         told = shapes_from_arithmetic(model)
-        is_unchanged, before = before == after, after
-        is_last = told == folding.shapes if number > 0 else not (is_foldable or computes_sizes(model))
-        folding.shapes = told
-        if is_unchanged and is_last:
+        if before == after and told == folding.shapes:
             break
+        folding.shapes = told
     else:
         folding.notes.append(f"folding was stopped after {_ROUNDS} rounds; there may be more to fold")
     for value in _initializers(model) + [value for node in every_node(model.graph) for value in node.outputs]:
         value.metadata_props.pop(_FOLDED_FROM, None)
     folding.notes += policy.notes()
     return folding
+
+
+def _fold_at_once(
+    model: ir.Model, policy: _Policy, serializer: LightSerializer, folding: Folding, is_again: bool
+) -> frozenset[ir.Value]:
+    """Fold what needs neither the library nor ONNX Runtime until nothing changes; returns what ``state_facts`` gives then."""
+    remove_identities(model, keep_outputs=True)
+    for number in range(_ROUNDS):
+        # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
+        follows_sizes = is_again or number > 0
+        settled = state_facts(model, folding.shapes, follows_sizes, serializer)
+        folded = fold_small(model, policy.library_may_fold, serializer) + static_dimensions(model)
+        folding.counts["constants folded"] += folded
+        told, before = shapes_from_arithmetic(model), folding.shapes
+        folding.shapes = told
+        if not folded and told == before and (follows_sizes or not computes_sizes(model)):
+            return settled
+    return frozenset()
 
 
 def _initializers(model: ir.Model) -> list[ir.Value]:
@@ -291,7 +302,7 @@ def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
         if results is None:
             policy.evaluation_failed(node)
         else:
-            _replace_by(node, results)
+            replace_by(node, results)
 
 
 def _is_constant(node: ir.Node) -> bool:
@@ -299,15 +310,3 @@ def _is_constant(node: ir.Node) -> bool:
         if value is not None and (value.const_value is None or value.const_value.dtype == ir.DataType.STRING):
             return False
     return node.op_type not in ("Constant", "Identity") and not holds_graphs(node)
-
-
-def _replace_by(node: ir.Node, results: list[np.ndarray]) -> None:
-    graph = node.graph
-    assert graph is not None
-    outputs = [value for value in node.outputs if value.name]
-    for value, result in zip(outputs, results, strict=True):
-        tensor = ir.tensor(result, name=value.name)
-        constant = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
-        value.replace_all_uses_with(constant, replace_graph_outputs=True)
-        graph.register_initializer(constant)
-    graph.remove(node, safe=True)

@@ -27,6 +27,11 @@ _Attributes = Mapping[str, Any]
 _Kernel = Callable[[_Inputs, _Attributes], Any]
 
 
+def has_kernel(operator: str) -> bool:
+    """True where ``value_of`` computes some forms of ``operator``."""
+    return operator in _KERNELS
+
+
 def value_of(operator: str, opset: int, inputs: _Inputs, attributes: _Attributes) -> np.ndarray | None:
     """The one output of ``operator`` of ONNX's own domain; None where it is left to the reference implementation.
 
@@ -43,6 +48,23 @@ def value_of(operator: str, opset: int, inputs: _Inputs, attributes: _Attributes
     except (IndexError, TypeError, ValueError):
         return None
     return None if result is None else np.asarray(result)
+
+
+def _elementwise(compute: Callable[[Any], Any]) -> _Kernel:
+    def kernel(inputs: _Inputs, attributes: _Attributes) -> Any:
+        (data,) = inputs
+        result = compute(data)
+        return result if result.dtype == data.dtype else None
+
+    return kernel
+
+
+def _extreme(compute: Callable[[Any, Any], Any]) -> _Kernel:
+    def kernel(inputs: _Inputs, attributes: _Attributes) -> Any:
+        a, b = inputs
+        return compute(a, b) if a.dtype == b.dtype and a.dtype.kind != "b" else None
+
+    return kernel
 
 
 def _arithmetic(compute: Callable[[Any, Any], Any]) -> _Kernel:
@@ -98,6 +120,42 @@ def _modulo(inputs: _Inputs, attributes: _Attributes) -> Any:
     return _arithmetic(np.fmod if attributes.get("fmod", 0) == 1 else np.mod)(inputs, attributes)
 
 
+def _logical(compute: Callable[[Any, Any], Any]) -> _Kernel:
+    """Of two inputs of one type, a comparison or what is true of booleans."""
+
+    def kernel(inputs: _Inputs, attributes: _Attributes) -> Any:
+        a, b = inputs
+        return compute(a, b) if a.dtype == b.dtype else None
+
+    return kernel
+
+
+def _power(inputs: _Inputs, attributes: _Attributes) -> Any:
+    a, b = inputs
+    return np.power(a, b).astype(a.dtype)
+
+
+def _range(inputs: _Inputs, attributes: _Attributes) -> Any:
+    start, end, step = inputs
+    if any(bound.size != 1 for bound in inputs) or step.item() == 0:
+        return None
+    return np.arange(start.item(), end.item(), step.item()).astype(start.dtype)
+
+
+def _scatter(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, indices, updates = inputs
+    if attributes.get("reduction", "none") != "none" or data.dtype != updates.dtype:
+        return None
+    result = np.copy(data)
+    result[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return result
+
+
+def _squeeze(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, axes = (*inputs, None)[:2]
+    return np.squeeze(data) if axes is None else np.squeeze(data, axis=tuple(axes.reshape(-1).tolist()))
+
+
 def _reshape(inputs: _Inputs, attributes: _Attributes) -> Any:
     data, shape = inputs
     wanted = shape.copy()
@@ -135,22 +193,40 @@ def _where(inputs: _Inputs, attributes: _Attributes) -> Any:
 
 # The kernel, the first opset that it is for, and the attributes that it knows.
 _KERNELS: dict[str, tuple[_Kernel, int, tuple[str, ...]]] = {
+    "Abs": (_elementwise(np.absolute), 6, ()),
     "Add": (_arithmetic(np.add), 7, ()),
+    "And": (_logical(np.logical_and), 7, ()),
     "Cast": (_cast, 6, ("to",)),
+    "Ceil": (_elementwise(np.ceil), 6, ()),
     "Concat": (_concat, 4, ("axis",)),
     "ConstantOfShape": (_constant_of_shape, 9, ("value",)),
+    "Cos": (_elementwise(np.cos), 7, ()),
     "Div": (_arithmetic(_divide), 7, ()),
-    "Equal": (lambda inputs, attributes: np.equal(*inputs) if inputs[0].dtype == inputs[1].dtype else None, 7, ()),
+    "Equal": (_logical(np.equal), 7, ()),
+    "Exp": (_elementwise(np.exp), 6, ()),
     "Expand": (_expand, 8, ()),
+    "Floor": (_elementwise(np.floor), 6, ()),
     "Gather": (_gather, 1, ("axis",)),
+    "Greater": (_logical(np.greater), 7, ()),
+    "Less": (_logical(np.less), 7, ()),
     "MatMul": (_arithmetic(_matmul), 1, ()),
+    "Max": (_extreme(np.maximum), 8, ()),
+    "Min": (_extreme(np.minimum), 8, ()),
     "Mod": (_modulo, 10, ("fmod",)),
     "Mul": (_arithmetic(np.multiply), 7, ()),
+    "Neg": (_elementwise(np.negative), 6, ()),
     "Not": (lambda inputs, attributes: np.logical_not(inputs[0]), 1, ()),
+    "Or": (_logical(np.logical_or), 7, ()),
+    "Pow": (_power, 7, ()),
+    "Range": (_range, 11, ()),
     "Reshape": (_reshape, 5, ("allowzero",)),
+    "ScatterND": (_scatter, 11, ("reduction",)),
+    "Sin": (_elementwise(np.sin), 7, ()),
     "Slice": (_slice, 10, ()),
     "Sqrt": (lambda inputs, attributes: np.sqrt(inputs[0]).astype(inputs[0].dtype), 6, ()),
+    "Squeeze": (_squeeze, 13, ()),
     "Sub": (_arithmetic(np.subtract), 7, ()),
+    "Tile": (lambda inputs, attributes: np.tile(inputs[0], inputs[1]), 6, ()),
     "Transpose": (_transpose, 1, ("perm",)),
     "Unsqueeze": (_unsqueeze, 13, ()),
     "Where": (_where, 9, ()),

@@ -33,7 +33,7 @@ class LightSerializer:
             light.opset_import.add(domain=domain, version=version)
         graph = light.graph
         graph.name = model.graph.name or "graph"
-        graph.node.extend(map(self._node, model.graph))
+        graph.node.extend(map(self.node, model.graph))
         graph.input.extend(ir.serde.serialize_value(value) for value in model.graph.inputs)
         graph.output.extend(ir.serde.serialize_value(value) for value in model.graph.outputs)
         stated = (value for node in model.graph for value in node.outputs if value.type is not None or value.shape is not None)
@@ -44,7 +44,8 @@ class LightSerializer:
             empty_inner_tensors(light)
         return light
 
-    def _node(self, node: ir.Node) -> onnx.NodeProto:
+    def node(self, node: ir.Node) -> onnx.NodeProto:
+        """``node`` as it is now."""
         names = tuple("" if value is None else value.name for value in node.inputs)
         attributes = tuple(node.attributes.values())
         signature = (node.domain, node.op_type, names, tuple(value.name for value in node.outputs), *map(id, attributes))
@@ -58,17 +59,22 @@ class LightSerializer:
             self._nodes[node] = signature, attributes, made
         return made
 
-    def _add_initializer(self, graph: onnx.GraphProto, value: ir.Value) -> None:
+    def constant(self, value: ir.Value) -> onnx.TensorProto | onnx.ValueInfoProto | None:
+        """The value of the initializer ``value``, or its type where it is large or in a file; None of what is no constant."""
         tensor, name = value.const_value, value.name or ""
         if tensor is None:
-            return
+            return None
         known = self._tensors.get(value)
         if known is None or known[0] is not tensor or known[1].name != name:
             known = self._tensors[value] = tensor, _light(tensor, name)
-        if isinstance(known[1], onnx.TensorProto):
-            graph.initializer.append(known[1])
-        else:
-            graph.input.append(known[1])
+        return known[1]
+
+    def _add_initializer(self, graph: onnx.GraphProto, value: ir.Value) -> None:
+        known = self.constant(value)
+        if isinstance(known, onnx.TensorProto):
+            graph.initializer.append(known)
+        elif known is not None:
+            graph.input.append(known)
 
 
 def _light(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto | onnx.ValueInfoProto:

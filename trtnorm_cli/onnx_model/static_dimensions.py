@@ -10,12 +10,15 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from trtnorm_cli.onnx_model.ir_constants import replace_by
 from trtnorm_cli.onnx_model.ir_walk import every_node
 
 _SHAPE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
 _MOST_ELEMENTS = 64
 
 _Elements = list[int | None]
+# The elements that are known of tensors already, which stay right as long as no shape before them changes.
+Memory = dict[ir.Value, _Elements | None]
 
 
 def static_dimensions(model: ir.Model) -> int:
@@ -24,24 +27,39 @@ def static_dimensions(model: ir.Model) -> int:
     ``Shape(x)[1]`` of an ``x`` with a dynamic batch and 64 channels is 64. The library folds this for one form of Gather only.
     """
     replaced = 0
-    memory: dict[ir.Value, _Elements | None] = {}
+    memory: Memory = {}
     for node in list(every_node(model.graph)):
-        if node.domain == "" and node.op_type in ("Gather", "Slice") and not node.outputs[0].is_graph_output():
-            replaced += _replace(node, _elements(node.outputs[0], memory))
+        array = picked_sizes(node, memory)
+        if array is not None and node.graph is not None:
+            replace_by(node, [array])
+            replaced += 1
     return replaced
+
+
+def picked_sizes(node: ir.Node, memory: Memory) -> np.ndarray | None:
+    """What a Gather or Slice picks from a shape that is known there; None of other nodes."""
+    if node.domain != "" or node.op_type not in ("Gather", "Slice") or node.outputs[0].is_graph_output():
+        return None
+    value, elements = node.outputs[0], _elements(node.outputs[0], memory)
+    if elements is None or None in elements or value.shape is None or value.dtype not in _SHAPE_TYPES:
+        return None
+    array = np.array(elements, dtype=value.dtype.numpy())
+    return array.reshape(()) if len(value.shape) == 0 else array
 
 
 def shapes_from_arithmetic(model: ir.Model) -> dict[ir.Value, ir.Shape]:
     """Shapes of what Reshape, Expand and ConstantOfShape make, as far as the elements of their shape input are known."""
-    memory: dict[ir.Value, _Elements | None] = {}
-    found = {}
-    for node in every_node(model.graph):
-        rule = _SHAPE_RULES.get(node.op_type) if node.domain == "" else None
-        elements = _elements(node.inputs[-1], memory) if rule is not None else None
-        shape = rule(node, elements) if rule is not None and elements is not None else None
-        if shape is not None:
-            found[node.outputs[0]] = ir.Shape(shape)
-    return found
+    memory: Memory = {}
+    shapes = ((node, shape_from_arithmetic(node, memory)) for node in every_node(model.graph))
+    return {node.outputs[0]: shape for node, shape in shapes if shape is not None}
+
+
+def shape_from_arithmetic(node: ir.Node, memory: Memory) -> ir.Shape | None:
+    """The shape of what a Reshape, Expand or ConstantOfShape makes; None of other nodes, and where nothing of it is known."""
+    rule = _SHAPE_RULES.get(node.op_type) if node.domain == "" else None
+    elements = _elements(node.inputs[-1], memory) if rule is not None else None
+    shape = rule(node, elements) if rule is not None and elements is not None else None
+    return None if shape is None else ir.Shape(shape)
 
 
 def _sizes(value: ir.Value | None) -> _Elements | None:
@@ -82,20 +100,7 @@ _SHAPE_RULES: dict[str, Callable[[ir.Node, _Elements], _Elements | None]] = {
 }
 
 
-def _replace(node: ir.Node, elements: _Elements | None) -> bool:
-    value, graph = node.outputs[0], node.graph
-    if elements is None or None in elements or graph is None or value.shape is None or value.dtype not in _SHAPE_TYPES:
-        return False
-    array = np.array(elements, dtype=value.dtype.numpy())
-    tensor = ir.tensor(array.reshape(()) if len(value.shape) == 0 else array, name=value.name)
-    constant = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
-    value.replace_all_uses_with(constant)
-    graph.register_initializer(constant)
-    graph.remove(node, safe=True)
-    return True
-
-
-def _elements(value: ir.Value | None, memory: dict[ir.Value, _Elements | None]) -> _Elements | None:
+def _elements(value: ir.Value | None, memory: Memory) -> _Elements | None:
     """The elements of an integer scalar or vector, None for each that is unknown; None when the length is unknown."""
     if value is None:
         return None
@@ -112,7 +117,7 @@ def _constant_elements(value: ir.Value) -> _Elements | None:
     return [int(element) for element in tensor.numpy().reshape(-1)]
 
 
-def _computed(value: ir.Value, memory: dict[ir.Value, _Elements | None]) -> _Elements | None:
+def _computed(value: ir.Value, memory: Memory) -> _Elements | None:
     node = value.producer()
     if node is None or node.domain != "" or value.shape is None or len(value.shape) > 1:
         return None
