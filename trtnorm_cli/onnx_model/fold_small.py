@@ -69,6 +69,9 @@ class _Pass:
         if node.op_type == "Shape":
             return _sizes(node)
         if has_kernel(node.op_type) and all(value is None or _is_constant(value) for value in node.inputs):
+            shape = node.outputs[0].shape
+            if shape is None or not shape.is_static():
+                self._infer(node)  # or whoever is asked infers the size in a model of its own
             return _computed(node, self._opset) if self._may_fold(node) else None
         if node.op_type == "Cast":
             return _cast_to_its_type(node)
@@ -125,7 +128,7 @@ class _Pass:
 
 
 def _sizes(node: ir.Node) -> np.ndarray | None:
-    """What a Shape gives, where that is known."""
+    """The elements that a Shape gives, where they are known."""
     data = node.inputs[0] if node.inputs else None
     if data is None or data.shape is None:
         return None
@@ -151,7 +154,7 @@ def _computed(node: ir.Node, opset: int) -> np.ndarray | ir.Value | None:
 
 
 def _cast_to_its_type(node: ir.Node) -> ir.Value | None:
-    """What a Cast passes on, where it has the type already."""
+    """The tensor that a Cast passes on, where it has the type already."""
     data, target = node.inputs[0] if node.inputs else None, node.attributes.get("to")
     if data is None or target is None or node.outputs[0].is_graph_output():
         return None

@@ -37,7 +37,7 @@ def static_dimensions(model: ir.Model) -> int:
 
 
 def picked_sizes(node: ir.Node, memory: Memory) -> np.ndarray | None:
-    """What a Gather or Slice picks from a shape that is known there; None of other nodes."""
+    """The sizes that a Gather or Slice picks from a shape that is known there; None of other nodes."""
     if node.domain != "" or node.op_type not in ("Gather", "Slice") or node.outputs[0].is_graph_output():
         return None
     value, elements = node.outputs[0], _elements(node.outputs[0], memory)

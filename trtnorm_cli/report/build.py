@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trtnorm_cli.profile.fit import ProfileRecord
 from trtnorm_cli.records.comparison import STANDS_IN, ComparisonRecord, OutputVerdict
+from trtnorm_cli.report.cleaning import cleaning_text
 from trtnorm_cli.report.compare import finite, state_text
 from trtnorm_cli.report.composite_norms import counts_line
 from trtnorm_cli.report.console import bytes_text, console, counts_text, print_warnings, shape_text, table
@@ -82,7 +83,7 @@ def summary_rows(manifest: Manifest) -> list[tuple[str, str]]:
     network, versions = manifest.network, manifest.versions
     rows = [
         *([] if manifest.export is None else export_rows(manifest.export)),
-        ("cleaned", ", ".join(f"{n} {what}" for what, n in manifest.cleaning.items() if n) or "nothing to clean"),
+        ("cleaned", cleaning_text(manifest.cleaning) or "nothing to clean"),
         ("normalizations", counts_line(manifest.normalizations.nodes, manifest.normalizations.pieces)),
         ("rewritten", counts_text(dict(Counter(change.rule for change in manifest.changes).most_common()))),
         ("check error", _check_text(manifest.changes)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trtnorm_cli.report.cleaning import cleaning_text
 from trtnorm_cli.report.composite_norms import composite_table, counts_line
 from trtnorm_cli.report.console import console, print_warnings, table
 from trtnorm_cli.report.notes import print_notes, print_results_alone
@@ -21,8 +22,7 @@ def print_rewriting(
         return
     out = console(as_json)
     print_notes(out, (*loaded.warnings, *rewriting.cleaning.notes), verbosity)
-    cleaned = ", ".join(f"{n} {what}" for what, n in rewriting.cleaning.counts.items() if n)
-    out.print(f"cleaned: {cleaned or 'nothing to clean'}")
+    out.print(f"cleaned: {cleaning_text(rewriting.cleaning.counts) or 'nothing to clean'}")
     out.print(f"normalizations: {counts_line(**norm_counts(rewriting.cleaned, rewriting.composites))}")
     rows = [(c.rule, c.node, f"{c.check.max_rel:.1e}", f"{c.check.float64_rel:.1e}") for c in rewriting.changes]
     if rows:

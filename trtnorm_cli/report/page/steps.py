@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.report.cleaning import cleaning_text
 from trtnorm_cli.report.page.words import counted, seconds
 from trtnorm_cli.tensorrt.manifest import Manifest
 
@@ -58,8 +59,8 @@ def _steps(manifest: Manifest) -> Iterator[tuple[str, str, float | None]]:
 
 
 def _cleaned(manifest: Manifest) -> str:
-    done = [f"{count:,} {what}" for what, count in manifest.cleaning.items() if count]
-    return f"{', '.join(done)}." if done else "There was nothing to clean."
+    done = cleaning_text(manifest.cleaning)
+    return f"{done}." if done else "There was nothing to clean."
 
 
 def _rewritten(manifest: Manifest) -> str:
