@@ -9,6 +9,7 @@ found out is followed in the same pass, and the whole graph is not inferred once
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +22,6 @@ from trtnorm_cli.onnx_model.ir_constants import replace_by
 from trtnorm_cli.onnx_model.ir_walk import holds_graphs
 from trtnorm_cli.onnx_model.light_ir import LightSerializer
 from trtnorm_cli.onnx_model.static_dimensions import Memory, picked_sizes, shape_from_arithmetic
-
-# Of which inputs these may be the identity: there the constant that they read stays.
-_MAY_PASS_ON: dict[str, slice] = {"Cast": slice(1), "Concat": slice(None), "Expand": slice(1), "Reshape": slice(1)}
 
 
 def fold_small(model: ir.Model, may_fold: Callable[[ir.Node], bool], serializer: LightSerializer) -> int:
@@ -50,6 +48,8 @@ class _Pass:
         self._news: set[ir.Value] = set()
 
     def visit(self, node: ir.Node) -> None:
+        if node.op_type == "Concat" and node.domain == "":
+            self.folded += _drop_empty_operands(node)
         found = self._found(node) if node.domain == "" and len(node.outputs) == 1 and node.outputs[0].name else None
         if found is None:
             self._infer(node)
@@ -68,13 +68,16 @@ class _Pass:
         """The value of what ``node`` makes, or the tensor that it only passes on; None where neither is known."""
         if node.op_type == "Shape":
             return _sizes(node)
+        if node.op_type == "Size":
+            return _size(node)
+        passed_on = _PASSED_ON.get(node.op_type)
+        if passed_on is not None and not node.outputs[0].is_graph_output() and (value := passed_on(node)) is not None:
+            return value
         if has_kernel(node.op_type) and all(value is None or _is_constant(value) for value in node.inputs):
             shape = node.outputs[0].shape
             if shape is None or not shape.is_static():
                 self._infer(node)  # or whoever is asked infers the size in a model of its own
             return _computed(node, self._opset) if self._may_fold(node) else None
-        if node.op_type == "Cast":
-            return _cast_to_its_type(node)
         return picked_sizes(node, self._memory)
 
     def _infer(self, node: ir.Node) -> None:
@@ -141,24 +144,66 @@ def _is_constant(value: ir.Value) -> bool:
     return value.const_value is not None and not value.is_graph_input()
 
 
-def _computed(node: ir.Node, opset: int) -> np.ndarray | ir.Value | None:
-    """The value of ``node``, which reads constants alone, or what it passes on; None where it is left to the library."""
+def _computed(node: ir.Node, opset: int) -> np.ndarray | None:
+    """The value of ``node``, which reads constants alone; None where it is left to the library."""
     arrays = [None if value is None or value.const_value is None else value.const_value.numpy() for value in node.inputs]
-    result = value_of(node.op_type, opset, arrays, _python_values(node))
-    if result is None or node.op_type not in _MAY_PASS_ON:
-        return result
-    read = _MAY_PASS_ON[node.op_type]
-    same = (value for value, array in zip(node.inputs[read], arrays[read], strict=True) if _are_alike(array, result))
-    kept = next(same, None)
-    return result if kept is None else None if node.outputs[0].is_graph_output() else kept
+    return value_of(node.op_type, opset, arrays, _python_values(node))
+
+
+def _drop_empty_operands(node: ir.Node) -> bool:
+    """Take operands without elements off a Concat of others, in place; returns whether there were any."""
+    axis = node.attributes.get("axis")
+    if axis is None:
+        return False
+    kept = [value for value in node.inputs if value is None or not _is_empty_along(value, axis.as_int())]
+    if len(kept) == len(node.inputs) or not kept:
+        return False
+    for index, value in enumerate(kept):
+        node.replace_input_with(index, value)
+    node.resize_inputs(len(kept))
+    return True
+
+
+def _is_empty_along(value: ir.Value, axis: int) -> bool:
+    shape = value.shape
+    return shape is not None and -len(shape) <= axis < len(shape) and shape[axis] == 0
+
+
+def _size(node: ir.Node) -> np.ndarray | None:
+    """The number of elements, where it is known."""
+    data = node.inputs[0] if node.inputs else None
+    if data is None or data.shape is None or not data.shape.is_static():
+        return None
+    return np.array(math.prod(data.shape.numpy()), np.int64)
 
 
 def _cast_to_its_type(node: ir.Node) -> ir.Value | None:
-    """The tensor that a Cast passes on, where it has the type already."""
     data, target = node.inputs[0] if node.inputs else None, node.attributes.get("to")
-    if data is None or target is None or node.outputs[0].is_graph_output():
+    if data is None or target is None:
         return None
     return data if isinstance(data.type, ir.TensorType) and data.type.dtype.value == target.as_int() else None
+
+
+def _to_its_shape(node: ir.Node) -> ir.Value | None:
+    """The data of a Reshape or Expand that asks for the shape which it has."""
+    data, shape = node.inputs if len(node.inputs) == 2 else (None, None)
+    wanted = None if shape is None else shape.const_value
+    if data is None or data.shape is None or wanted is None or not data.shape.is_static() or len(wanted.shape) != 1:
+        return None
+    return data if len(data.shape) == wanted.size and [*data.shape] == wanted.numpy().tolist() else None
+
+
+def _only_operand(node: ir.Node) -> ir.Value | None:
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+# What these only pass on, if anything.
+_PASSED_ON: dict[str, Callable[[ir.Node], ir.Value | None]] = {
+    "Cast": _cast_to_its_type,
+    "Concat": _only_operand,
+    "Expand": _to_its_shape,
+    "Reshape": _to_its_shape,
+}
 
 
 def _python_values(node: ir.Node) -> dict[str, Any]:
@@ -167,10 +212,6 @@ def _python_values(node: ir.Node) -> dict[str, Any]:
         name: ir.serde.serialize_tensor(attribute.as_tensor()) if attribute.type == ir.AttributeType.TENSOR else attribute.value
         for name, attribute in node.attributes.items()
     }
-
-
-def _are_alike(array: np.ndarray | None, other: np.ndarray) -> bool:
-    return array is not None and array.dtype == other.dtype and array.shape == other.shape
 
 
 def _type_of(value: ir.Value) -> onnx.TypeProto | None:

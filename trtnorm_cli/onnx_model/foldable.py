@@ -8,12 +8,10 @@ import onnx_ir as ir
 
 from trtnorm_cli.onnx_model.ir_walk import holds_graphs
 
-# The library replaces these by what it knows of sizes, sequences and branches; the others below only under a condition.
+# The library replaces these by what it knows of sequences and branches; the others below only under a condition. What it knows
+# of sizes alone, Shape and Size, is folded before it looks, and so it is no reason to ask.
 _LOOKED_INTO = frozenset(
-    (
-        *("CastLike", "ConcatFromSequence", "Dropout", "Expand", "If", "SequenceAt", "SequenceConstruct"),
-        *("Shape", "Size", "SplitToSequence"),
-    )
+    ("CastLike", "ConcatFromSequence", "Dropout", "If", "SequenceAt", "SequenceConstruct", "SplitToSequence")
 )
 _SIZE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
 
@@ -59,7 +57,7 @@ def _keeps_type(node: ir.Node) -> bool:
 
 
 def _keeps_shape(node: ir.Node) -> bool:
-    """True where a Reshape may ask for the shape that its data has."""
+    """True where a Reshape or Expand may ask for the shape that its data has."""
     data, shape = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
     wanted = None if shape is None else _source(shape).const_value
     if data is None or data.shape is None or wanted is None:
@@ -73,9 +71,16 @@ def _drops_an_operand(node: ir.Node) -> bool:
     )
 
 
+def _is_of_integers(node: ir.Node) -> bool:
+    """True of an Abs that may be of sizes, which are positive."""
+    return any(value is not None and (value.dtype is None or value.dtype in _SIZE_TYPES) for value in node.inputs)
+
+
 _CONDITIONS: dict[str, Callable[[ir.Node], bool]] = {
+    "Abs": _is_of_integers,
     "Cast": _keeps_type,
     "Concat": _drops_an_operand,
+    "Expand": _keeps_shape,
     "Reshape": _keeps_shape,
 }
 
