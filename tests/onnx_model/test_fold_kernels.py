@@ -104,6 +104,7 @@ def test_what_only_moves_values(kind):
     same("Transpose", [data])
     same("Concat", [data, data], {"axis": -1})
     same("Unsqueeze", [data, ints(0, -1)])
+    same("Unsqueeze", [data], {"axes": [0, 2]}, 11)
     same("Squeeze", [data[:1, :, :1], ints(0, -1)])
     same("Squeeze", [data[:1, :, :1]])
     same("Tile", [data, ints(2, 1, 3)])
@@ -118,6 +119,14 @@ def test_what_only_moves_values(kind):
     same("Slice", [data, ints(1), ints(3), None, ints(1)])
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+def test_bounds(kind):
+    data, one = numbers(kind, 3, 4), np.array(1, kind)
+    same("Relu", [data], opset=14)
+    for bounds in ([], [one], [-one, one], [None, one], [one, -one], [np.array([1], kind), np.array([2], kind)]):
+        same("Clip", [data, *bounds])
+
+
 def test_the_rest():
     same("Sqrt", [numbers(np.float32, 9)])
     same("Not", [numbers(np.float32, 9) > 0])
@@ -129,7 +138,11 @@ def test_the_rest():
 @pytest.mark.parametrize(
     ("operator", "opset", "inputs", "attributes"),
     [
-        ("Unsqueeze", 11, [ints(1), ints(0)], {}),
+        ("Unsqueeze", 11, [ints(1)], {"axes": [1, 0]}),
+        ("Unsqueeze", 11, [ints(1)], {"axes": [-1]}),
+        ("Unsqueeze", 11, [ints(1)], {}),
+        ("Clip", 6, [ints(1)], {"min": 0.0}),
+        ("Clip", 18, [ints(1), np.array(0.5, np.float32)], {}),
         ("Add", 18, [ints(1), numbers(np.float32, 1)], {}),
         ("Add", 6, [ints(1), ints(1)], {"broadcast": 1}),
         ("Concat", 18, [ints(1), numbers(np.float32, 1)], {"axis": 0}),

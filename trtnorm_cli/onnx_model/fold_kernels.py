@@ -93,6 +93,13 @@ def _cast(inputs: _Inputs, attributes: _Attributes) -> Any:
     return None if target is None else inputs[0].astype(target)
 
 
+def _clip(inputs: _Inputs, attributes: _Attributes) -> Any:
+    data, least, most = (*inputs, None, None)[:3]
+    if any(bound is not None and (bound.size != 1 or bound.dtype != data.dtype) for bound in (least, most)):
+        return None
+    return data if least is most is None else np.clip(data, least, most)
+
+
 def _concat(inputs: _Inputs, attributes: _Attributes) -> Any:
     axis, kinds = attributes["axis"], {array.dtype for array in inputs}
     return np.concatenate(inputs, axis) if len(kinds) == 1 else None
@@ -182,8 +189,12 @@ def _transpose(inputs: _Inputs, attributes: _Attributes) -> Any:
 
 
 def _unsqueeze(inputs: _Inputs, attributes: _Attributes) -> Any:
-    data, axes = inputs
-    return np.expand_dims(data, tuple(axes.reshape(-1).tolist()))
+    """Before opset 13 the axes are an attribute, and are inserted one after the other."""
+    if "axes" not in attributes:
+        data, axes = inputs
+        return np.expand_dims(data, tuple(axes.reshape(-1).tolist()))
+    (data,), places = inputs, list(attributes["axes"])
+    return np.expand_dims(data, tuple(places)) if places == sorted(places) and min(places, default=-1) >= 0 else None
 
 
 def _where(inputs: _Inputs, attributes: _Attributes) -> Any:
@@ -198,6 +209,7 @@ _KERNELS: dict[str, tuple[_Kernel, int, tuple[str, ...]]] = {
     "And": (_logical(np.logical_and), 7, ()),
     "Cast": (_cast, 6, ("to",)),
     "Ceil": (_elementwise(np.ceil), 6, ()),
+    "Clip": (_clip, 11, ()),
     "Concat": (_concat, 4, ("axis",)),
     "ConstantOfShape": (_constant_of_shape, 9, ("value",)),
     "Cos": (_elementwise(np.cos), 7, ()),
@@ -219,6 +231,7 @@ _KERNELS: dict[str, tuple[_Kernel, int, tuple[str, ...]]] = {
     "Or": (_logical(np.logical_or), 7, ()),
     "Pow": (_power, 7, ()),
     "Range": (_range, 11, ()),
+    "Relu": (lambda inputs, attributes: np.maximum(inputs[0], 0).astype(inputs[0].dtype), 6, ()),
     "Reshape": (_reshape, 5, ("allowzero",)),
     "ScatterND": (_scatter, 11, ("reduction",)),
     "Sin": (_elementwise(np.sin), 7, ()),
@@ -228,6 +241,6 @@ _KERNELS: dict[str, tuple[_Kernel, int, tuple[str, ...]]] = {
     "Sub": (_arithmetic(np.subtract), 7, ()),
     "Tile": (lambda inputs, attributes: np.tile(inputs[0], inputs[1]), 6, ()),
     "Transpose": (_transpose, 1, ("perm",)),
-    "Unsqueeze": (_unsqueeze, 13, ()),
+    "Unsqueeze": (_unsqueeze, 1, ("axes",)),
     "Where": (_where, 9, ()),
 }
