@@ -102,6 +102,13 @@ def test_what_onnx_runtime_evaluates_is_seen_behind_identities(asked):
     assert [node.op_type for node in model.graph.node] == ["Add"]
 
 
+def test_nor_is_what_has_several_outputs_any_work_for_the_library(asked):
+    graph = "g (float[3] x) => (float[3] z) { a, b = Split<axis = 0>(k, sizes) n = Neg(b) c = Add(a, n) z = Add(x, c) }"
+    model = clean(parse(graph, {"k": random(6), "sizes": np.array([3, 3])})).model
+    assert "library" not in asked
+    assert [node.op_type for node in model.graph.node] == ["Add"]
+
+
 @pytest.mark.parametrize(
     "line", ["c = Softsign(k) z = Add(x, c)", "z = Dropout(x)", "c = CastLike(x, k) z = Relu(c)", "s = Shape(x) z = Abs(s)"]
 )

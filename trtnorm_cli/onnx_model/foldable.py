@@ -39,7 +39,9 @@ def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
         condition = _CONDITIONS.get(node.op_type)
         if condition is not None and condition(node):
             return True
-    return all(value is None or _source(value).const_value is not None for value in node.inputs) and may_fold(node)
+    # It computes no values of nodes with several outputs.
+    is_constant = all(value is None or _source(value).const_value is not None for value in node.inputs)
+    return is_constant and len(node.outputs) == 1 and may_fold(node)
 
 
 def _source(value: ir.Value) -> ir.Value:
