@@ -11,7 +11,7 @@ import pytest
 
 from tests.models import batchnorm, operators, parse, random
 from tests.onnx_model.running import same_values
-from trtnorm_cli.onnx_model import fold_library, infer
+from trtnorm_cli.onnx_model import fold, fold_library, infer
 from trtnorm_cli.onnx_model.clean import clean
 
 CHAIN = """g (float[N, 3, 16, 16] x) => (float[N, 12] z) {
@@ -203,3 +203,9 @@ def test_a_type_that_inference_of_the_whole_graph_leaves_open_is_learnt():
     }"""
     cleaned = clean(parse(graph, {"s": random(8), "b": random(8)}, opset=21)).model
     assert {value.name: value.type.tensor_type.elem_type for value in cleaned.graph.value_info}["n"] == onnx.TensorProto.FLOAT
+
+
+def test_folding_that_does_not_end_is_stopped_with_a_note(monkeypatch):
+    monkeypatch.setattr(fold, "_ROUNDS", 1)
+    cleaned = same_values(parse(padded(2), PADDED))
+    assert "folding was stopped after 1 rounds; there may be more to fold" in cleaned.notes

@@ -7,7 +7,7 @@ the ONNX reference implementation and also simplifies nodes that are not constan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from types import MappingProxyType
 
@@ -94,8 +94,8 @@ def fold_constants(model: ir.Model, run: RunModel = run_here) -> Folding:
     """
     folding = Folding()
     policy, serializer = _Policy(model, run), LightSerializer()
-    for number in range(_ROUNDS):
-        settled = _fold_at_once(model, policy, serializer, folding, is_again=number > 0)
+    rounds = iter(range(_ROUNDS))
+    while (settled := _fold_at_once(model, policy, serializer, folding, rounds)) is not None:
         before = _census(model)
         if can_be_folded(model, policy.library_may_fold):
             from trtnorm_cli.onnx_model.fold_library import run_library
@@ -120,13 +120,16 @@ def fold_constants(model: ir.Model, run: RunModel = run_here) -> Folding:
 
 
 def _fold_at_once(
-    model: ir.Model, policy: _Policy, serializer: LightSerializer, folding: Folding, is_again: bool
-) -> frozenset[ir.Value]:
-    """Fold what needs neither the library nor ONNX Runtime until nothing changes; returns what ``state_facts`` gives then."""
+    model: ir.Model, policy: _Policy, serializer: LightSerializer, folding: Folding, rounds: Iterator[int]
+) -> frozenset[ir.Value] | None:
+    """Fold what needs neither the library nor ONNX Runtime until nothing changes; returns what ``state_facts`` gives then.
+
+    Returns None where the ``rounds`` are over before.
+    """
     remove_identities(model, keep_outputs=True)
-    for number in range(_ROUNDS):
+    for number in rounds:
         # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
-        follows_sizes = is_again or number > 0
+        follows_sizes = number > 0
         settled = state_facts(model, folding.shapes, follows_sizes, serializer)
         folded = fold_small(model, policy.library_may_fold, serializer) + static_dimensions(model)
         folding.counts["constants folded"] += folded
@@ -134,7 +137,7 @@ def _fold_at_once(
         folding.shapes = told
         if not folded and told == before and (follows_sizes or not computes_sizes(model)):
             return settled
-    return frozenset()
+    return None
 
 
 def _initializers(model: ir.Model) -> list[ir.Value]:

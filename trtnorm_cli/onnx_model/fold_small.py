@@ -151,12 +151,12 @@ def _computed(node: ir.Node, opset: int) -> np.ndarray | None:
 
 
 def _drop_empty_operands(node: ir.Node) -> bool:
-    """Take operands without elements off a Concat of others, in place; returns whether there were any."""
+    """Take operands without elements off a Concat, in place, but for one where all are such; returns whether any went."""
     axis = node.attributes.get("axis")
     if axis is None:
         return False
-    kept = [value for value in node.inputs if value is None or not _is_empty_along(value, axis.as_int())]
-    if len(kept) == len(node.inputs) or not kept:
+    kept = [value for value in node.inputs if value is None or not _is_empty_along(value, axis.as_int())] or [*node.inputs[:1]]
+    if len(kept) == len(node.inputs):
         return False
     for index, value in enumerate(kept):
         node.replace_input_with(index, value)

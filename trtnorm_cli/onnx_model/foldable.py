@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from trtnorm_cli.onnx_model.ir_walk import holds_graphs
 
-# The library replaces these by what it knows of sequences and branches; the others below only under a condition. What it knows
-# of sizes alone, Shape and Size, is folded before it looks, and so it is no reason to ask.
+# The library replaces these by what it knows of sequences and branches. What it knows of sizes and of nodes that change nothing
+# is folded before (``fold_small.py``), but that Abs of sizes is the identity.
 _LOOKED_INTO = frozenset(
     ("CastLike", "ConcatFromSequence", "Dropout", "If", "SequenceAt", "SequenceConstruct", "SplitToSequence")
 )
@@ -36,55 +36,15 @@ def _can_change(node: ir.Node, may_fold: Callable[[ir.Node], bool]) -> bool:
     if node.domain == "":
         if node.op_type in _LOOKED_INTO:
             return True
-        condition = _CONDITIONS.get(node.op_type)
-        if condition is not None and condition(node):
+        if node.op_type == "Abs" and _is_of_integers(node):
             return True
     # It computes no values of nodes with several outputs.
-    is_constant = all(value is None or _source(value).const_value is not None for value in node.inputs)
+    is_constant = all(value is None or value.const_value is not None for value in node.inputs)
     return is_constant and len(node.outputs) == 1 and may_fold(node)
 
 
-def _source(value: ir.Value) -> ir.Value:
-    """The source of ``value``, behind nodes that pass it on unchanged."""
-    producer = value.producer()
-    while producer is not None and producer.op_type == "Identity" and producer.domain == "" and producer.inputs[0] is not None:
-        value = producer.inputs[0]
-        producer = value.producer()
-    return value
-
-
-def _keeps_type(node: ir.Node) -> bool:
-    data, target = node.inputs[0], node.attributes.get("to")
-    return data is None or data.dtype is None or target is None or data.dtype.value == target.as_int()
-
-
-def _keeps_shape(node: ir.Node) -> bool:
-    """True where a Reshape or Expand may ask for the shape that its data has."""
-    data, shape = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    wanted = None if shape is None else _source(shape).const_value
-    if data is None or data.shape is None or wanted is None:
-        return False
-    return data.shape.is_static() and [*data.shape] == wanted.numpy().reshape(-1).tolist()
-
-
-def _drops_an_operand(node: ir.Node) -> bool:
-    return len(node.inputs) < 2 or any(
-        value is not None and value.shape is not None and 0 in value.shape for value in node.inputs
-    )
-
-
 def _is_of_integers(node: ir.Node) -> bool:
-    """True of an Abs that may be of sizes, which are positive."""
     return any(value is not None and (value.dtype is None or value.dtype in _SIZE_TYPES) for value in node.inputs)
-
-
-_CONDITIONS: dict[str, Callable[[ir.Node], bool]] = {
-    "Abs": _is_of_integers,
-    "Cast": _keeps_type,
-    "Concat": _drops_an_operand,
-    "Expand": _keeps_shape,
-    "Reshape": _keeps_shape,
-}
 
 
 def computes_sizes(model: ir.Model) -> bool:
