@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import ml_dtypes
@@ -197,3 +199,33 @@ def test_a_value_that_was_begun_stays_in_memory_where_there_is_no_room(monkeypat
     surgery.begin_constants({"w": HUGE})
     assert surgery.begun_place("w") is None
     assert surgery.new_constant("w", HUGE)._values is HUGE
+
+
+@pytest.mark.parametrize("is_beside_result", [True, False], ids=["beside the result", "elsewhere"])
+def test_the_disk_begins_with_large_values_that_may_become_the_result(tmp_path, monkeypatch, is_beside_result):
+    asked = []
+    monkeypatch.setattr(shelves, "_beginning_to_store", lambda: lambda file, *part: asked.append(part))
+    with shelves.shelves_in(tmp_path) if is_beside_result else nullcontext():
+        shelf = Shelf()
+        kept = [shelf.put(LARGE, "small"), shelf.put(HUGE, "put"), shelf.begin(HUGE, "begun").result()]
+    shelves._storer().submit(lambda: None).result()
+    parts = [file_part(values.tensor, None) for values in kept[1:]]
+    assert [(offset, length) for offset, length, _ in asked] == [
+        (part.offset, part.length) for part in parts if is_beside_result
+    ]
+
+
+def test_a_system_without_a_call_for_that_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(shelves, "_beginning_to_store", lambda: None)
+    with shelves.shelves_in(tmp_path):
+        shelf = Shelf()
+        kept = shelf.begin(HUGE, "w").result()
+    np.testing.assert_array_equal(tensor_array(kept.tensor), HUGE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
+def test_linux_has_the_call(tmp_path):
+    with (tmp_path / "file").open("wb") as stream:
+        stream.write(HUGE.tobytes())
+        stream.flush()
+        assert shelves._beginning_to_store()(stream.fileno(), 0, HUGE.nbytes, shelves._SYNC_FILE_RANGE_WRITE) == 0

@@ -239,7 +239,7 @@ def test_a_large_constant_is_kept_on_the_disk_only_where_its_change_is_made(prov
     surgery = opened("g (float[N, 524288] a) => (float[N, 524288] y) { y = Relu(a) }")
     outcome = driver.apply(surgery, (rule,), declared_types(surgery.source), prove)
     kept = surgery.shelf.put(WEIGHTS["w"].repeat(1 << 14), "next")
-    assert file_part(kept.tensor, None).offset == len(outcome.changes) * large.nbytes
+    assert file_part(kept.tensor, None).offset // large.nbytes == len(outcome.changes)
 
 
 def test_after_a_failed_check_the_next_rule_is_tried():

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import mmap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -180,8 +181,31 @@ def whole_message(model: onnx.ModelProto, folder: Path | None) -> list[Piece]:
     """
     content = model.SerializeToString(deterministic=True)
     with memoryview(content) as data:
-        pieces = _Filling(data, folder).pieces()
-    return [content] if pieces is None else pieces
+        return _Filling(data, folder).between(0, len(data))
+
+
+class Parts(NamedTuple):
+    """A message in three: before its graph, the fields of that, and behind it."""
+
+    before: bytes
+    graph: list[Piece]
+    behind: list[Piece]
+
+
+def message_in_parts(model: onnx.ModelProto, folder: Path | None, left_out: Collection[int]) -> Parts:
+    """The same message in parts, without the initializers of the graph at the places ``left_out``."""
+    content = model.SerializeToString(deterministic=True)
+    with memoryview(content) as data:
+        filling = _Filling(data, folder)
+        graph = next(field for field in fields(data, 0, len(data)) if field.number == _MODEL_GRAPH)
+        initializers = (field for field in fields(data, graph.value, graph.end) if field.number == _GRAPH_INITIALIZER)
+        kept, begin = list[Piece](), graph.value
+        for place, initializer in enumerate(initializers):
+            if place in left_out:
+                kept += filling.in_graph(begin, initializer.begin)
+                begin = initializer.end
+        kept += filling.in_graph(begin, graph.end)
+        return Parts(content[: graph.begin], kept, filling.between(graph.end, len(data)))
 
 
 class _Filling:
@@ -190,9 +214,14 @@ class _Filling:
     def __init__(self, data: memoryview, folder: Path | None) -> None:
         self._data, self._folder = data, folder
 
-    def pieces(self) -> list[Piece] | None:
-        """The message with the tensors' bytes in it; None where it is that already."""
-        return edited(self._data, 0, len(self._data), {_MODEL_GRAPH: self._graph, _MODEL_FUNCTIONS: self._function})
+    def between(self, begin: int, end: int) -> list[Piece]:
+        """Fields of the model with the tensors' bytes in them."""
+        edits: dict[int, Edit] = {_MODEL_GRAPH: self._graph, _MODEL_FUNCTIONS: self._function}
+        return edited(self._data, begin, end, edits) or [bytes(self._data[begin:end])]
+
+    def in_graph(self, begin: int, end: int) -> list[Piece]:
+        """Fields of a graph with the tensors' bytes in them."""
+        return self._graph(begin, end) or [bytes(self._data[begin:end])]
 
     def _graph(self, begin: int, end: int) -> list[Piece] | None:
         edits: dict[int, Edit] = {_GRAPH_NODE: self._node, _GRAPH_INITIALIZER: self._tensor, _GRAPH_SPARSE: self._sparse}

@@ -11,6 +11,7 @@ import onnx
 from trtnorm_cli.files import cannot_write
 from trtnorm_cli.onnx_model.light_file import whole_message
 from trtnorm_cli.onnx_model.shelf import given_away
+from trtnorm_cli.onnx_model.shelf_message import completed
 from trtnorm_cli.onnx_model.stored import (
     bring_in,
     copy_part,
@@ -21,9 +22,9 @@ from trtnorm_cli.onnx_model.stored import (
     refer,
     reference,
     tensor_bytes,
+    write_pieces,
 )
 from trtnorm_cli.onnx_model.walk import all_tensors
-from trtnorm_cli.onnx_model.wire import FilePart, Piece
 from trtnorm_cli.scratch import BESIDE, Scratch
 
 # A single protobuf file must stay below 2 GiB; above this the weights go to a file beside the model.
@@ -63,9 +64,10 @@ def _write(model: onnx.ModelProto, path: Path, scratch: Path, source_folder: Pat
     if large:
         names.insert(0, data_file_of(path).name)
         model = _with_weights_out(model, scratch / names[0], source_folder)
-        _write_pieces([model.SerializeToString(deterministic=True)], scratch / path.name)
-    else:
-        _write_pieces(whole_message(model, source_folder), scratch / path.name)
+        (scratch / path.name).write_bytes(model.SerializeToString(deterministic=True))
+    elif not completed(model, scratch / path.name, source_folder):
+        with (scratch / path.name).open("wb") as stream:
+            write_pieces(whole_message(model, source_folder), stream)
     written = [path.with_name(name) for name in names]
     for name, target in zip(names, written, strict=True):
         (scratch / name).replace(target)
@@ -75,16 +77,6 @@ def _write(model: onnx.ModelProto, path: Path, scratch: Path, source_folder: Pat
 def _payload_bytes(model: onnx.ModelProto) -> int:
     """The size of all tensors. protobuf cannot even measure a message of more than 2 GiB."""
     return sum(tensor_bytes(tensor) for tensor in all_tensors(model))
-
-
-def _write_pieces(pieces: list[Piece], file: Path) -> None:
-    with file.open("wb") as stream:
-        for piece in pieces:
-            if isinstance(piece, FilePart):
-                stream.flush()
-                copy_part(piece, stream.fileno())
-            else:
-                stream.write(piece)
 
 
 def _with_weights_out(model: onnx.ModelProto, data: Path, source_folder: Path | None) -> onnx.ModelProto:

@@ -1,21 +1,24 @@
 """Large values that are made while a model is changed, kept in a file that has no name instead of in memory.
 
 A rewriting may make as many weights as the model has. They are needed again only where the result is written. Where that
-is a file of weights on the same disk, the shelf's file becomes it: to copy gigabytes takes longer than to prove them.
+is on the same disk, the shelf's file becomes it: a file of weights, or one of a whole model (``shelf_message.py``). To copy
+gigabytes takes longer than to prove them. So the disk may begin with them while they are proved.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +32,13 @@ from trtnorm_cli.onnx_model.wire import FilePart
 _FROM_BYTES = 1 << 16
 # Less is written before a thread has begun.
 _BESIDE_FROM_BYTES = 1 << 20
-# Whole pages: the file may become one of weights.
+# Whole pages: the file may become one of weights. There is room for what else is in the file of a model: at the beginning its
+# first fields, and before each value the other fields of the tensor.
 _ALIGNMENT = 4096
+_ROOM_FOR_MODEL, _ROOM_FOR_LENGTHS = 1024, 32
 # A file that becomes one of weights has at most this share of values that nobody needs any more.
 _MOST_WASTE = 1 / 16
+_SYNC_FILE_RANGE_WRITE = 2
 # Where Linux shows the open files of this process, those without a name too.
 _OPEN_FILES = Path("/proc/self/fd")
 _FOLDER: ContextVar[Path | None] = ContextVar("shelves", default=None)
@@ -61,6 +67,10 @@ class Shelf:
     def __init__(self) -> None:
         self._file: int | None = None
         self._end = 0
+        self.number = next(_NUMBERS)
+        self._is_beside_result = False
+        # What is in the file, also what nobody needs any more where others lie behind it.
+        self._parts: list[FilePart] = []
         _SHELVES.add(self)
 
     def put(self, value: np.ndarray, name: str) -> ShelvedValues | None:
@@ -69,11 +79,11 @@ class Shelf:
         if tensor is None:
             return None
         try:
-            part = self._reserve(value.nbytes)
+            part = self._reserve(value.nbytes, tensor)
         except OSError:
             return None
         try:
-            _write(value, part)
+            self._write(value, part)
         except OSError:
             self._take_back(part)
             return None
@@ -85,22 +95,22 @@ class Shelf:
         if tensor is None:
             return None
         try:
-            part = self._reserve(value.nbytes)
+            part = self._reserve(value.nbytes, tensor)
         except OSError:
             return None
-        return Shelving(self, _referring(tensor, part), part, _writer().submit(_write, value, part))
+        return Shelving(self, _referring(tensor, part), part, _writer().submit(self._write, value, part))
 
-    def give_away(self, parts: Iterable[FilePart], target: Path) -> Path | None:
-        """Give the file of this shelf the name ``target``, if nearly all of it is of ``parts``.
+    def give_away(self, parts: Iterable[FilePart], target: Path, all_of_it: bool = False) -> Path | None:
+        """Give the file of this shelf the name ``target``, if nearly all of it is of ``parts``, or ``all_of_it``.
 
         Returns where those parts are that ``target`` has at the same places; None where it was not made. The values can be
         read as before, and new ones go to another file.
         """
         if self._file is None:
             return None
-        own, size = _OPEN_FILES / str(self._file), os.fstat(self._file).st_size
-        held = {part for part in parts if part.file == own}
-        if sum(map(len, held)) < (1 - _MOST_WASTE) * size:
+        own, waste = _OPEN_FILES / str(self._file), 0 if all_of_it else _MOST_WASTE
+        held = self.held(parts)
+        if not held or sum(map(len, held)) < (1 - waste) * sum(map(len, self._parts)):
             return None
         try:
             # With a folder's descriptor Python asks for the call that follows the link to the open file.
@@ -109,21 +119,43 @@ class Shelf:
             if error.errno in _NOT_NAMED:
                 return None
             raise
-        self._file, self._end = None, 0
+        self._file, self._end, self._parts = None, 0, []
         return own
 
-    def _reserve(self, length: int) -> FilePart:
+    def held(self, parts: Iterable[FilePart]) -> set[FilePart]:
+        """Those of ``parts`` that are in the file of this shelf."""
+        return set(self._parts).intersection(parts)
+
+    def _reserve(self, length: int, tensor: onnx.TensorProto) -> FilePart:
+        """A place for the ``length`` bytes of ``tensor``, behind room for the rest of it."""
         if self._file is None:
-            self._file, self._end = _nameless_file(), 0
+            self._file, self._end = _nameless_file(), _ROOM_FOR_MODEL
+            self._is_beside_result = _FOLDER.get() is not None
             weakref.finalize(self, os.close, self._file)
-        part = FilePart(_OPEN_FILES / str(self._file), self._end, length)
-        self._end = _behind(part)
+        room = tensor.ByteSize() + _ROOM_FOR_LENGTHS
+        part = FilePart(_OPEN_FILES / str(self._file), -(-(self._end + room) // _ALIGNMENT) * _ALIGNMENT, length)
+        self._end = part.offset + length
+        self._parts.append(part)
         return part
 
     def _take_back(self, part: FilePart) -> None:
-        if self._file is not None and part.file.name == str(self._file) and _behind(part) == self._end:
-            os.ftruncate(self._file, part.offset)
-            self._end = part.offset
+        if self._file is not None and self._parts[-1:] == [part]:
+            self._parts.pop()
+            self._end = self._parts[-1].offset + len(self._parts[-1]) if self._parts else _ROOM_FOR_MODEL
+            os.ftruncate(self._file, self._end)
+
+    def _write(self, value: np.ndarray, part: FilePart) -> None:
+        file = int(part.file.name)
+        content, done = np.ascontiguousarray(value).reshape(-1).view(np.uint8), 0
+        while done < content.nbytes:
+            done += os.pwrite(file, content[done:].data, part.offset + done)
+        if self._is_beside_result and content.nbytes >= _BESIDE_FROM_BYTES:
+            _storer().submit(self._store, part)
+
+    def _store(self, part: FilePart) -> None:
+        """Have the disk begin with ``part``. Whoever waits for the result waits for the disk, and that is less then."""
+        if (begin := _beginning_to_store()) is not None:
+            begin(int(part.file.name), part.offset, part.length, _SYNC_FILE_RANGE_WRITE)
 
 
 @dataclass(frozen=True)
@@ -153,7 +185,7 @@ class Shelving:
 
 def others_see(part: FilePart) -> FilePart:
     """``part`` as other processes of this user find it: what is on a shelf has no name of its own."""
-    if part.file.parent != _OPEN_FILES:
+    if not is_on_a_shelf(part):
         return part
     return replace(part, file=Path("/proc", str(os.getpid()), "fd", part.file.name))
 
@@ -177,26 +209,37 @@ def _writer() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="trtnorm-shelf")
 
 
-def _write(value: np.ndarray, part: FilePart) -> None:
-    content, done = np.ascontiguousarray(value).reshape(-1).view(np.uint8), 0
-    while done < content.nbytes:
-        done += os.pwrite(int(part.file.name), content[done:].data, part.offset + done)
+@cache
+def _storer() -> ThreadPoolExecutor:
+    """A thread that waits where the disk has more to do than it takes."""
+    return ThreadPoolExecutor(1, thread_name_prefix="trtnorm-store")
 
 
-def _behind(part: FilePart) -> int:
-    """Where the next value may begin."""
-    return -(-(part.offset + part.length) // _ALIGNMENT) * _ALIGNMENT
+@cache
+def _beginning_to_store() -> Callable[[int, int, int, int], int] | None:
+    """Linux's call for that, which Python does not have."""
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call
 
 
 _SHELVES: weakref.WeakSet[Shelf] = weakref.WeakSet()
+_NUMBERS = count()
 # Another disk; a file that has lost its name; a system or a folder that does not allow it.
 _NOT_NAMED = frozenset((errno.EXDEV, errno.ENOENT, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL))
 
 
-def given_away(parts: Iterable[FilePart], target: Path) -> Path | None:
+def is_on_a_shelf(part: FilePart) -> bool:
+    """True where ``part`` is of the file of a shelf of this process."""
+    return part.file.parent == _OPEN_FILES
+
+
+def given_away(parts: Iterable[FilePart], target: Path, all_of_it: bool = False) -> Path | None:
     """Let the file of a shelf that holds many of ``parts``, and little else, become ``target``; see ``Shelf.give_away``."""
-    parts = [part for part in parts if part.file.parent == _OPEN_FILES]
-    found = (shelf.give_away(parts, target) for shelf in list(_SHELVES) if parts)
+    parts = list(filter(is_on_a_shelf, parts))
+    by_size = sorted(_SHELVES, key=lambda shelf: (-sum(map(len, shelf.held(parts))), shelf.number)) if parts else []
+    found = (shelf.give_away(parts, target, all_of_it) for shelf in by_size)
     return next((file for file in found if file is not None), None)
 
 

@@ -9,16 +9,17 @@ import errno
 import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.onnx_model.walk import all_tensors
-from trtnorm_cli.onnx_model.wire import FilePart
+from trtnorm_cli.onnx_model.wire import FilePart, Piece
 
 _BITS_BELOW_A_BYTE = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 _NUMPY_HAS_OTHERS = frozenset((*_BITS_BELOW_A_BYTE, "FLOAT6E2M3", "FLOAT6E3M2"))
@@ -212,6 +213,17 @@ def copy_part(part: FilePart, target: int) -> None:
             if not more:
                 copy = _copy_by_hand
             done += more
+
+
+def write_pieces(pieces: Iterable[Piece], stream: BinaryIO) -> None:
+    """Write the ``pieces`` of a message behind each other where ``stream`` is."""
+    for piece in pieces:
+        if isinstance(piece, FilePart):
+            stream.flush()
+            copy_part(piece, stream.fileno())
+            stream.seek(0, os.SEEK_CUR)
+        else:
+            stream.write(piece)
 
 
 def _copy_in_the_kernel(source: int, target: int, length: int, offset: int) -> int:
