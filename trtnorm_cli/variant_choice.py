@@ -19,6 +19,7 @@ from trtnorm_cli.rewrite.before_means import batchnorms_before_means
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
+from trtnorm_cli.rewrite.spread_softmaxes import scales_before_spread_softmaxes
 from trtnorm_cli.side_work import Awaited, Later, usable_cores
 from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.estimates import device_of
@@ -140,7 +141,9 @@ def likely_to_cost(session: Rewriter) -> frozenset[str]:
     than with. A third engine, and its comparison, would mostly have come to the same.
     """
     is_told = may_be_quick(session.model, TO_DECIDE_ON_FOLDS) and is_small(session.model, TO_DECIDE_ON_FOLDS)
-    return batchnorms_before_means(session.model) if is_told else frozenset()
+    if not is_told:
+        return frozenset()
+    return batchnorms_before_means(session.model) | scales_before_spread_softmaxes(session.model)
 
 
 def _chosen_in_the_types_of_the_file(job: Job) -> Variant:

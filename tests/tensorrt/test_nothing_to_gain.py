@@ -170,6 +170,8 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
         (scale("m"), [kernel("m", "q s", "m", "gemm"), kernel("n", "m s", "n", "kgen")], False),
         (scale("s"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], False),
         (scale("s", "Div Mul"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], True),
+        (scale("s", "Div Add Split Mul"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], True),
+        (scale("s", "Div Transpose Mul"), [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")], False),
         (scale("gone"), [kernel("p", "x", "p", "gemm")], False),
         (scale("b"), [kernel("b s", "p x", "s", "kgen"), UnreadKernel("?")], False),
     ],
@@ -182,7 +184,8 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
             "the result",
         ),
         *("transposed in the kernel of the addition", "transposed after its own kernel", "added after its own kernel"),
-        *("read by two", "arithmetic among itself", "replaced again", "a kernel that was not read"),
+        *("read by two", "arithmetic among itself", "arithmetic with a part of it", "arithmetic that is transposed"),
+        *("replaced again", "a kernel that was not read"),
     ],
 )
 def test_a_scale_is_made_in_passing(change: Any, kernels: list[CompiledLayer], tells_it: bool) -> None:
@@ -298,6 +301,71 @@ def test_the_convolutions_are_looked_at_that_a_change_went_into() -> None:
     assert not tells(apart, {}, into, other)
 
 
+NORMALIZED = "c = Conv(x, w) n = Relu(c) d = Conv(n, w) t = Concat <axis=1> (d, d)"
+IN_ROWS = SimpleNamespace(
+    rule="normalization-in-rows",
+    tensor="n",
+    node="norm",
+    optional=True,
+    in_passing=False,
+    region=SimpleNamespace(
+        before=[SimpleNamespace(operator="InstanceNormalization", inputs=["c", "g", "b"], outputs=["n"])],
+        after=[SimpleNamespace(name=name, operator="Sub", outputs=[name]) for name in ("norm/rows", "norm/restored")],
+    ),
+)
+CONVOLVED = kernel("c", "x", "c")
+TOGETHER = moving("norm/rows norm/restored", "c", "n", "ReshMoveMeanSub")
+STATISTICS, APPLIED = moving("norm/rows", "c", "r m", "MeanSubMulMean"), moving("norm/restored", "r m", "n", "AddSqrtDivMul")
+READER = kernel("d", "n", "d")
+UNASKED = {1: cost(unasked="transposition")}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "costs", "tells_it"),
+    [
+        ([CONVOLVED, TOGETHER, READER], {}, True),
+        ([CONVOLVED, STATISTICS, APPLIED, READER], {}, True),
+        ([CONVOLVED, moving("", "c", "q", "Tran"), moving("norm/rows", "q", "n", "MeanSub"), READER], UNASKED, False),
+        ([CONVOLVED, STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], {}, False),
+        ([CONVOLVED, TOGETHER, moving("n", "n", "q", "Relu"), kernel("d", "q", "d")], {}, False),
+        ([moving("c", "x", "c", "Mul"), TOGETHER, READER], {}, False),
+        ([CONVOLVED, READER], {}, False),
+        ([CONVOLVED, TOGETHER, READER, UnreadKernel("?")], {}, False),
+    ],
+    ids=[
+        *("one kernel", "statistics apart", "a transposition before it", "three kernels", "an activation behind it"),
+        *("behind no product", "in no kernel", "a kernel that was not read"),
+    ],
+)
+def test_an_instance_norm_in_few_kernels_leaves_nothing_to_gain(kernels, costs, tells_it: bool) -> None:
+    """Behind a convolution it takes one to bring the channels to the front, and another one."""
+    assert tells(kernels, costs, IN_ROWS, graph=NORMALIZED) is tells_it
+
+
+def test_kernels_that_normalize_what_others_give_work() -> None:
+    """A residual is added in the last kernel of the next normalization, say."""
+    graph = NORMALIZED.replace("t =", "m = InstanceNorm(d) s = Add(m, n) t =").replace("(d, d)", "(s, s)")
+    after = [SimpleNamespace(name=name, operator="Sub", outputs=[name]) for name in ("next/rows", "next/restored")]
+    before = [SimpleNamespace(operator="InstanceNormalization", inputs=["d", "g", "b"], outputs=["m"])]
+    following = SimpleNamespace(**{**vars(IN_ROWS), "tensor": "m", "region": SimpleNamespace(before=before, after=after)})
+    sums = moving("next/rows", "d", "q", "MeanSubMulMeanTran")
+    kernels = [CONVOLVED, TOGETHER, READER, sums, moving("next/restored s", "q n", "s", "MulAddTran"), kernel("t", "s", "t")]
+    assert tells(kernels, {}, IN_ROWS, following, graph=graph)
+    apart = [*kernels[:4], moving("next/restored", "q", "m", "Mul"), moving("s", "m n", "s", "AddTran"), kernel("t", "s", "t")]
+    assert not tells(apart, {}, IN_ROWS, following, graph=graph)
+
+
+def test_other_normalizations_and_what_is_not_convolved_are_not_understood() -> None:
+    group = SimpleNamespace(
+        before=[SimpleNamespace(operator="GroupNormalization", inputs=["c", "g", "b"], outputs=["n"])],
+        after=IN_ROWS.region.after,
+    )
+    kernels = [CONVOLVED, TOGETHER, READER]
+    assert not tells(kernels, {}, SimpleNamespace(**{**vars(IN_ROWS), "region": group}), graph=NORMALIZED)
+    assert not tells(kernels, {}, SimpleNamespace(**{**vars(IN_ROWS), "region": None}), graph=NORMALIZED)
+    assert not tells(kernels, {}, IN_ROWS, graph=NORMALIZED.replace("c = Conv", "c = MatMul"))
+
+
 SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
 
 
@@ -307,7 +375,8 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
         ("fold-batchnorm-conv batchnorm-to-scale-shift", "y = Relu(n)", True),
         ("fold-batchnorm-conv merge-parallel-convolutions", "y = Relu(n)", False),
         ("fold-batchnorm-conv fold-scale-shift-upstream", "y = Relu(n)", True),
-        ("fold-scale-shift-upstream", "r = Relu(n) y = Softmax(r)", False),
+        ("fold-scale-shift-upstream", "r = MatMul(n, n) s = Mul(r, n) z = Transpose(s) y = Softmax(z)", False),
+        ("fold-scale-shift-upstream", "z = MatMul(n, n) r = Relu(z) s = Add(r, n) y = Softmax(s)", True),
         ("", "y = PRelu(n, gamma4)", True),
         ("drop-expand batchnorm-to-scale-shift", "y = PRelu(n, gamma4)", True),
         ("fold-batchnorm-conv", "y = PRelu(n, gamma4)", False),
@@ -321,6 +390,7 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
         "others",
         "products without attention",
         "products of an attention",
+        "a softmax of another kind",
         "scales in passing alone",
         "changes that leave the kernels",
         "an activation apart",
@@ -334,6 +404,24 @@ def test_it_is_known_beforehand_where_an_engine_is_likely_to_tell(rules: str, no
     text = f"c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var) {nodes}"
     weights = {"w": random(4, 4, 1, 1), "gamma4": random(4, 1, 1), **batchnorm(4)}
     assert may_tell(rules.split(), parse(f"g (float[N,4,8,8] x) => (float[N,4,A,B] y) {{ {text} }}", weights)) is likely
+
+
+@pytest.mark.parametrize(
+    ("rules", "shape", "likely"),
+    [
+        ("normalization-in-rows normalization-to-scale-shift", (2, 4, 8, 8), True),
+        ("fold-batchnorm-conv normalization-in-rows", (2, 4, 8, 8), True),
+        ("normalization-in-rows", (1, 4, 8, 8), False),
+        ("normalization-in-rows", ("N", 4, 8, 8), False),
+        ("normalization-in-rows", None, False),
+    ],
+    ids=["several samples", "and folds", "one sample", "an open number", "an unknown shape"],
+)
+def test_instance_norms_of_several_samples_are_likely_to_be_told(rules: str, shape: Any, likely: bool) -> None:
+    one = parse("g (float[N,4,8,8] x) => (float[N,4,8,8] y) { c = Conv(x, w) y = InstanceNormalization(c, g, b) }")
+    if shape is not None:
+        one.graph.value_info.append(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, shape))
+    assert may_tell(rules.split(), one) is likely
 
 
 def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:

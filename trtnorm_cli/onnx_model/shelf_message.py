@@ -44,7 +44,7 @@ class _Lying:
         return self.part.offset + self.part.length
 
     def behind(self, begin: int) -> bytes | None:
-        """What fills the room from ``begin`` to the values; None where it takes more."""
+        """The bytes from ``begin`` to the values; None where these need more room."""
         fields = self.fields + head(_TENSOR_RAW, self.part.length)
         before = head(_GRAPH_INITIALIZER, len(fields) + self.part.length)
         left = self.part.offset - begin - len(before) - len(fields)
@@ -114,7 +114,7 @@ def _fields(tensor: onnx.TensorProto) -> bytes:
 
 
 def _with_graph(before: bytes, end: int) -> bytes:
-    """What stands ``before`` the graph, and the head of that, which ends at ``end``."""
+    """The bytes ``before`` the graph, and the head of that, which ends at ``end``."""
     for taken in range(1, _LENGTH_BYTES + 1):
         length = end - len(before) - 1 - taken
         if len(varint(length)) == taken:

@@ -9,6 +9,10 @@ The same holds for a matrix product, but that what follows it may be a kernel of
 once. A scale that was folded is made in passing where it is not: in the kernel of an addition that reads its result, or as the
 factor of a matrix product.
 
+And an InstanceNormalization takes a kernel that brings the channels to the front, where a convolution makes its data, and one
+or more of its own. Written in other operators it leaves nothing to gain where it is in two kernels or one, and no kernel beside
+these only moves data.
+
 Of 169 exports of timm, torchvision, transformers and MONAI with optional changes, this says so of 108. For one of them a choice
 of changes takes 0.51 % less time by the estimate, for the others none takes 0.1 % less (docs/folding_and_kernels.md).
 """
@@ -46,10 +50,16 @@ _INTO_WEIGHTS = _OF_CONVOLUTIONS - _SAME_KERNELS | {"fold-batchnorm-gemm", _INTO
 _INTO_SEVERAL = "fold-batchnorm-downstream"
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _PRODUCTS = _CONVOLUTIONS | {"Gemm", "MatMul"}
+# Rules that write a normalization in other operators, which leave the kernels of what is around it as they are.
+_IN_OTHER_OPERATORS = frozenset({"normalization-in-rows", "normalization-to-scale-shift"})
+_KERNELS_OF_INSTANCE_NORM = 2
 # Activations that TensorRT does not take into the kernel of a convolution.
 _APART = frozenset({"Celu", "Elu", "Mish", "PRelu", "Selu", "Softplus", "ThresholdedRelu"})
 _MOVING = frozenset({"Concat", "Reshape", "Slice", "Split", "Transpose"})
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
+# What may be between arithmetic that is one kernel all the same.
+_TAKING_PARTS = frozenset({"Slice", "Split"})
+_ON_THE_WAY = _ARITHMETIC | _MOVING | {"Cast", "Pow", "Sqrt", "Where"}
 _SIZES = frozenset({"Shape", "Size"})
 _POOLING = frozenset({"maxpool", "avgpool"})
 
@@ -58,16 +68,43 @@ def may_tell(rules: Iterable[str], model: onnx.ModelProto) -> bool:
     """True where the engine is likely to tell, after changes of these rules to ``model``.
 
     An activation that has a kernel of its own, and a mean that is not left to it from the start, are where it does not. Neither
-    does it where additions went that stand behind the products of an attention, and move what they give to its heads.
+    does it where additions went that stand behind the products of an attention, and move what they give to its heads; nor of an
+    InstanceNormalization of one sample, for which TensorRT brings the channels to the front in any case.
     """
     rules = frozenset(rules)
     if rules <= _SAME_KERNELS:
         return True
+    told = _OF_CONVOLUTIONS
+    if _INTO_PRODUCTS in rules and not _has_attention(model):
+        told |= {_INTO_PRODUCTS}
+    if _IN_OTHER_OPERATORS & rules and _normalizes_several_samples(model):
+        told |= _IN_OTHER_OPERATORS
     operators = {node.op_type for node in model.graph.node}
-    of_products = frozenset({_INTO_PRODUCTS}) if "Softmax" not in operators else frozenset()
-    if not (_OF_CONVOLUTIONS | of_products).issuperset(rules):
-        return False
-    return operators.isdisjoint(_APART) and not has_other_means(model)
+    return told.issuperset(rules) and operators.isdisjoint(_APART) and not has_other_means(model)
+
+
+def _has_attention(model: onnx.ModelProto) -> bool:
+    """True where a matrix product gives what a softmax reads, scaled, masked or moved on its way or not."""
+    makers = {output: node for node in model.graph.node for output in node.output}
+    to_see = [name for node in model.graph.node if node.op_type == "Softmax" for name in node.input]
+    seen = set[str]()
+    for name in to_see:
+        maker = makers.get(name)
+        if maker is None or name in seen:
+            continue
+        seen.add(name)
+        if maker.op_type == "MatMul":
+            return True
+        if maker.op_type in _ON_THE_WAY:
+            to_see += maker.input
+    return False
+
+
+def _normalizes_several_samples(model: onnx.ModelProto) -> bool:
+    """True where every InstanceNormalization is known to have more samples than one."""
+    norms = {node.input[0] for node in model.graph.node if node.op_type == "InstanceNormalization"}
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info if value.name in norms}
+    return shapes.keys() == norms and all(len(shape) > 0 and shape[0].dim_value > 1 for shape in shapes.values())
 
 
 def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
@@ -76,7 +113,9 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     optional = [change for change in built.rewriting.changes if change.optional and change.rule not in _SAME_KERNELS]
     changes = [change for change in optional if not _went_on(change.tensor, change, optional, graph)]
     scales = [change for change in changes if change.in_passing and not _convolutions_of(change)]
-    sites = {name for change in changes if change not in scales for name in _sites_of(change, optional, graph)}
+    norms = [change for change in changes if change.rule in _IN_OTHER_OPERATORS]
+    others = (change for change in changes if change not in scales and change not in norms)
+    sites = {name for change in others for name in _sites_of(change, optional, graph)}
     if any(graph.operators.get(site) not in _PRODUCTS for site in sites):
         return False
     gain = 0.0
@@ -85,6 +124,8 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
         if listed is None or not all(_is_alone(site, listed, graph) for site in sites):
             return False
         if not all(_is_in_passing(one, listed, graph) or _gives_alone(one, listed, graph) for one in scales):
+            return False
+        if not _are_in_few_kernels(norms, listed, graph):
             return False
         gain += share * sum(max(0.0, one) for one in _gains_of_additions(listed, graph, device)) if sites else 0.0
     return gain <= WORTH * built.cost.total.us
@@ -236,10 +277,11 @@ def _convolutions_of(change: Change) -> list[str]:
 def _is_in_passing(change: Change, known: _List, graph: _Graph) -> bool:
     """True where what ``change`` folds would be in a kernel that is there without it.
 
-    What makes its result now is arithmetic in its place, or is in the kernel of the addition that reads it, transposed or not.
-    Or the multiplication would be a factor of the matrix product that reads it, or the last of what gives a result.
+    What makes its result now is arithmetic in its place, or gives a part of the result of such. Or it is in the kernel of the
+    addition that reads it, transposed or not. Or the multiplication would be a factor of the matrix product that reads it, or
+    the last of what gives a result.
     """
-    if change.region is not None and all(node.operator in _ARITHMETIC for node in change.region.before):
+    if change.region is not None and all(node.operator in _ARITHMETIC | _TAKING_PARTS for node in change.region.before):
         return True
     maker, readers = graph.makers.get(change.tensor), graph.readers.get(change.tensor, ())
     if maker is None or len(readers) + (change.tensor in graph.results) != 1:
@@ -248,6 +290,36 @@ def _is_in_passing(change: Change, known: _List, graph: _Graph) -> bool:
         readers = graph.readers.get(graph.outputs[readers[0]][0], ())
         return len(readers) == 1 and _are_in_one(known, maker, readers[0])
     return not readers or graph.operators[readers[0]] == "MatMul" or _are_in_one(known, maker, readers[0])
+
+
+def _are_in_few_kernels(norms: Sequence[Change], known: _List, graph: _Graph) -> bool:
+    """True where what each of ``norms`` has written for an InstanceNormalization behind a convolution is in no more kernels
+    than that takes, and no other one beside these only moves or activates."""
+    if any(norm.region is None for norm in norms):
+        return False
+    own = [_kernels_with({node.name for node in norm.region.after if norm.region}, known) for norm in norms if norm.region]
+    every = frozenset[int]().union(*own)
+    return all(_is_in_few(norm, kernels, every, known, graph) for norm, kernels in zip(norms, own, strict=True))
+
+
+def _kernels_with(names: Set[str], known: _List) -> frozenset[int]:
+    return frozenset(at for at, kernel in enumerate(known.kernels) if not names.isdisjoint(kernel.onnx_nodes))
+
+
+def _is_in_few(norm: Change, own: Set[int], every: Set[int], known: _List, graph: _Graph) -> bool:
+    """That for one normalization, which is in its ``own`` kernels, as others are in ``every`` one."""
+    before = norm.region.before if norm.region is not None else ()
+    if [node.operator for node in before] != ["InstanceNormalization"] or not 1 <= len(own) <= _KERNELS_OF_INSTANCE_NORM:
+        return False
+    convolution = graph.makers.get(before[0].inputs[0], "")
+    makers = {maker for at in own for maker in known.before(known.kernels[at])} - own
+    readers = {(reader, at) for at in own for reader in known.readers[at] - every}
+    return (
+        graph.operators.get(convolution) in _CONVOLUTIONS
+        and any(multiplies(known.kernels[maker]) and convolution in known.kernels[maker].onnx_nodes for maker in makers)
+        and not any(known.costs[maker].unasked for maker in makers)
+        and all(_works(reader, known, graph) or known.waits(reader, at) for reader, at in readers)
+    )
 
 
 def _are_in_one(known: _List, *names: str) -> bool:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _A_CONVOLUTION = (["Conv"], ["ConvTranspose"])
 # What reads a convolution and moves, or averages, may do so in a kernel in which the scale would be.
 _MOVING = frozenset({"Concat", "Flatten", "GlobalAveragePool", "ReduceMean", "Reshape", "Slice", "Split", "Transpose"})
+# What is taken of the result of arithmetic is taken in the kernel of that.
+_TAKING_PARTS = frozenset({"Slice", "Split"})
 # In the kernels of these TensorRT for RTX multiplies what is not read any more.
 _GIVING_RESULTS = frozenset({"Add", "Gemm", "MatMul"})
 # TensorRT for RTX takes the addition and activation behind a product into its kernel on so many axes and not on more.
@@ -112,10 +114,10 @@ def is_made_in_passing(m: Match) -> bool:
 
     That is a scale whose result an addition alone reads, transposed or not, or one behind an addition or a matrix product that
     gives a result of the model; a multiplication by one number that a matrix product reads; what follows a convolution, as a
-    BatchNormalization would, and is not moved afterwards; and arithmetic among itself.
+    BatchNormalization would, and is not moved afterwards; and arithmetic among itself, also of parts of what it gives.
     """
     before = [node.op for node in m.nodes if node is not m.site]
-    if set(before) <= set(ARITHMETIC):
+    if set(before) <= {*ARITHMETIC, *_TAKING_PARTS}:
         return True
     readers = [reader for reader in m.output.outputs if not reads_shape_only(reader)]
     is_result = m.output.name in m.borders.output_names
