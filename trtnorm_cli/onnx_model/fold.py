@@ -18,8 +18,9 @@ import onnx_ir as ir
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.fold_facts import state_facts
+from trtnorm_cli.onnx_model.fold_kernels import has_kernel
 from trtnorm_cli.onnx_model.fold_sizes import PICKING, products, result_bytes
-from trtnorm_cli.onnx_model.fold_small import fold_small
+from trtnorm_cli.onnx_model.fold_small import computed, fold_small
 from trtnorm_cli.onnx_model.fold_through import evaluate_through_large
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
 from trtnorm_cli.onnx_model.ir_constants import replace_by
@@ -297,11 +298,16 @@ def _weights_bytes(model: ir.Model) -> int:
 
 
 def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
-    """Evaluate constant nodes that the library leaves: those with several outputs, and those it would get wrong."""
+    """Evaluate constant nodes that the library leaves: those with several outputs, and those it would get wrong.
+
+    What is behind these may have a kernel here, which takes a tenth of the time of ONNX Runtime in its process.
+    """
+    opset = model.opset_imports.get("", 0)
     for node in list(every_node(model.graph)):
         if not _is_constant(node) or not policy.may_evaluate(node):
             continue
-        results = policy.evaluate(node)
+        own = computed(node, opset) if has_kernel(node.op_type) and policy.library_may_fold(node) else None
+        results = policy.evaluate(node) if own is None else [own]
         if results is None:
             policy.evaluation_failed(node)
         else:

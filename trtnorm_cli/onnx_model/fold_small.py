@@ -77,7 +77,7 @@ class _Pass:
             shape = node.outputs[0].shape
             if shape is None or not shape.is_static():
                 self._infer(node)  # or whoever is asked infers the size in a model of its own
-            return _computed(node, self._opset) if self._may_fold(node) else None
+            return computed(node, self._opset) if self._may_fold(node) else None
         return picked_sizes(node, self._memory)
 
     def _infer(self, node: ir.Node) -> None:
@@ -144,7 +144,7 @@ def _is_constant(value: ir.Value) -> bool:
     return value.const_value is not None and not value.is_graph_input()
 
 
-def _computed(node: ir.Node, opset: int) -> np.ndarray | None:
+def computed(node: ir.Node, opset: int) -> np.ndarray | None:
     """The value of ``node``, which reads constants alone; None where it is left to the library."""
     arrays = [None if value is None or value.const_value is None else value.const_value.numpy() for value in node.inputs]
     return value_of(node.op_type, opset, arrays, _python_values(node))

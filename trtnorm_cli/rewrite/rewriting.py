@@ -48,6 +48,8 @@ from trtnorm_cli.rewrite.steady import apply_steadily
 from trtnorm_cli.rewrite.undoing import breakage, is_optional, undone_warning
 
 _SHOWN = 8
+# Of these some are written anew in nearly every model that has them.
+_MOSTLY_CHANGED = frozenset({"BatchNormalization", "GroupNormalization", "InstanceNormalization"})
 
 
 @dataclass(frozen=True)
@@ -315,7 +317,7 @@ def _multiplied_bytes(model: onnx.ModelProto) -> int:
 
 def _is_changed_mostly(model: onnx.ModelProto) -> bool:
     """True for a model that is seldom left as it is, so that something will have to be proved."""
-    return any(node.op_type == "BatchNormalization" for node in model.graph.node)
+    return any(node.op_type in _MOSTLY_CHANGED for node in model.graph.node)
 
 
 def _composites(
