@@ -54,6 +54,7 @@ from trtnorm_cli.tensorrt.up_to_date import (
     ANY_COMPARISON,
     COMPLETE_COMPARISON,
     NO_COMPARISON,
+    Programs,
     earlier_manifest,
     made_from,
 )
@@ -112,6 +113,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, findings: Fin
         first = first_variant(job, unchanged)
         narrowing = narrowing_checked(job, first.rewriting)
         begun = make(job, first)
+        programs = side.start(Programs.here)
         unbuilt = without_changes(job, begun, unchanged)
         in_float32 = float32_kernels(job, begun)
         settled = Settled(lambda likely: settled_on(job, begun, unbuilt, unchanged, likely))
@@ -124,7 +126,7 @@ def build(prepared: Prepared, engine: Path, options: BuildOptions, findings: Fin
         require_same_bytes(job, made)
         comparison = compared(job, comparing)
         optimize = optimized(job, made, None if before is None else before.kernels)
-        manifest = described(job, made, optimize, comparison, narrowing)
+        manifest = described(job, made, optimize, comparison, narrowing, programs.result())
         manifest = replace(manifest, float32=in_float32.result())
         placed(manifest, job)
     return manifest
@@ -260,6 +262,7 @@ def described(
     optimize: Optimization,
     comparison: Comparison | None,
     narrowing: NarrowingResult | None,
+    programs: Programs,
 ) -> Manifest:
     """The manifest of the engine that the job has made."""
     prepared, rewriting, result = job.prepared, made.variant.rewriting, made.result
@@ -291,7 +294,7 @@ def described(
         optimize=optimize,
         precision=None if made.lowering is None else made.lowering.record,
         comparison=None if comparison is None else comparison_record(comparison, job.options.seed),
-        made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices)),
+        made_from=made_from(prepared, BackendFacts(result.backend, result.version, devices=result.devices), programs),
         reproducible=job.options.check_reproducible or None,
         proof=None if proof is None else proof.record(),
         seconds=job.clock.in_order(),

@@ -20,6 +20,7 @@ LEFT_OUT_BY_DEFAULT: Mapping[str, object] = {"left out": "by default"}
 KEY = "key"
 # The metadata of a field that is for the program alone.
 NOT_IN_JSON: Mapping[str, object] = {"not in JSON": True}
+_AS_THEY_ARE = frozenset((str, int, float, bool, type(None)))
 
 
 class Record:
@@ -38,12 +39,14 @@ class Record:
 
 def json_of(value: object) -> Any:
     """``value`` as JSON can say it: records and pydantic's models as mappings, tuples as lists, paths as text."""
+    if type(value) in _AS_THEY_ARE:  # a manifest has ten thousand of these
+        return value
     if isinstance(value, Record):
         return value.to_json()
-    if isinstance(value, Mapping):
-        return {key: json_of(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [json_of(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: json_of(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return dict(_items(value))
     if isinstance(value, PurePath):
@@ -66,12 +69,17 @@ def _reader(kind: Any) -> TypeAdapter[Any]:
 
 
 def _items(record: DataclassInstance) -> Iterator[tuple[str, Any]]:
-    for one in fields(record):
+    for one, key, may_be_left_out in _fields_in_json(type(record)):
         value = getattr(record, one.name)
-        if one.metadata.keys() >= NOT_IN_JSON.keys():
-            continue
-        if not (one.metadata.keys() >= LEFT_OUT_BY_DEFAULT.keys() and value == _default(one)):
-            yield one.metadata.get(KEY, one.name), json_of(value)
+        if not (may_be_left_out and value == _default(one)):
+            yield key, json_of(value)
+
+
+@cache
+def _fields_in_json(kind: type[DataclassInstance]) -> list[tuple[Field[Any], str, bool]]:
+    """The fields of a record that are written, with their names there, and whether one that has its default is left out."""
+    written = (one for one in fields(kind) if not one.metadata.keys() >= NOT_IN_JSON.keys())
+    return [(one, one.metadata.get(KEY, one.name), one.metadata.keys() >= LEFT_OUT_BY_DEFAULT.keys()) for one in written]
 
 
 def _default(one: Field[Any]) -> object:

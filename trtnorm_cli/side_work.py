@@ -131,7 +131,7 @@ class SideWork:
         self._begun: list[tuple[Pending[Any], Callable[[BaseException], None]]] = []
 
     def start(self, work: Callable[[], T], forget: Callable[[BaseException], None] = lambda error: None) -> Awaited[T]:
-        """Begin ``work``, which runs child processes. ``forget`` is told of an error that nobody has asked for."""
+        """Begin ``work``, which runs child processes, or reads files. ``forget`` is told of an error that nobody asked for."""
         if not self.is_beside:
             return Later(work)
         begun = Pending(work)

@@ -29,9 +29,10 @@ from trtnorm_cli.compare.participants import (
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, Measured, judged
+from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.float64 import Known, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
-from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner
 from trtnorm_cli.heap import give_back_freed_memory
 from trtnorm_cli.records.comparison import OutputVerdict
 
@@ -70,6 +71,8 @@ class Comparer:
         self._tried: list[tuple[list[Attempt], NoiseMeter, list[str]]] = []
         # What was known of the first trial before any was tried.
         self._before_tries: frozenset[int] | None = None
+        # Runs of candidates that were likely, by the trial.
+        self._ahead: dict[str, tuple[Candidate, AskedRuns]] = {}
         # True once a trial ran here: the first is run in any case.
         self._has_run = False
         # True where the last candidate follows from the others, and these passed at smaller inputs.
@@ -86,6 +89,13 @@ class Comparer:
     def begin(self, trial: Trial, last_only: bool = False) -> None:
         """Begin the runs of the reference and of the candidates that there are, or of the last one."""
         self._ask_candidates(self._begin(trial), last_only)
+
+    def ask_ahead(self, trial: Trial, candidate: Candidate) -> None:
+        """Begin the run of a candidate that is likely to be asked for in ``trial``."""
+        if isinstance(candidate, OnnxParticipant):
+            with suppress(UsageProblem):
+                feeds = Pairing(self.reference, candidate, self.options.by_position).feeds(trial)
+                self._ahead[trial.label] = candidate, self._natives.ask(candidate, feeds)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
@@ -231,8 +241,10 @@ class Comparer:
 
     def _ask(self, run: TrialRun, pairing: Pairing, report: CandidateReport) -> None:
         attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
+        candidate, asked = self._ahead.pop(run.trial.label, (None, None))
         if isinstance(attempt.candidate, OnnxParticipant):
-            attempt.asked = self._natives.ask(attempt.candidate, attempt.feeds)
+            is_there = asked is not None and candidate is attempt.candidate
+            attempt.asked = asked if is_there else self._natives.ask(attempt.candidate, attempt.feeds)
         run.attempts.append(attempt)
 
     def _know_reference(self, run: TrialRun, left: float | None = None) -> bool:
@@ -333,8 +345,11 @@ class Comparer:
                 seconds = f"{run.float64_s * runs:.0f} s"
                 self.result.note(f"{run.trial.label}: tensors inside were not looked at, which would take {seconds}")
                 return
-            noise = self._noise.measured(attempt, CONSTANTS, coarsest_ulp(self.reference, attempt.candidate), runs, names).inner
-            worst = first_difference(attempt.slices, attempt.suspicious, noise) if noise else None
+            if (held_to := (self._noise, runs, names)) not in attempt.looked:
+                ulp = coarsest_ulp(self.reference, attempt.candidate)
+                noise = self._noise.measured(attempt, CONSTANTS, ulp, runs, names).inner
+                attempt.looked[held_to] = first_difference(attempt.slices, attempt.suspicious, noise) if noise else None
+            worst = attempt.looked[held_to]
             if worst is None or worst.share <= math.sqrt(runs / RUNS):  # all runs allow no less than this share of it
                 break
         if worst is not None and (report.inner is None or worst.share > report.inner.share):

@@ -111,6 +111,7 @@ class Float64Answers:
         found, seen = self.noted(attempt.candidate, run.trial.label, attempt.found), attempt.seen
         if seen is not None:
             attempt.suspicious, attempt.slices = suspicious(seen.slices), seen.slices
+            attempt.looked.clear()
             if not attempt.report.depth:
                 attempt.report.depth, attempt.report.depth_at = seen.depth, run.trial.label
             attempt.seen = None  # it holds tensors, which are for other candidates in this trial only

@@ -47,15 +47,19 @@ class SmallerFirst:
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison."""
+        tried = list[Candidate]()
 
         def there() -> Iterator[Candidate]:
             for candidate in candidates:
                 found = self._at_smaller(candidate)
                 if found is None:
                     return
+                tried.append(candidate)
                 yield found
 
         self._comparer.try_out(there(), may_stay)
+        if tried and may_stay():
+            self._own.ask_ahead(self._trial, tried[-1])
 
     def goes_before(self, candidates: Sequence[Candidate]) -> bool:
         """Judge the candidates, and then the last of them at the model's own inputs.

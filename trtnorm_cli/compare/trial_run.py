@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from trtnorm_cli.compare.inner_tensors import InnerTensors, Recognition, SliceDistances
+from trtnorm_cli.compare.inner_tensors import Difference, InnerTensors, Recognition, SliceDistances
 from trtnorm_cli.compare.lockstep import Side
 from trtnorm_cli.compare.participants import (
     Candidate,
@@ -98,9 +98,10 @@ class Attempt:
 
     ``found`` is what came of its evaluation in float64, which ``follower`` looks at and ``seen`` where tensors inside it can
     be held to the reference's. ``exact`` are its outputs there under the reference's names once they were asked for, ``slices``
-    how far tensors inside it are off; those that are ``suspicious`` are further off than a few units. ``constants`` are
-    those that it read. ``follows`` is false where it cannot be told on which side of ties it falls. ``same_products`` are
-    asked for where it is held to the reference without that one's values.
+    how far tensors inside it are off; those that are ``suspicious`` are further off than a few units. ``looked`` are the worst
+    of these by the noise that they were held to. ``constants`` are those that it read. ``follows`` is false where it cannot be
+    told on which side of ties it falls. ``same_products`` are asked for where it is held to the reference without that one's
+    values.
     """
 
     run: TrialRun
@@ -114,6 +115,7 @@ class Attempt:
     exact: Outputs | None = None
     slices: SliceDistances | None = None
     suspicious: Sequence[str] = ()
+    looked: dict[Hashable, Difference | None] = field(default_factory=dict)
     constants: frozenset[Hashable] | None = None
     follows: bool = True
     same_products: SameProducts | None = None

@@ -20,6 +20,7 @@ from pathlib import Path
 import trtnorm_cli
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.files import sha256_of
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import json_of
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.tensorrt.facts import BackendFacts, ask_facts
@@ -29,9 +30,9 @@ NO_COMPARISON, ANY_COMPARISON, COMPLETE_COMPARISON = "none", "any", "complete"
 _PACKAGES = ("onnx", "onnxruntime", "numpy", "onnxscript", "onnx-ir", "onnx-graphsurgeon")
 
 
-def origins(prepared: Prepared) -> MadeFrom:
-    """All that an engine depends on besides the backend."""
-    profile, checkpoint = prepared.profile, prepared.checkpoint
+def origins(prepared: Prepared, programs: Programs | None = None) -> MadeFrom:
+    """All that an engine depends on besides the backend. ``programs`` are given where they are known."""
+    profile, checkpoint, programs = prepared.profile, prepared.checkpoint, programs or Programs.here()
     meaning = [None if profile is None else profile.model_dump(mode="json"), json_of(prepared.fitted.records())]
     return MadeFrom(
         file=prepared.loaded.path.name,
@@ -40,9 +41,21 @@ def origins(prepared: Prepared) -> MadeFrom:
         data=_digest_of_data(prepared),
         plugins=tuple(sha256_of([Path(library)]) for library in prepared.plugin_libraries),
         profile=hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest(),
-        trtnorm=own_code(),
-        packages=package_versions(),
+        trtnorm=programs.trtnorm,
+        packages=programs.packages,
     )
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The digest of this package's source, and the versions of Python and of the packages that an engine depends on."""
+
+    trtnorm: str
+    packages: dict[str, str]
+
+    @staticmethod
+    def here() -> Programs:
+        return Programs(own_code(), package_versions())
 
 
 def _digest_of_data(prepared: Prepared) -> str | None:
@@ -51,9 +64,9 @@ def _digest_of_data(prepared: Prepared) -> str | None:
     return sha256_of(files) if files else None
 
 
-def made_from(prepared: Prepared, backend: BackendFacts) -> MadeFrom:
+def made_from(prepared: Prepared, backend: BackendFacts, programs: Programs | None = None) -> MadeFrom:
     """``origins`` with the backend."""
-    return replace(origins(prepared), backend=BackendUsed(backend.name, backend.version, tuple(backend.devices)))
+    return replace(origins(prepared, programs), backend=BackendUsed(backend.name, backend.version, tuple(backend.devices)))
 
 
 def earlier_manifest(prepared: Prepared, engine: Path, backend: str | None, wanted: str, seed: int) -> Manifest | None:
