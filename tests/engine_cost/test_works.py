@@ -175,6 +175,13 @@ def test_a_product_is_made_by_the_kernel_that_multiplies() -> None:
     assert [work(one, model, *{conv, relu} - {one}).works[0].operations for one in (conv, relu)] == [2 * 128 * 27, 128]
 
 
+def test_a_transposed_convolution_is_a_product_as_well() -> None:
+    model = facts("g (float[1,8,6,6] x, float[8,3,2,2] w) => (float y) { [n] c = ConvTranspose (x, w) [r] y = Relu (c) }")
+    made = Kernel("n_myl0_1", "deconv", "", (tensor("x", 1, 8, 6, 6),), (tensor("c", 1, 3, 7, 7),), ("n",))
+    relu = kernel("__myl_Relu_myl0_2", [tensor("c", 1, 3, 7, 7)], [tensor("y", 1, 3, 7, 7)], "n", "r")
+    assert [work(one, model, *{made, relu} - {one}).works[0].operations for one in (made, relu)] == [2 * 8 * 36 * 12, 147]
+
+
 def test_a_table_is_read_in_part() -> None:
     model = facts("g (int64[2] i) => (float y) { [n] y = Gather (t, i) }", {"t": random(1000, 4)})
     constants = (tensor("t", 1000, 4),)
