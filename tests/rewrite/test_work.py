@@ -20,7 +20,7 @@ import pytest
 from tests.models import batchnorm, parse, random, saved
 from tests.work import convolutions, counted, within
 from trtnorm_cli.evaluate.shared_tensors import SharedTensors
-from trtnorm_cli.onnx_model import surgery
+from trtnorm_cli.onnx_model import stored, surgery
 from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.stored import file_part, is_external
@@ -195,12 +195,8 @@ def test_a_weight_is_read_once_though_few_of_them_fit_into_memory(tmp_path, monk
     assert within(Counter({name: read[name] for name in weights}), dict.fromkeys(weights, 1))
 
 
-def test_large_weights_are_written_once_and_read_in_place_by_onnx_runtime(tmp_path, monkeypatch):
-    """Neither side's weight is copied into the memory that is shared, and the file with the new ones becomes the result's."""
-    written, shared, real, write = [], [], SharedTensors.put, os.pwrite
-    monkeypatch.setattr(SharedTensors, "put", lambda self, array: shared.append(np.asarray(array).nbytes) or real(self, array))
-    monkeypatch.setattr(os, "pwrite", lambda file, data, at: written.append(len(data)) or write(file, data, at))
-    channels, links = 512, 3
+def wide_convolutions(links: int, channels: int) -> onnx.ModelProto:
+    """Folds of large weights."""
     nodes = " ".join(
         f"c{i} = Conv(x{i}, w{i}) x{i + 1} = BatchNormalization(c{i}, gamma{i}, beta{i}, mu{i}, var{i})" for i in range(links)
     )
@@ -208,7 +204,16 @@ def test_large_weights_are_written_once_and_read_in_place_by_onnx_runtime(tmp_pa
     for i in range(links):
         weights |= batchnorm(channels, seed=i, suffix=str(i))
     sizes = f"N, {channels}, 8, 8"
-    made = rewritten(parse(f"g (float[{sizes}] x0) => (float[{sizes}] x{links}) {{ {nodes} }}", weights), tmp_path)
+    return parse(f"g (float[{sizes}] x0) => (float[{sizes}] x{links}) {{ {nodes} }}", weights)
+
+
+def test_large_weights_are_written_once_and_read_in_place_by_onnx_runtime(tmp_path, monkeypatch):
+    """Neither side's weight is copied into the memory that is shared, and the file with the new ones becomes the result's."""
+    written, shared, real, write = [], [], SharedTensors.put, os.pwrite
+    monkeypatch.setattr(SharedTensors, "put", lambda self, array: shared.append(np.asarray(array).nbytes) or real(self, array))
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: written.append(len(data)) or write(file, data, at))
+    channels, links = 512, 3
+    made = rewritten(wide_convolutions(links, channels), tmp_path)
     assert [change.check.passed for change in made.changes] == [True] * links
     assert [change.check.evaluated_with for change in made.changes] == ["ONNX Runtime and float64"] * links
     assert sum(written) == links * channels * channels * 4
@@ -217,3 +222,17 @@ def test_large_weights_are_written_once_and_read_in_place_by_onnx_runtime(tmp_pa
     held = {file_part(tensor, None).file.stat().st_ino for tensor in made.model.graph.initializer if is_external(tensor)}
     assert files[0].stat().st_ino in held
     assert files[0].stat().st_size < links * channels * channels * 4 + 50_000
+
+
+def test_weights_of_a_model_in_one_file_are_written_once(tmp_path, monkeypatch):
+    """Nothing is copied at the end but what did not change."""
+    copied, copy, links, channels = [], stored.copy_part, 5, 1024
+    monkeypatch.setattr(stored, "copy_part", lambda part, target: copied.append(part.length) or copy(part, target))
+    source = saved(wide_convolutions(links, channels), tmp_path / "m.onnx")
+    made = prepare(OpenedModel.of_file(source), needs_sizes=False).rewrite()
+    assert len(made.changes) == links
+    (path,) = save_model(made.model, tmp_path / "out.onnx", made.folder)
+    held = {file_part(tensor, None).file.stat().st_ino for tensor in made.model.graph.initializer if is_external(tensor)}
+    assert path.stat().st_ino in held
+    assert copied == []
+    assert path.stat().st_size < links * channels * channels * 4 + 50_000

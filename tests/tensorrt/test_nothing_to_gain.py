@@ -486,6 +486,30 @@ def test_a_residual_network_takes_one_build(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.rtx
+def test_a_network_of_optical_flow_takes_one_build(tmp_path, monkeypatch, capsys):
+    """Its instance norms of two samples are in two kernels or one, and its upsampling weights are scaled before a softmax."""
+    monkeypatch.chdir(tmp_path)
+    norm = "InstanceNormalization <epsilon=1e-5>"
+    text = f"""g (float[2,3,64,64] x) => (float[2,1,9,4,4,32,32] y) {{
+      c0 = Conv <pads=[3,3,3,3], strides=[2,2]> (x, stem) n0 = {norm} (c0, g, b) r0 = Relu(n0)
+      c1 = Conv <pads=[1,1,1,1]> (r0, w) n1 = {norm} (c1, g, b) r1 = Relu(n1)
+      c2 = Conv <pads=[1,1,1,1]> (r1, w) n2 = {norm} (c2, g, b) r2 = Relu(n2) a = Add(r0, r2) r = Relu(a)
+      m = Conv(r, mask) s = Mul(quarter, m) v = Reshape(s, spread) y = Softmax <axis=2> (v) }}"""
+    weights = {"stem": random(32, 3, 7, 7), "w": random(32, 32, 3, 3), "mask": random(144, 32, 1, 1), "g": random(32) + 2}
+    weights |= {"b": random(32), "quarter": np.array(0.25, np.float32), "spread": np.array([2, 1, 9, 4, 4, 32, 32])}
+    made = optimized(parse(text, weights), "flow")
+    chosen = made["optimize"]["chosen"]
+    assert (chosen["builds"], chosen["no change"], chosen["not_tried"]) == (1, None, ["s"])
+    assert {change["rule"] for change in made["changes"]} <= {"normalization-in-rows", "normalization-to-scale-shift"}
+    Path("never.yaml").write_text("optimize: never\n")
+    never = optimized(parse(text, weights), "never", "-p", "never.yaml")
+    assert chosen["chosen"]["us"] < 0.9 * never["cost"]["total"]["us"]
+    Path("always.yaml").write_text("optimize: always\n")
+    always = optimized(parse(text, weights), "always", "-p", "always.yaml")
+    assert chosen["chosen"]["us"] < 0.9 * always["cost"]["total"]["us"]
+
+
+@pytest.mark.rtx
 def test_a_squeeze_behind_a_fold_takes_a_second_build(tmp_path, monkeypatch, capsys):
     """Folded, the squeeze gets a transposition of its own."""
     monkeypatch.chdir(tmp_path)
