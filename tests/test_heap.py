@@ -73,3 +73,28 @@ print(kept, resident() - before)
     if kept < 100:
         pytest.skip("this C library keeps nothing")
     assert left < 50
+
+
+COLLECTIONS = """
+import gc, sys, weakref
+from trtnorm_cli.heap import put_off_collections
+class Ring:
+    def __init__(self):
+        self.own = self
+put_off_collections()
+earlier, told = len(gc.callbacks), []
+dead, alive = weakref.ref(Ring()), Ring()
+held = [[number] for number in range(150_000)]
+print(dead() is not None, len(gc.callbacks), gc.get_freeze_count())
+held += [[number] for number in range(100_000)]
+late = weakref.ref(Ring())
+held += [[number] for number in range(25_000)]
+print(dead() is None, late() is None, len(gc.callbacks), gc.get_freeze_count() > 200_000, gc.get_threshold()[0])
+"""
+
+
+def test_garbage_is_looked_for_late_and_not_among_what_is_there() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTIONS], env=child_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["True 1 0", "True True 0 True 20000"]

@@ -112,15 +112,16 @@ def rewrite(
 
     exporting = _export_options(exporting, weights)
     target = parse_model(str(model))
-    shelves = nullcontext() if output is None else shelves_in(Path(output).absolute().parent)
-    with shelves, opened_model(target, _path(profile), exporting, precision, dynamic_quantization) as opened:
+    folder = None if output is None else Path(output).absolute().parent
+    with opened_model(target, _path(profile), exporting, precision, dynamic_quantization) as opened:
+        as_written = opened.profile is None or opened.profile.precision.type == "as-written"
         prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
         with prepared.explaining_errors():
-            with stage("rewrite"):
+            with stage("rewrite"), nullcontext() if folder is None else shelves_in(folder, of_result=as_written):
                 source, rewriting = prepared.loaded, prepared.rewrite()
             settled = None
-            if opened.profile is not None and opened.profile.precision.type != "as-written":
+            if opened.profile is not None and not as_written:
                 rewriting.require_all_checks_passed()
                 with stage("precision"):
                     from trtnorm_cli.lowering.lower import lowered_alone

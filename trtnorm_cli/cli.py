@@ -18,7 +18,7 @@ import click
 
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import NoRoom, TrtnormError
-from trtnorm_cli.heap import keep_freed_memory
+from trtnorm_cli.heap import keep_freed_memory, put_off_collections
 from trtnorm_cli.limits import limit_memory, out_of_memory
 from trtnorm_cli.plain_text import shown
 
@@ -55,8 +55,6 @@ EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 _CLOSE_TOGETHER_S = 3.0
 _ROOM = "make room on that disk, or set TMPDIR to a folder on another one"
-# Imports and most models are fewer objects than the first.
-_OBJECTS_BEFORE_COLLECTIONS, _OBJECTS_BETWEEN_COLLECTIONS = 200_000, 20_000
 
 
 class LazyGroup(click.Group):
@@ -125,22 +123,6 @@ class _Interrupt:
         if now - self._last >= _CLOSE_TOGETHER_S:
             self._last = now
             raise KeyboardInterrupt
-
-
-def put_off_collections() -> None:
-    """Look for garbage late, and never among what is imported.
-
-    Imports and models are hundreds of thousands of objects that stay. To look at them after every 700 new ones, as Python does
-    by itself, is a tenth of the time of a small rewriting.
-    """
-
-    def leave_what_is_there(phase: str, info: dict[str, int]) -> None:
-        gc.callbacks.remove(leave_what_is_there)
-        gc.freeze()
-        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-
-    gc.callbacks.append(leave_what_is_there)
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTIONS)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

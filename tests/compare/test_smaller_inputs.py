@@ -268,6 +268,30 @@ def test_at_the_models_own_sizes_the_last_candidate_speaks_for_all(compared):
     assert [report.state for report in found.candidates] == [FAILED, PASSED]
 
 
+@pytest.mark.parametrize("stays", [True, False], ids=["it stays", "another one stays"])
+def test_the_run_of_a_likely_candidate_is_begun_ahead_and_not_repeated(tmp_path, monkeypatch, stays):
+    def participant(model: onnx.ModelProto, label: str) -> OnnxParticipant:
+        return replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
+
+    good = parse(CHAIN, OF_CHAIN)
+    reference, likely, other = (participant(good, label) for label in ("m", "likely", "other"))
+    asked, accepted, ask = [], list[OnnxParticipant](), NativeRuns.ask
+    monkeypatch.setattr(
+        NativeRuns, "ask", lambda self, one, feeds: asked.append((one.label, feeds["x"].shape[2])) or ask(self, one, feeds)
+    )
+
+    def gather(try_out: Callable[..., None]) -> None:
+        try_out([likely], lambda: True)
+        assert asked[-1] == ("likely", 96)
+        accepted.append(likely if stays else other)
+
+    settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=True)
+    found = judge_session(Session(reference, accepted, (), (), None, gather), None, settings)
+    assert (found.state, found.trials) == (PASSED, [SMALLER, OWN])
+    wanted = [("m", 32), ("m", 96), ("likely", 32), ("likely", 96)]
+    assert asked == wanted + ([] if stays else [("other", 32), ("other", 96)])
+
+
 def test_what_does_not_run_at_the_models_own_sizes_is_not_compared(compared, monkeypatch):
     """That it ran at smaller ones says nothing then."""
 

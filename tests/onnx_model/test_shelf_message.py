@@ -17,7 +17,7 @@ from trtnorm_cli.onnx_model import shelf_message
 from trtnorm_cli.onnx_model.light_file import read_light
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shelf import Shelf
-from trtnorm_cli.onnx_model.shelf_message import _Lying
+from trtnorm_cli.onnx_model.shelf_message import _Lying, _with_graph
 from trtnorm_cli.onnx_model.stored import brought_in, file_part
 from trtnorm_cli.onnx_model.wire import FilePart
 
@@ -43,7 +43,7 @@ def shelved(names: tuple[str, ...] = ("first", "second")) -> tuple[Shelf, onnx.M
 
 
 def saved(model: onnx.ModelProto, folder: Path) -> Path:
-    (path,) = save_model(model, folder / "m.onnx")
+    (path,) = save_model(model, folder / "m.onnx", is_result=True)
     return path
 
 
@@ -79,7 +79,7 @@ def test_it_is_the_same_model(tmp_path, names):
 def test_it_can_be_read_as_before_and_written_again(tmp_path):
     _shelf, model = shelved()
     first = saved(model, tmp_path)
-    (second,) = save_model(model, tmp_path / "again.onnx")
+    (second,) = save_model(model, tmp_path / "again.onnx", is_result=True)
     assert first.stat().st_ino != second.stat().st_ino
     assert in_order(onnx.load(second)) == in_order(onnx.load(first)) == in_order(brought_in(model))
 
@@ -186,3 +186,29 @@ def test_any_room_is_filled():
         assert len(found) == room
         graph = onnx.GraphProto.FromString(found + raw + onnx.GraphProto(name="own").SerializeToString())
         assert graph == onnx.GraphProto(name="own", initializer=[whole])
+
+
+def test_a_length_takes_as_many_bytes_as_a_parser_reads():
+    """Where one byte is left before values of a quarter of a GiB and more, the length cannot be longer than it is."""
+    large = 1 << 28
+    described = onnx.TensorProto(name="t", dims=(large,), data_type=onnx.TensorProto.UINT8).SerializeToString()
+    least = next(n for n in range(100) if _Lying(0, FilePart(Path("f"), n, large), described).behind(0) is not None)
+    assert _Lying(0, FilePart(Path("f"), least + 1, large), described).behind(0) is None
+    assert _Lying(0, FilePart(Path("f"), least + 2, large), described).behind(0) is not None
+
+
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 129, 1 << 14, (1 << 21) + 3, (1 << 28) + 3, (1 << 28) + 4, (1 << 28) + 5])
+def test_the_graph_ends_where_its_head_says(length):
+    before = onnx.ModelProto(ir_version=8).SerializeToString()
+    beginning = _with_graph(before, len(before) + 2 + length)
+    encoded = beginning[len(before) + 1 :]
+    assert len(encoded) <= 5
+    said = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(encoded))
+    assert len(beginning) + said == len(before) + 2 + length
+    assert [byte >= 0x80 for byte in encoded] == [True] * (len(encoded) - 1) + [False]
+
+
+def test_other_files_than_the_result_are_copied(tmp_path):
+    _shelf, model = shelved()
+    (path,) = save_model(model, tmp_path / "m.onnx")
+    assert not is_of_the_shelf(path, model)

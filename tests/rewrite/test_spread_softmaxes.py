@@ -60,3 +60,10 @@ def test_a_spread_softmax_follows(nodes: str) -> None:
 )
 def test_none_follows_that_costs_a_kernel(nodes: str, outputs: str) -> None:
     assert scales_before_spread_softmaxes(model(nodes, outputs)) == set()
+
+
+def test_a_reshape_of_an_old_opset_has_its_shape_in_an_attribute() -> None:
+    old = (
+        "g (float[N,4,8,8] x) => (float[N,A,B,C,D,E,F] y) { m = Reshape <shape=[1,1,1,1,4,8,8]> (x) y = Softmax <axis=2> (m) }"
+    )
+    assert scales_before_spread_softmaxes(parse(old, opset=4)) == set()

@@ -231,7 +231,7 @@ def test_weights_of_a_model_in_one_file_are_written_once(tmp_path, monkeypatch):
     source = saved(wide_convolutions(links, channels), tmp_path / "m.onnx")
     made = prepare(OpenedModel.of_file(source), needs_sizes=False).rewrite()
     assert len(made.changes) == links
-    (path,) = save_model(made.model, tmp_path / "out.onnx", made.folder)
+    (path,) = save_model(made.model, tmp_path / "out.onnx", made.folder, is_result=True)
     held = {file_part(tensor, None).file.stat().st_ino for tensor in made.model.graph.initializer if is_external(tensor)}
     assert path.stat().st_ino in held
     assert copied == []

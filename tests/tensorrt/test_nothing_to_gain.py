@@ -406,19 +406,28 @@ def test_it_is_known_beforehand_where_an_engine_is_likely_to_tell(rules: str, no
     assert may_tell(rules.split(), parse(f"g (float[N,4,8,8] x) => (float[N,4,A,B] y) {{ {text} }}", weights)) is likely
 
 
+CONVOLVED_NORM = "c = Conv(x, w) y = InstanceNormalization (c, g, b)"
+
+
 @pytest.mark.parametrize(
-    ("rules", "shape", "likely"),
+    ("rules", "shape", "nodes", "likely"),
     [
-        ("normalization-in-rows normalization-to-scale-shift", (2, 4, 8, 8), True),
-        ("fold-batchnorm-conv normalization-in-rows", (2, 4, 8, 8), True),
-        ("normalization-in-rows", (1, 4, 8, 8), False),
-        ("normalization-in-rows", ("N", 4, 8, 8), False),
-        ("normalization-in-rows", None, False),
+        ("normalization-in-rows normalization-to-scale-shift", (2, 4, 8, 8), CONVOLVED_NORM, True),
+        ("fold-batchnorm-conv normalization-in-rows", (2, 4, 8, 8), CONVOLVED_NORM, True),
+        ("normalization-in-rows", (1, 4, 8, 8), CONVOLVED_NORM, False),
+        ("normalization-in-rows", ("N", 4, 8, 8), CONVOLVED_NORM, False),
+        ("normalization-in-rows", None, CONVOLVED_NORM, False),
+        ("normalization-in-rows", (2, 4, 8, 8), "c = Relu(x) y = InstanceNormalization (c, g, b)", False),
+        ("normalization-in-rows", (2, 4, 8, 8), "c = Conv(x, w) y = GroupNormalization <num_groups=2> (c, g, b)", False),
+        ("normalization-in-rows", (2, 4, 8, 8), f"{CONVOLVED_NORM} z = GroupNormalization <num_groups=2> (c, g, b)", False),
     ],
-    ids=["several samples", "and folds", "one sample", "an open number", "an unknown shape"],
+    ids=[
+        *("several samples", "and folds", "one sample", "an open number", "an unknown shape", "of no convolution", "groups"),
+        "groups, too",
+    ],
 )
-def test_instance_norms_of_several_samples_are_likely_to_be_told(rules: str, shape: Any, likely: bool) -> None:
-    one = parse("g (float[N,4,8,8] x) => (float[N,4,8,8] y) { c = Conv(x, w) y = InstanceNormalization(c, g, b) }")
+def test_instance_norms_of_several_samples_are_likely_to_be_told(rules: str, shape: Any, nodes: str, likely: bool) -> None:
+    one = parse(f"g (float[N,4,8,8] x) => (float[N,4,8,8] y) {{ {nodes} }}", opset=21)
     if shape is not None:
         one.graph.value_info.append(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, shape))
     assert may_tell(rules.split(), one) is likely

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from typing import Any
 
+from trtnorm_cli.heap import put_off_collections
 from trtnorm_cli.limits import limit_memory
 
-# As the command line does it for its own process.
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
 _SHARE_OF_LIMIT = 0.9
 
 
@@ -18,6 +16,6 @@ def dask_setup(worker: Any) -> None:
     """Leave interrupts to the process that the user runs, and let a job without memory fail before its worker does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    put_off_collections()
     if worker.memory_manager.memory_limit:
         limit_memory(int(_SHARE_OF_LIMIT * worker.memory_manager.memory_limit))

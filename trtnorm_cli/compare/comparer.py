@@ -29,7 +29,6 @@ from trtnorm_cli.compare.participants import (
 from trtnorm_cli.compare.result import NOT_COMPARED, CandidateReport, Comparison, Options, Outputs, Trial
 from trtnorm_cli.compare.trial_run import Attempt, Pairing, TrialRun
 from trtnorm_cli.compare.verdict import CONSTANTS, Measured, judged
-from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.float64 import Known, Ties, nearness
 from trtnorm_cli.evaluate.metrics import Distance, distance
 from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner
@@ -91,11 +90,10 @@ class Comparer:
         self._ask_candidates(self._begin(trial), last_only)
 
     def ask_ahead(self, trial: Trial, candidate: Candidate) -> None:
-        """Begin the run of a candidate that is likely to be asked for in ``trial``."""
-        if isinstance(candidate, OnnxParticipant):
-            with suppress(UsageProblem):
-                feeds = Pairing(self.reference, candidate, self.options.by_position).feeds(trial)
-                self._ahead[trial.label] = candidate, self._natives.ask(candidate, feeds)
+        """Begin the run of a candidate that is likely to be asked for in ``trial``, where none was begun so."""
+        if isinstance(candidate, OnnxParticipant) and trial.label not in self._ahead:
+            feeds = Pairing(self.reference, candidate, self.options.by_position).feeds(trial)
+            self._ahead[trial.label] = candidate, self._natives.ask(candidate, feeds)
 
     def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
@@ -241,10 +239,12 @@ class Comparer:
 
     def _ask(self, run: TrialRun, pairing: Pairing, report: CandidateReport) -> None:
         attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
-        candidate, asked = self._ahead.pop(run.trial.label, (None, None))
-        if isinstance(attempt.candidate, OnnxParticipant):
-            is_there = asked is not None and candidate is attempt.candidate
-            attempt.asked = asked if is_there else self._natives.ask(attempt.candidate, attempt.feeds)
+        ahead, asked = self._ahead.get(run.trial.label, (None, None))
+        if ahead is attempt.candidate:
+            del self._ahead[run.trial.label]
+            attempt.asked = asked
+        elif isinstance(attempt.candidate, OnnxParticipant):
+            attempt.asked = self._natives.ask(attempt.candidate, attempt.feeds)
         run.attempts.append(attempt)
 
     def _know_reference(self, run: TrialRun, left: float | None = None) -> bool:

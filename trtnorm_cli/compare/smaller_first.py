@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import onnx
@@ -58,8 +59,9 @@ class SmallerFirst:
                 yield found
 
         self._comparer.try_out(there(), may_stay)
-        if tried and may_stay():
-            self._own.ask_ahead(self._trial, tried[-1])
+        with suppress(Exception):  # it goes wrong again, and is told, where the candidate counts
+            if tried and may_stay():
+                self._own.ask_ahead(self._trial, tried[-1])
 
     def goes_before(self, candidates: Sequence[Candidate]) -> bool:
         """Judge the candidates, and then the last of them at the model's own inputs.

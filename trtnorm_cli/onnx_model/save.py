@@ -37,18 +37,23 @@ _EXTERNALISED_FROM = 1024
 
 
 def save_model(
-    model: onnx.ModelProto, path: Path, source_folder: Path | None = None, external_from: int | None = None
+    model: onnx.ModelProto,
+    path: Path,
+    source_folder: Path | None = None,
+    external_from: int | None = None,
+    is_result: bool = False,
 ) -> list[Path]:
     """Write ``model`` to ``path`` and return the files written: the model, and ``<name>.data`` when it is large.
 
     External tensors are read from ``source_folder``; weights of more than ``external_from`` bytes in all, by default 1 GiB, go
-    to a file of their own. The files get their names only when they are complete. ``model`` is not changed. Raises
-    ``UsageProblem`` or ``NoRoom`` when the folder cannot be written.
+    to a file of their own. The files get their names only when they are complete. ``model`` is not changed. Where it
+    ``is_result``, the file in which its new weights lie may become the one that is written. Raises ``UsageProblem`` or
+    ``NoRoom`` when the folder cannot be written.
     """
     large = _payload_bytes(model) > (SINGLE_FILE_LIMIT if external_from is None else external_from)
     try:
         with Scratch(BESIDE, path.parent) as scratch:
-            return _write(model, path, scratch, source_folder, large)
+            return _write(model, path, scratch, source_folder, large, is_result)
     except OSError as error:
         hint = "choose another folder with -o or TMPDIR"
         raise cannot_write("the model", path, error, hint) from error
@@ -59,13 +64,15 @@ def data_file_of(path: Path) -> Path:
     return path.with_name(path.name + ".data")
 
 
-def _write(model: onnx.ModelProto, path: Path, scratch: Path, source_folder: Path | None, large: bool) -> list[Path]:
+def _write(
+    model: onnx.ModelProto, path: Path, scratch: Path, source_folder: Path | None, large: bool, is_result: bool
+) -> list[Path]:
     names = [path.name]
     if large:
         names.insert(0, data_file_of(path).name)
         model = _with_weights_out(model, scratch / names[0], source_folder)
         (scratch / path.name).write_bytes(model.SerializeToString(deterministic=True))
-    elif not completed(model, scratch / path.name, source_folder):
+    elif not (is_result and completed(model, scratch / path.name, source_folder)):
         with (scratch / path.name).open("wb") as stream:
             write_pieces(whole_message(model, source_folder), stream)
     written = [path.with_name(name) for name in names]

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -41,17 +44,29 @@ _MOST_WASTE = 1 / 16
 _SYNC_FILE_RANGE_WRITE = 2
 # Where Linux shows the open files of this process, those without a name too.
 _OPEN_FILES = Path("/proc/self/fd")
-_FOLDER: ContextVar[Path | None] = ContextVar("shelves", default=None)
+
+
+class _Place(NamedTuple):
+    """The folder in which shelves are, and whether what is put on them is likely to be the result."""
+
+    folder: Path
+    is_of_result: bool
+
+
+_PLACE: ContextVar[_Place | None] = ContextVar("shelves", default=None)
 
 
 @contextmanager
-def shelves_in(folder: Path) -> Iterator[None]:
-    """A block in which shelves are in ``folder``, on whose disk the result will be, and not among temporary files."""
-    token = _FOLDER.set(folder)
+def shelves_in(folder: Path, of_result: bool = False) -> Iterator[None]:
+    """A block in which shelves are in ``folder``, on whose disk the result will be, and not among temporary files.
+
+    The disk begins at once with what is ``of_result``.
+    """
+    token = _PLACE.set(_Place(folder, of_result))
     try:
         yield
     finally:
-        _FOLDER.reset(token)
+        _PLACE.reset(token)
 
 
 class ShelvedValues(LazyValues):
@@ -68,7 +83,7 @@ class Shelf:
         self._file: int | None = None
         self._end = 0
         self.number = next(_NUMBERS)
-        self._is_beside_result = False
+        self._is_of_result = False
         # What is in the file, also what nobody needs any more where others lie behind it.
         self._parts: list[FilePart] = []
         _SHELVES.add(self)
@@ -129,8 +144,7 @@ class Shelf:
     def _reserve(self, length: int, tensor: onnx.TensorProto) -> FilePart:
         """A place for the ``length`` bytes of ``tensor``, behind room for the rest of it."""
         if self._file is None:
-            self._file, self._end = _nameless_file(), _ROOM_FOR_MODEL
-            self._is_beside_result = _FOLDER.get() is not None
+            (self._file, self._is_of_result), self._end = _nameless_file(), _ROOM_FOR_MODEL
             weakref.finalize(self, os.close, self._file)
         room = tensor.ByteSize() + _ROOM_FOR_LENGTHS
         part = FilePart(_OPEN_FILES / str(self._file), -(-(self._end + room) // _ALIGNMENT) * _ALIGNMENT, length)
@@ -149,13 +163,8 @@ class Shelf:
         content, done = np.ascontiguousarray(value).reshape(-1).view(np.uint8), 0
         while done < content.nbytes:
             done += os.pwrite(file, content[done:].data, part.offset + done)
-        if self._is_beside_result and content.nbytes >= _BESIDE_FROM_BYTES:
-            _storer().submit(self._store, part)
-
-    def _store(self, part: FilePart) -> None:
-        """Have the disk begin with ``part``. Whoever waits for the result waits for the disk, and that is less then."""
-        if (begin := _beginning_to_store()) is not None:
-            begin(int(part.file.name), part.offset, part.length, _SYNC_FILE_RANGE_WRITE)
+        if self._is_of_result and content.nbytes >= _BESIDE_FROM_BYTES:
+            _to_store().put((self, part))
 
 
 @dataclass(frozen=True)
@@ -210,9 +219,22 @@ def _writer() -> ThreadPoolExecutor:
 
 
 @cache
-def _storer() -> ThreadPoolExecutor:
-    """A thread that waits where the disk has more to do than it takes."""
-    return ThreadPoolExecutor(1, thread_name_prefix="trtnorm-store")
+def _to_store() -> SimpleQueue[tuple[Shelf, FilePart]]:
+    """Parts of shelves that the disk is to begin with. Whoever waits for the result waits for the disk, and that is less then.
+
+    A thread asks for it, as that waits where the disk has more to do than it takes. Nobody waits for the thread.
+    """
+    waiting: SimpleQueue[tuple[Shelf, FilePart]] = SimpleQueue()
+
+    def store() -> None:
+        while True:
+            shelf, part = waiting.get()  # the file is open as long as its shelf is there
+            if (begin := _beginning_to_store()) is not None:
+                begin(int(part.file.name), part.offset, part.length, _SYNC_FILE_RANGE_WRITE)
+            del shelf
+
+    threading.Thread(target=store, name="trtnorm-store", daemon=True).start()
+    return waiting
 
 
 @cache
@@ -227,7 +249,9 @@ def _beginning_to_store() -> Callable[[int, int, int, int], int] | None:
 _SHELVES: weakref.WeakSet[Shelf] = weakref.WeakSet()
 _NUMBERS = count()
 # Another disk; a file that has lost its name; a system or a folder that does not allow it.
-_NOT_NAMED = frozenset((errno.EXDEV, errno.ENOENT, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL))
+_NOT_NAMED = frozenset((
+    errno.EXDEV, errno.ENOENT, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL, errno.ENOSYS,
+))  # fmt: skip
 
 
 def is_on_a_shelf(part: FilePart) -> bool:
@@ -243,11 +267,11 @@ def given_away(parts: Iterable[FilePart], target: Path, all_of_it: bool = False)
     return next((file for file in found if file is not None), None)
 
 
-def _nameless_file() -> int:
-    """The descriptor of a new file without a name, which can get one where the file system allows that."""
-    folder = _FOLDER.get() or Path(tempfile.gettempdir())
+def _nameless_file() -> tuple[int, bool]:
+    """The descriptor of a new file without a name, and whether it may get one: that of a file of the result."""
+    place = _PLACE.get() or _Place(Path(tempfile.gettempdir()), False)
     with suppress(OSError):
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        return os.open(place.folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666), place.is_of_result
     file, name = tempfile.mkstemp(prefix="trtnorm-weights-")
     Path(name).unlink()
-    return file
+    return file, False

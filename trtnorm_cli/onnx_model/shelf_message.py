@@ -10,7 +10,6 @@ takes, it is filled with a name of the graph of blanks, which the graph's own ov
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from trtnorm_cli.onnx_model.wire import FilePart, head, varint
 _FROM_BYTES = 1 << 24
 # Field numbers of onnx.proto.
 _MODEL_GRAPH, _GRAPH_NAME, _GRAPH_INITIALIZER, _TENSOR_RAW = 7, 2, 5, 9
-# The longest content of a field whose length takes one byte, and the bytes that the longest length takes: parsers read no more.
-_SHORT, _LENGTH_BYTES = 127, 5
+# The bytes that the longest length takes: parsers read no more.
+_LENGTH_BYTES = 5
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,9 @@ class _Lying:
         fields = self.fields + head(_TENSOR_RAW, self.part.length)
         before = head(_GRAPH_INITIALIZER, len(fields) + self.part.length)
         left = self.part.offset - begin - len(before) - len(fields)
-        if left < 0:
-            return None
-        if left == 1:  # no field is so short, but a number may be longer than it has to be
-            before, left = before[:-1] + bytes((before[-1] | 0x80, 0)), 0
-        return _filling(left) + before + fields
+        if left == 1 and len(before) - 1 < _LENGTH_BYTES:  # no field is so short, but a number may be longer than it has to be
+            before, left = head(_GRAPH_INITIALIZER, len(fields) + self.part.length, len(before)), 0
+        return None if left < 0 or left == 1 else _filling(left) + before + fields
 
 
 def _filling(length: int) -> bytes:
@@ -81,9 +78,10 @@ def completed(model: onnx.ModelProto, target: Path, folder: Path | None) -> bool
     if None in fillings or given_away([each.part for each in lying], target, all_of_it=True) is None:
         return False
     with target.open("r+b") as stream:
-        os.pwrite(stream.fileno(), beginning, 0)
+        stream.write(beginning)
         for begin, filling in zip(begins, fillings, strict=False):
-            os.pwrite(stream.fileno(), filling or b"", begin)
+            stream.seek(begin)
+            stream.write(filling or b"")
         stream.truncate(lying[-1].end)
         stream.seek(lying[-1].end)
         write_pieces([*fields.graph, *fields.behind], stream)
@@ -117,6 +115,6 @@ def _with_graph(before: bytes, end: int) -> bytes:
     """The bytes ``before`` the graph, and the head of that, which ends at ``end``."""
     for taken in range(1, _LENGTH_BYTES + 1):
         length = end - len(before) - 1 - taken
-        if len(varint(length)) == taken:
-            break
-    return before + head(_MODEL_GRAPH, length)
+        if len(varint(length)) <= taken:
+            return before + head(_MODEL_GRAPH, length, taken)
+    raise ValueError(f"a graph of {end} bytes has no length that a parser reads")

@@ -80,19 +80,19 @@ def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     raise UnexpectedEncoding(f"a number without an end at {at}")
 
 
-def varint(value: int) -> bytes:
-    """``value`` as protobuf writes it."""
+def varint(value: int, taken: int = 1) -> bytes:
+    """``value`` as protobuf writes it, or in more bytes than it needs where these are ``taken``."""
     encoded = bytearray()
-    while value > 0x7F:
+    while value > 0x7F or len(encoded) + 1 < taken:
         encoded.append(value & 0x7F | 0x80)
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
 
 
-def head(number: int, length: int) -> bytes:
-    """The bytes that stand before the ``length`` bytes of field ``number``."""
-    return varint(number << 3 | BYTES) + varint(length)
+def head(number: int, length: int, taken: int = 1) -> bytes:
+    """The bytes that stand before the ``length`` bytes of field ``number``; ``taken`` are those of the length at least."""
+    return varint(number << 3 | BYTES) + varint(length, taken)
 
 
 def text_field(number: int, text: str) -> bytes:

@@ -37,7 +37,7 @@ def scales_before_spread_softmaxes(model: onnx.ModelProto) -> frozenset[str]:
     results = {value.name for value in model.graph.output}
     found = set[str]()
     for node in nodes:
-        if node.op_type == "Reshape" and _axes(node.input[1], makers, lengths) > _MOST_AXES:
+        if node.op_type == "Reshape" and len(node.input) > 1 and _axes(node.input[1], makers, lengths) > _MOST_AXES:
             scale = makers.get(node.input[0])
             if (
                 scale is not None

@@ -25,7 +25,7 @@ def rewrite_to(
     require_free([target, data_file_of(target)], sources)
     rewriting.require_all_checks_passed()
     with stage("save"), scratch_beside(target) as folder:
-        written = save_model(rewriting.model, folder / target.name, rewriting.folder)
+        written = save_model(rewriting.model, folder / target.name, rewriting.folder, is_result=True)
         require_valid(source, folder / target.name)
         source.require_unchanged()
         put_in_place({path: target.with_name(path.name) for path in written}, folder)

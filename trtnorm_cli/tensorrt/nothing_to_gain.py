@@ -101,10 +101,16 @@ def _has_attention(model: onnx.ModelProto) -> bool:
 
 
 def _normalizes_several_samples(model: onnx.ModelProto) -> bool:
-    """True where every InstanceNormalization is known to have more samples than one."""
-    norms = {node.input[0] for node in model.graph.node if node.op_type == "InstanceNormalization"}
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info if value.name in norms}
-    return shapes.keys() == norms and all(len(shape) > 0 and shape[0].dim_value > 1 for shape in shapes.values())
+    """True where all that is normalized are instances, of what convolutions give, and of more samples than one."""
+    norms = [node for node in model.graph.node if node.op_type in ("InstanceNormalization", "GroupNormalization")]
+    makers = {output: node.op_type for node in model.graph.node for output in node.output}
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info}
+    return bool(norms) and all(
+        node.op_type == "InstanceNormalization"
+        and makers.get(node.input[0]) in _CONVOLUTIONS
+        and any(size.dim_value > 1 for size in shapes.get(node.input[0], ())[:1])
+        for node in norms
+    )
 
 
 def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
