@@ -15,6 +15,7 @@ import trtnorm_cli
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli import CompareSettings, Manifest, TrtnormError, compare, export, inspect, rewrite
 from trtnorm_cli.cli import run
+from trtnorm_cli.onnx_model import shelf
 
 HEAVY = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "torch", "tensorrt", "tensorrt_rtx", "pydantic", "rich", "yaml")
 GRAPH = (
@@ -153,3 +154,17 @@ def test_a_file_that_changes_during_the_work_is_told(work):
     with pytest.raises(TrtnormError, match="changed while it was worked on"):
         rewrite("model.onnx", "fixed.onnx", on_proof=touch)
     assert not (work / "fixed.onnx").exists()
+
+
+@pytest.mark.parametrize(("precision", "of_result"), [(None, True), ("fp16", False)], ids=["as written", "another precision"])
+def test_large_new_weights_are_kept_beside_the_result(work, monkeypatch, precision, of_result):
+    """What is rewritten before it is put into another precision is not the result."""
+    places, own = [], shelf._nameless_file
+    monkeypatch.setattr(shelf, "_nameless_file", lambda: places.append(shelf._PLACE.get()) or own())
+    weights = {"w": random(256, 256, 1, 1), **batchnorm(256)}
+    text = "c = Conv(x, w) y = BatchNormalization(c, gamma, beta, mu, var)"
+    saved(parse(f"g (float[1, 256, 8, 8] x) => (float[1, 256, 8, 8] y) {{ {text} }}", weights), work / "wide.onnx")
+    (work / "out").mkdir()
+    rewrite("wide.onnx", "out/wide.onnx", precision=precision)
+    assert len(places) >= (1 if precision is None else 2)
+    assert set(places) == {(work.absolute() / "out", of_result)}

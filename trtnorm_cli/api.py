@@ -6,7 +6,7 @@ They raise ``TrtnormError`` where the command ends with an exit code, and print 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -98,7 +98,6 @@ def rewrite(
     without TensorRT. ``dynamic_quantization`` is as in :func:`build`.
     """
     from trtnorm_cli.export.opening import opened_model
-    from trtnorm_cli.onnx_model.shelf import shelves_in
     from trtnorm_cli.onnx_model.stored import brought_in
     from trtnorm_cli.progress import stage
     from trtnorm_cli.rewrite.prepare import prepare
@@ -118,12 +117,13 @@ def rewrite(
         prepared = prepare(opened, snap, on_loaded, needs_sizes=False)
         on_proof(prepared.proof)
         with prepared.explaining_errors():
-            with stage("rewrite"), nullcontext() if folder is None else shelves_in(folder, of_result=as_written):
+            # In another precision, what is rewritten is not yet the result.
+            with stage("rewrite"), _shelves(folder, of_result=as_written):
                 source, rewriting = prepared.loaded, prepared.rewrite()
             settled = None
             if opened.profile is not None and not as_written:
                 rewriting.require_all_checks_passed()
-                with stage("precision"):
+                with stage("precision"), _shelves(folder, of_result=False):
                     from trtnorm_cli.lowering.lower import lowered_alone
 
                     rewriting, settled = lowered_alone(prepared, rewriting, opened.profile.precision)
@@ -320,6 +320,13 @@ def diff(
 
     options = Options(exported, _path(profile), backend, _export_options(exporting, None))
     return compare_targets(str(first), str(second), options)
+
+
+def _shelves(folder: Path | None, of_result: bool) -> AbstractContextManager[None]:
+    """A block in which large new weights are kept in ``folder``, where there is a result to be written there."""
+    from trtnorm_cli.onnx_model.shelf import shelves_in
+
+    return nullcontext() if folder is None else shelves_in(folder, of_result)
 
 
 def _path(file: File | None) -> Path | None:

@@ -300,7 +300,7 @@ def _weights_bytes(model: ir.Model) -> int:
 def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
     """Evaluate constant nodes that the library leaves: those with several outputs, and those it would get wrong.
 
-    What is behind these may have a kernel here, which takes a tenth of the time of ONNX Runtime in its process.
+    What is behind these may have a kernel here, which is asked before ONNX Runtime.
     """
     opset = model.opset_imports.get("", 0)
     for node in list(every_node(model.graph)):

@@ -33,21 +33,23 @@ def scales_before_spread_softmaxes(model: onnx.ModelProto) -> frozenset[str]:
     for node in model.graph.node:
         for name in node.input if node.op_type not in _SIZES else ():
             readers.setdefault(name, []).append(node)
+    constants = {tensor.name for tensor in model.graph.initializer}
     lengths = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) == 1}
     results = {value.name for value in model.graph.output}
+
+    def is_behind_a_convolution(scale: onnx.NodeProto) -> bool:
+        is_convolved = any(name in makers and makers[name].op_type == "Conv" for name in scale.input)
+        return scale.op_type in _SCALES and is_convolved and not constants.isdisjoint(scale.input)
+
     found = set[str]()
     for node in nodes:
-        if node.op_type == "Reshape" and len(node.input) > 1 and _axes(node.input[1], makers, lengths) > _MOST_AXES:
-            scale = makers.get(node.input[0])
-            if (
-                scale is not None
-                and scale.op_type in _SCALES
-                and any(makers[name].op_type == "Conv" for name in scale.input if name in makers)
-                and [reader.op_type for reader in readers.get(node.output[0], ())] == ["Softmax"]
-                and len(readers[node.input[0]]) == 1
-                and results.isdisjoint((node.input[0], node.output[0]))
-            ):
-                found.add(node.input[0])
+        if node.op_type != "Reshape" or len(node.input) < 2 or _axes(node.input[1], makers, lengths) <= _MOST_AXES:
+            continue
+        scaled, spread = node.input[0], node.output[0]
+        is_read_here_only = len(readers[scaled]) == 1 and results.isdisjoint((scaled, spread))
+        is_for_softmax = [reader.op_type for reader in readers.get(spread, ())] == ["Softmax"]
+        if is_read_here_only and is_for_softmax and scaled in makers and is_behind_a_convolution(makers[scaled]):
+            found.add(scaled)
     return frozenset(found)
 
 

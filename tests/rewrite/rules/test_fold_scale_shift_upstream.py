@@ -319,7 +319,7 @@ def test_a_constant_passes_more_operators_than_python_nests_calls(rewrite):
 
 CHANNELS = random(8) + 2
 ROWS = "float[N, 8, 4] x"
-KERNEL, COLUMN = random(5, 8, 1), random(5, 1) + 2
+OTHERS = {"k": random(5, 8, 1), "k1": random(5, 1) + 2, "halves": np.array([4, 4])}
 
 
 @pytest.mark.parametrize(
@@ -344,15 +344,18 @@ KERNEL, COLUMN = random(5, 8, 1), random(5, 1) + 2
         ("c = Conv(x, k) d = Mul(c, k1) y = Transpose<perm=[0, 2, 1]>(d)", "y", False),
         ("c = Conv(x, k) y = Mul(c, k1)", "y", False),
         ("a = Div(x, one) b = Mul(a, one) y = Transpose<perm=[0, 2, 1]>(b)", "y", True),
+        ("a = Div(x, one) p, q = Split<axis=1>(a, halves) b = Mul(p, one) y = Concat<axis=1>(b, q)", "y", True),
+        ("a = Div(x, one) p = Transpose<perm=[0, 2, 1]>(a) b = Mul(p, one) y = Relu(b)", "y", False),
     ],
     ids=[
         *("a branch", "divided", "two readers", "one number before a product", "its other operand", "a vector before one"),
         *("divided before one", "another reader", "a reader and a result", "a result", "a result of an activation"),
         *("a branch that is transposed", "transposed before a product", "its shape is read too", "a scale behind a Conv"),
         *("a shift behind a Conv", "moved behind a Conv", "a Conv's result", "arithmetic"),
+        *("arithmetic with a part of it", "arithmetic that is transposed"),
     ],
 )
 def test_a_scale_that_a_neighbour_makes_in_passing(rewrite, body, outputs, in_passing):
-    source = model(f"{ROWS}, float[N, 8, 8] t", body, outputs, w=LINEAR, s=CHANNELS, one=np.float32(2), k=KERNEL, k1=COLUMN)
+    source = model(f"{ROWS}, float[N, 8, 8] t", body, outputs, w=LINEAR, s=CHANNELS, one=np.float32(2), **OTHERS)
     found = [change.in_passing for change in rewrite(source, rules=(rule.RULE,)).outcome.changes]
     assert found[-1:] == [in_passing]

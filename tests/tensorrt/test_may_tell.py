@@ -1,0 +1,77 @@
+"""Changes after which an engine is likely to tell that none of them needs to be left out, known before it is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import pytest
+
+from tests.models import batchnorm, parse, random
+from trtnorm_cli.tensorrt.nothing_to_gain import may_tell
+
+SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
+
+
+@pytest.mark.parametrize(
+    ("rules", "nodes", "likely"),
+    [
+        ("fold-batchnorm-conv batchnorm-to-scale-shift", "y = Relu(n)", True),
+        ("fold-batchnorm-conv merge-parallel-convolutions", "y = Relu(n)", False),
+        ("fold-batchnorm-conv fold-scale-shift-upstream", "y = Relu(n)", True),
+        ("fold-scale-shift-upstream", "r = MatMul(n, n) s = Mul(r, n) z = Transpose(s) y = Softmax(z)", False),
+        ("fold-scale-shift-upstream", "z = MatMul(n, n) r = Relu(z) s = Add(r, n) y = Softmax(s)", True),
+        ("", "y = PRelu(n, gamma4)", True),
+        ("drop-expand batchnorm-to-scale-shift", "y = PRelu(n, gamma4)", True),
+        ("fold-batchnorm-conv", "y = PRelu(n, gamma4)", False),
+        ("fold-batchnorm-conv", f"r = Relu(n) {SQUEEZED}", False),
+        ("fold-batchnorm-conv", "r = GlobalAveragePool(n) y = Mul(r, n)", False),
+        ("fold-batchnorm-conv", f"s = Sigmoid(n) r = Mul(n, s) {SQUEEZED}", True),
+        ("fold-batchnorm-conv", "r = Relu(n) y = GlobalAveragePool(r)", True),
+    ],
+    ids=[
+        "folds",
+        "others",
+        "products without attention",
+        "products of an attention",
+        "a softmax of another kind",
+        "scales in passing alone",
+        "changes that leave the kernels",
+        "an activation apart",
+        "a squeeze",
+        "one of what is not activated",
+        "one that is fused",
+        "the last pooling",
+    ],
+)
+def test_it_is_known_beforehand_where_an_engine_is_likely_to_tell(rules: str, nodes: str, likely: bool) -> None:
+    text = f"c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var) {nodes}"
+    weights = {"w": random(4, 4, 1, 1), "gamma4": random(4, 1, 1), **batchnorm(4)}
+    assert may_tell(rules.split(), parse(f"g (float[N,4,8,8] x) => (float[N,4,A,B] y) {{ {text} }}", weights)) is likely
+
+
+CONVOLVED_NORM = "c = Conv(x, w) y = InstanceNormalization (c, g, b)"
+
+
+@pytest.mark.parametrize(
+    ("rules", "shape", "nodes", "likely"),
+    [
+        ("normalization-in-rows normalization-to-scale-shift", (2, 4, 8, 8), CONVOLVED_NORM, True),
+        ("fold-batchnorm-conv normalization-in-rows", (2, 4, 8, 8), CONVOLVED_NORM, True),
+        ("normalization-in-rows", (1, 4, 8, 8), CONVOLVED_NORM, False),
+        ("normalization-in-rows", ("N", 4, 8, 8), CONVOLVED_NORM, False),
+        ("normalization-in-rows", None, CONVOLVED_NORM, False),
+        ("normalization-in-rows", (2, 4, 8, 8), "c = Relu(x) y = InstanceNormalization (c, g, b)", False),
+        ("normalization-in-rows", (2, 4, 8, 8), "c = Conv(x, w) y = GroupNormalization <num_groups=2> (c, g, b)", False),
+        ("normalization-in-rows", (2, 4, 8, 8), f"{CONVOLVED_NORM} z = GroupNormalization <num_groups=2> (c, g, b)", False),
+    ],
+    ids=[
+        *("several samples", "and folds", "one sample", "an open number", "an unknown shape", "of no convolution", "groups"),
+        "groups, too",
+    ],
+)
+def test_instance_norms_of_several_samples_are_likely_to_be_told(rules: str, shape: Any, nodes: str, likely: bool) -> None:
+    one = parse(f"g (float[N,4,8,8] x) => (float[N,4,8,8] y) {{ {nodes} }}", opset=21)
+    if shape is not None:
+        one.graph.value_info.append(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, shape))
+    assert may_tell(rules.split(), one) is likely
