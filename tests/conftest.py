@@ -45,6 +45,27 @@ def described_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_output, "json_text", checked)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_child() -> Iterator[None]:
+    """One process of ONNX Runtime for all tests of this worker: to start it takes longer than most of them."""
+    from trtnorm_cli.evaluate.ort_runner import one_child
+
+    with one_child():
+        yield
+
+
+@pytest.fixture
+def unshared_child() -> Iterator[None]:
+    """Runners start a process each, and commands one, as they do outside tests."""
+    from trtnorm_cli.evaluate.ort_runner import _PARKING
+
+    token = _PARKING.set(None)
+    try:
+        yield
+    finally:
+        _PARKING.reset(token)
+
+
 @cache
 def validator(name: str) -> Any:
     """The validator of an output, by the schema that its records make."""

@@ -124,6 +124,7 @@ class TestResnet18:
             (line,) = [line for line in printed if line.startswith(row + " ")]
             assert line in shown
 
+    @pytest.mark.slow
     def test_the_export_is_the_same_every_time(self, resnet18, tmp_path):
         done = run(f"PYTHONHASHSEED=1 python {RESNET18 / 'export.py'} -o again.onnx", tmp_path)
         assert done.returncode == 0, done.stderr

@@ -234,6 +234,7 @@ def test_normalizations_in_pieces_are_counted(tmp_path: Path, capsys: pytest.Cap
     assert (norms.first, norms.second) == ("1 LayerNorm", "none")
 
 
+@pytest.mark.slow
 def test_the_time_grows_as_the_graphs_do(tmp_path: Path) -> None:
     """The least time of the processor in three tries: four times as many nodes may take ten times as long, and not sixteen."""
     seconds = []

@@ -14,6 +14,7 @@ from tests.models import parse
 from trtnorm_cli.evaluate.ort_child import OrtChild
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, one_child
 
+pytestmark = pytest.mark.usefixtures("unshared_child")
 X = {"x": np.arange(4, dtype=np.float32)}
 DOUBLED = parse("g (float[4] x) => (float[4] y) { y = Add(x, x) }")
 LIMIT = 4 << 30
@@ -89,3 +90,12 @@ def test_outside_of_a_block_each_runner_has_its_own(pids):
         with OrtRunner() as runner:
             doubled(runner)
     assert len(pids) == 2
+
+
+def test_a_block_inside_another_has_its_process(pids):
+    with one_child():
+        with one_child(), OrtRunner() as first:
+            doubled(first)
+        with OrtRunner() as second:
+            doubled(second)
+    assert len(pids) == 1

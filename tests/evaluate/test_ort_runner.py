@@ -18,6 +18,8 @@ from onnx import numpy_helper
 from trtnorm_cli.evaluate import model_file as model_file_module
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed, cleaned
 
+pytestmark = pytest.mark.usefixtures("unshared_child")
+
 
 def parsed(text: str, opset: int = 21) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')

@@ -32,7 +32,7 @@ HANGS = (sys.executable, "-c", "import time; time.sleep(60)")
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def started(monkeypatch: pytest.MonkeyPatch, unshared_child: None) -> list[str]:
     """The modules of the child processes that were started."""
     modules: list[str] = []
     real = child_process.Child.__init__

@@ -218,6 +218,7 @@ def test_parameters_that_are_not_finite_are_refused_whatever_a_rule_makes_of_the
     assert refusal.reason == "its scale is not finite in channel 1 (nan)"
 
 
+@pytest.mark.usefixtures("unshared_child")
 @pytest.mark.parametrize(("body", "started"), [(f"c = Conv(x, w) y = {BN}", 1), ("y = Conv(x, w)", 0)])
 def test_onnx_runtime_is_started_once_and_only_where_something_is_proved(tmp_path, monkeypatch, body, started):
     children = []

@@ -63,8 +63,9 @@ def names_used(path: Path) -> set[str]:
 
 
 def drives_tensorrt(path: Path) -> bool:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    named = any(isinstance(node, ast.Attribute) and "trt" in chain(node)[:-1] for node in ast.walk(tree))
+    text = path.read_text(encoding="utf-8")
+    nodes = ast.walk(ast.parse(text)) if "trt" in text else ()
+    named = any(isinstance(node, ast.Attribute) and "trt" in chain(node)[:-1] for node in nodes)
     return named or path.name == "timing_cache.py"
 
 

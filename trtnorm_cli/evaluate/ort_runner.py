@@ -70,7 +70,13 @@ _PARKING: ContextVar[_Parking | None] = ContextVar("parking", default=None)
 
 @contextmanager
 def one_child() -> Iterator[None]:
-    """A block in which a runner takes the process of one that was closed before, so that few are started."""
+    """A block in which a runner takes the process of one that was closed before, so that few are started.
+
+    A block inside another has that one's process, which stays until the outer one ends.
+    """
+    if _PARKING.get() is not None:
+        yield
+        return
     parking = _Parking()
     token = _PARKING.set(parking)
     try:
