@@ -14,7 +14,7 @@ from trtnorm_cli.evaluate import ort_runner
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
-from trtnorm_cli.rewrite.rewriting import _multiplied_bytes, require_valid
+from trtnorm_cli.rewrite.rewriting import require_valid
 
 BN = "BatchNormalization(c, gamma, beta, mu, var)"
 IO = "(float[N, 2, H, W] x) => (float[N, 4, H2, W2] y)"
@@ -247,10 +247,3 @@ def test_a_rewriting_says_whether_it_would_be_another_without_builds(graph, more
     measured = session.rewrite(measured=True)
     assert measured.follows_measured is follows
     assert follows or session.rewrite().changes == measured.changes
-
-
-def test_large_is_a_model_by_what_it_multiplies() -> None:
-    """Of an embedding a run reads a few rows."""
-    text = "g (int64[N] i) => (float[N, 4] y) { e = Gather(table, i) y = MatMul(e, w) }"
-    model = parse(text, {"table": np.zeros((1000, 8), np.float32), "w": np.zeros((8, 4), np.float32)})
-    assert _multiplied_bytes(model) == 8 * 4 * 4

@@ -59,10 +59,6 @@ def is_of(node: str, name: str) -> bool:
     return node == name or node.startswith(f"{name}/")
 
 
-# Of weights. What one fold or addition gains or costs is little beside them, and building a second engine to see it is not.
-LARGE_BYTES = 128 << 20
-
-
 @dataclass(frozen=True)
 class RewriteSettings:
     """The settings of one rewriting.
@@ -74,10 +70,9 @@ class RewriteSettings:
     build takes back those that cost time by the estimate. ``left_out`` names tensors whose computation must not change even so.
     ``instance_norm`` and ``group_norm`` say what computes these. ``measured`` is set where builds decide which optional changes
     stay, so that changes may be tried that are not always for the better, and ``counted`` where the user asked for the fewest
-    kernels, so that changes may be tried whose proofs take seconds. ``large`` is set where the weights that are multiplied take
-    more than ``LARGE_BYTES``. ``corners`` are input shapes, min, opt and max of every optimization profile. What is the same at
-    all of them may be built upon. ``fixed`` are the inputs' sizes and elements that are the same at all of them. ``asked``
-    names what a rule had to know.
+    kernels, so that changes may be tried whose proofs take seconds. ``corners`` are input shapes, min, opt and max of every
+    optimization profile. What is the same at all of them may be built upon. ``fixed`` are the inputs' sizes and elements that
+    are the same at all of them. ``asked`` names what a rule had to know.
     """
 
     skip: tuple[str, ...] = ()
@@ -91,7 +86,6 @@ class RewriteSettings:
     group_norm: Implementations = Implementations()
     measured: bool = False
     counted: bool = False
-    large: bool = False
     corners: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     fixed: FixedInputs | None = None
     asked: set[str] = field(default_factory=set, compare=False, repr=False)

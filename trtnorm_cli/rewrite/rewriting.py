@@ -24,9 +24,8 @@ from trtnorm_cli.onnx_model.old_opsets import raise_old_opset
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 from trtnorm_cli.onnx_model.shelf import Shelf
-from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.onnx_model.surgery import Surgery, open_model
-from trtnorm_cli.profile.rewriting import LARGE_BYTES, Optimize, RewriteSettings
+from trtnorm_cli.profile.rewriting import Optimize, RewriteSettings
 from trtnorm_cli.progress import stage
 from trtnorm_cli.records.types import TypesRecord
 from trtnorm_cli.rewrite import driver
@@ -242,7 +241,6 @@ class RewritingSession:
             left_out=left_out,
             measured=measured or counted,
             counted=counted,
-            large=_multiplied_bytes(model) > LARGE_BYTES,
             asked=set(),
         )
         opened, resolved.opened = resolved.opened, None
@@ -307,12 +305,6 @@ def _telling(foreseen: Foreseen, prove: Prove) -> Prove:
         return prove(found, realised)
 
     return telling
-
-
-def _multiplied_bytes(model: onnx.ModelProto) -> int:
-    """The size of the weights, but for tables of which a run reads a few rows."""
-    tables = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
-    return sum(tensor_bytes(weight) for weight in model.graph.initializer if weight.name not in tables)
 
 
 def _is_changed_mostly(model: onnx.ModelProto) -> bool:

@@ -8,7 +8,6 @@ import onnx
 
 from trtnorm_cli.engine_cost.segments import Sums, are_told_apart
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.profile.rewriting import LARGE_BYTES
 from trtnorm_cli.progress import stage
 from trtnorm_cli.records.engine_parts import launched
 from trtnorm_cli.rewrite.kernels import Cost, Search, fewest_kernels
@@ -33,8 +32,8 @@ class Bounds:
 
 # An engine should not keep what costs time for want of some seconds; what is only told may cost half of one.
 TO_DECIDE, TO_TELL = Bounds(600, 1 << 30), Bounds(24, 4 << 20)
-# Folds seldom cost anything.
-TO_DECIDE_ON_FOLDS = Bounds(600, LARGE_BYTES)
+# Folds seldom cost anything, and what one costs is little beside large weights.
+TO_DECIDE_ON_FOLDS = Bounds(600, 128 << 20)
 # The nodes of a model that go into one launch, seldom more.
 _NODES_IN_A_LAUNCH = 8
 

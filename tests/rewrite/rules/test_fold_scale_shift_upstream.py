@@ -134,16 +134,15 @@ SAME, DIFFERENT = ({"x": (2, 7, 4)},) * 3, ({"x": (1, 7, 4)}, {"x": (2, 7, 4)})
         (TOKENS, RewriteSettings(), "MatMul Add"),
         (TOKENS, RewriteSettings(corners=DIFFERENT), "MatMul Add"),
         (TOKENS, RewriteSettings(corners=SAME), "MatMul"),
-        (TOKENS, RewriteSettings(measured=True), "MatMul"),
-        (TOKENS, RewriteSettings(measured=True, large=True), "MatMul Add"),
-        (TOKENS, RewriteSettings(measured=True, counted=True, large=True), "MatMul"),
-        (PATCHES, RewriteSettings(measured=True, large=True), "MatMul"),
+        (TOKENS, RewriteSettings(measured=True), "MatMul Add"),
+        (TOKENS, RewriteSettings(measured=True, counted=True), "MatMul"),
+        (PATCHES, RewriteSettings(measured=True), "MatMul"),
         (PATCHES, RewriteSettings(), "MatMul Add"),
         ("float[2, 7, 4] x", RewriteSettings(), "MatMul"),
     ],
     ids=[
-        *("open", "open in the build profile", "one size in the build profile", "builds decide"),
-        *("large", "kernels decide", "four axes of a large one", "four axes", "fixed"),
+        *("open", "open in the build profile", "one size in the build profile", "time decides"),
+        *("kernels decide", "four axes, time decides", "four axes", "fixed"),
     ],
 )
 def test_a_bias_of_zeros_behind_a_product_goes_where_sizes_are_fixed(rewrite, x, settings, after):

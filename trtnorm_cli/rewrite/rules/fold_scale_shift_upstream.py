@@ -8,8 +8,8 @@ branch or of attention logits.
 
 An addition of zero behind a MatMul, the bias of an untrained layer, goes where all sizes are fixed. TensorRT for RTX brings
 the heads of an attention forward in the kernel of that addition. Without it, open sizes take casts and reshapes instead: of 20
-exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. So builds decide about open sizes,
-but for additions on up to three axes in a large model: these cost little beside its products, and a second engine of it much.
+exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. On more than three axes the
+addition is a kernel of its own. So of open sizes those go, where builds decide, and the others stay.
 
 Most of what there is to fold in trained models is made in passing without it: the scale of a residual branch in the kernel of
 the addition that follows, one number in front of a matrix product as a factor of that, and what follows a convolution in the
@@ -92,8 +92,7 @@ def is_worth_removing(m: Match, before: Node) -> bool:
     """
     if before.op != "MatMul" or _has_fixed_sizes(m, before):
         return before.op in WEIGHTED
-    costs_little = m.settings.large and not _is_a_kernel_of_its_own(m, before)
-    return m.settings.counted or (not costs_little and m.settings.allows_measured())
+    return m.settings.counted or (_is_a_kernel_of_its_own(m, before) and m.settings.allows_measured())
 
 
 def _is_a_kernel_of_its_own(m: Match, product: Node) -> bool:
