@@ -56,6 +56,11 @@ def body(lines: str, shape: str = "1, 3, 96, 96") -> str:
     return f"g (float[{shape}] x) => (float y) {{ a = Conv<pads=[1, 1, 1, 1]>(x, w) {lines} }}"
 
 
+# All places along the third axis in order, and with the first repeated twice before and the last once after them.
+RANGE = "s = Shape<start=2, end=3>(a) n = Squeeze(s) r = Range(zero, n, one)"
+PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max(d, zero) l = Sub(n, one) g = Min(b, l)"
+
+
 # What a node does after a convolution with four channels at all positions.
 @pytest.mark.parametrize(
     "lines",
@@ -70,6 +75,9 @@ def body(lines: str, shape: str = "1, 3, 96, 96") -> str:
         "s = Shape(a) n = Gather(s, i0) k = Concat<axis=0>(n, minus1) y = Reshape(a, k)",
         "y = Slice(a, i0, i2, i1)",
         "y = Pad(a, pads)",
+        "y = Gather<axis=1>(a, two)",
+        f"{RANGE} y = Gather<axis=2>(a, r)",
+        f"{RANGE} {PADDED} y = Gather<axis=2>(a, g)",
         "f = Reshape(a, rows) m = ReduceMean<axes=[2]>(f) y = Sub(f, m)",
         "t = Transpose<perm=[0, 2, 3, 1]>(a) u = MatMul(t, square) y = Transpose<perm=[0, 3, 1, 2]>(u)",
     ],
@@ -83,6 +91,10 @@ WEIGHTS = {
     "two": np.array([2, 2]),
     "four": random(4),
     "twice": np.array([1, 1, 2, 2], np.float32),
+    "zero": np.array(0),
+    "one": np.array(1),
+    "two0": np.array(2),
+    "three": np.array(3),
     "i0": np.array([0]),
     "i1": np.array([1]),
     "i2": np.array([2]),
@@ -111,6 +123,12 @@ WEIGHTS = {
         "y = Concat<axis=3>(a, a)",
         "y = MatMul(a, wide)",
         "y = CumSum(a, i1)",
+        "y = Gather<axis=2>(a, two)",
+        "y = Gather<axis=2>(a, i0)",
+        f"{RANGE} b = Sub(n, r) p = Sub(b, one) y = Gather<axis=2>(a, p)",  # from the last to the first
+        f"{RANGE} h = Div(r, two0) y = Gather<axis=2>(a, h)",
+        f"{RANGE} l = Sub(n, one) c = Range(zero, l, one) y = Gather<axis=2>(a, c)",  # all but the last
+        f"{RANGE} t = Add(n, n) q = Range(zero, t, one) l = Sub(n, one) p = Min(q, l) y = Gather<axis=2>(a, p)",
         "s = Shape(a) f = Cast<to=1>(s) n = ReduceProd<keepdims=0>(f) d = Div(n, n) e = Sin(n) y = Mul(a, e)",
     ],
 )

@@ -118,6 +118,28 @@ def _sliced(asked: _Asked) -> None:
             raise NotTheSame("Slice")
 
 
+def _gathered(asked: _Asked) -> None:
+    """The same places along an axis that keeps its length, and along another all of them in order.
+
+    Those at the ends may be repeated, as often at both shapes: so TensorRT pads, and puts other numbers over what it repeats.
+    """
+    data, indices = asked.node.input[:2]
+    (x, other_x), places = asked.shapes(data), [at.elements(indices) for at in (asked.own, asked.other)]
+    axis = int(asked.attributes.get("axis") or 0)
+    found = [None if each is None else _repeated(each, shape[axis]) for each, shape in zip(places, (x, other_x), strict=True)]
+    is_same = places[0] == places[1] if x[axis] == other_x[axis] else found[0] == found[1]
+    if None in places or not is_same or (x[axis] != other_x[axis] and found[0] is None):
+        raise NotTheSame("Gather")
+
+
+def _repeated(places: Sequence[Any], length: int) -> tuple[int, int] | None:
+    """How often the first and the last of ``length`` places come before and after all of them in order; None for others."""
+    before = places.index(1) - 1 if 1 in places else 0
+    after = len(places) - length - before
+    whole = [0] * before + list(range(length)) + [length - 1] * max(after, 0)
+    return (before, after) if before >= 0 and list(places) == whole else None
+
+
 def _by_constants(asked: _Asked) -> None:
     """By as much at both."""
     for name in filter(None, asked.node.input[1:]):
@@ -135,6 +157,7 @@ def _resized(asked: _Asked) -> None:
 
 _RULES: Mapping[str, Callable[[_Asked], None]] = {
     "Concat": _along_one_axis,
+    "Gather": _gathered,
     "Pad": _by_constants,
     "Resize": _resized,
     "Slice": _sliced,
