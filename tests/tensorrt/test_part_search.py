@@ -51,6 +51,16 @@ def test_nothing_is_tried_where_it_is_hopeless_or_dear() -> None:
     assert part(Sums(8, 4), Sums(6, 3), tuple("abcdef")).next_trial(takes_longer) is None
 
 
+@pytest.mark.parametrize(("tries", "left_out"), [(True, frozenset("c")), (False, None)], ids=["for kernels", "for time"])
+def test_single_sites_are_left_out_for_kernels_alone(tries: bool, left_out: frozenset[str] | None) -> None:
+    """What is left out together takes as long, but for kernels that are compiled where the engine runs."""
+    search, few = object.__new__(PartSearch), part(Sums(8, 4), Sums(6, 3))
+    search.worse, search.tries_single_sites, search.parts = takes_longer, tries, [few]
+    search.every, search.none = (SimpleNamespace(sums=one) for one in (Sums(8, 4), Sums(6, 3)))
+    search.built = {ALL: search.every, NONE: search.none}
+    assert search._next() == left_out
+
+
 TWO_PROFILES = """optimization_profiles:
   - name: small
     dims: {{N: 1, H: {{min: 4, opt: 4, max: 8}}}}

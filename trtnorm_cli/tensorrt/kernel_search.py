@@ -106,7 +106,7 @@ def fastest(
     if none is None:
         choice = Choice(every, never, every, skipped, 2, skipped)
         return Variant(changed.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
-    search = PartSearch(changed, none, takes_longer)
+    search = PartSearch(changed, none, takes_longer, tries_single_sites=False)
 
     def build(left_out: frozenset[str]) -> Built | None:
         made = tried(session.rewrite("auto", left_out | not_tried, measured))

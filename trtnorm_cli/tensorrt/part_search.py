@@ -2,7 +2,7 @@
 
 The parts of two engines do not touch (``engine_cost/segments.py``). So what a choice costs is known before it is built, and one
 build tries something in every part at once. Where all changes of a part cost time together, one of two or three may be the
-reason: then each is left out alone.
+reason: then each is left out alone, where kernels are counted.
 """
 
 from __future__ import annotations
@@ -109,11 +109,15 @@ class Part:
 
 @dataclass
 class PartSearch:
-    """The parts of two engines of a model, with every optional change and with none, and the choices built so far."""
+    """The parts of two engines of a model, with every optional change and with none, and the choices built so far.
+
+    To leave out one of several sites saves kernels that are compiled where the engine runs, and mostly no time.
+    """
 
     every: Built
     none: Built
     worse: Worse
+    tries_single_sites: bool = True
     parts: list[Part] = field(default_factory=list)
     built: dict[Sites, Built] = field(default_factory=dict)
 
@@ -155,7 +159,7 @@ class PartSearch:
         return self.built
 
     def _next(self) -> Sites | None:
-        trials = [part.next_trial(self.worse) for part in self.parts]
+        trials = [part.next_trial(self.worse) if self.tries_single_sites else None for part in self.parts]
         if not any(trials) and not self._is_promising():
             return None
         chosen = (part.best(self.worse) if trial is None else trial for part, trial in zip(self.parts, trials, strict=True))
