@@ -36,6 +36,21 @@ def test_a_long_test_is_marked_slow(tmp_path, mark, code):
     assert (done.returncode, "mark it slow" in done.stdout) == (code, bool(code)), done.stdout
 
 
+def test_a_process_that_serves_many_tests_counts_for_the_one_that_it_works_for(tmp_path):
+    """It counted for the test that ended it."""
+    work = "end = time.process_time() + 0.4\n    while time.process_time() < end: pass\n    print(flush=True)"
+    busy = f"import sys, time\nfor line in sys.stdin:\n    {work}"
+    text = (
+        "import subprocess, sys\nimport tests.conftest\ntests.conftest._QUICK_S = 0.3\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {busy!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "def test_works():\n    child.stdin.write(b'go\\n'); child.stdin.flush(); child.stdout.readline()\n"
+        "def test_ends():\n    child.kill(); child.wait()\n"
+    )
+    done = nested(tmp_path, text)
+    assert "test_works - " in done.stdout, done.stdout
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+
+
 def nested(folder: Path, text: str, **options) -> subprocess.CompletedProcess[str]:
     """A run of its own, of the tests in ``text``, under the same rules as these."""
     (folder / "test_nested.py").write_text(text)

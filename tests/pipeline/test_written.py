@@ -16,7 +16,7 @@ from trtnorm_cli.rewrite.rules import RULES
 from trtnorm_cli.tensorrt.engine_file import Inspection
 from trtnorm_cli.tensorrt.manifest import Manifest
 
-pytestmark = pytest.mark.rtx
+pytestmark = [pytest.mark.rtx, pytest.mark.usefixtures("unshared_child")]
 
 
 def test_the_engine_takes_the_models_stem(engine):

@@ -90,6 +90,25 @@ def test_what_takes_little_time_beside_a_fold_is_little_to_gain(kernels, costs, 
     assert tells(kernels, costs, us=(loose + 0.01) / WORTH)
 
 
+def test_what_stands_behind_products_and_moving_kernels_might_go_too() -> None:
+    graph = "c = MatMul(x, w) p = Transpose(c) q = Transpose(c) k = Relu(p) l = Relu(q) d = Conv(k, w) t = Conv(l, w)"
+    moved = [
+        moving(to, read, to, name)
+        for to, read, name in (("p", "c", "Tran"), ("q", "c", "Tran"), ("k", "p", "Relu"), ("l", "q", "Relu"))
+    ]
+    kernels = [kernel("c", "x", "c", "gemm"), *moved, kernel("d", "k", "d"), kernel("t", "l", "t")]
+    into = scale("c", "MatMul Mul", {"c": "MatMul"}, in_passing=False)
+    assert not tells(kernels, {}, into, us=3.99 / WORTH, graph=graph)
+    assert tells(kernels, {}, into, us=4.01 / WORTH, graph=graph)
+
+
+def test_a_product_may_write_less_without_what_takes_a_part_of_it() -> None:
+    kernels, taken = [FIRST, SITE, moving("s", "r", "t", "SlicAdd")], {2: cost(read=3 * MB, written=MB)}
+    assert not tells(kernels, taken, us=1.49 / WORTH)
+    assert tells(kernels, taken, us=1.51 / WORTH)
+    assert not tells(kernels, {2: cost(read=0)}, us=1e9), "it is not known what it moves"
+
+
 def test_what_is_not_understood_is_not_little() -> None:
     assert not tells([FIRST, moving("c r", "a", "r", "MulAddRelu"), NEXT], us=1e9), "the fold is in no product"
     assert not tells([FIRST, NEXT], us=1e9), "it is nowhere"
@@ -338,6 +357,7 @@ READER = kernel("d", "n", "d")
 # TensorRT's own takes 17.4 µs for 1 MB: it reads and writes that twice.
 HALF = {at: cost(us=8.5) for at in range(1, 4)}
 TRANSPOSED = {**HALF, 1: cost(unasked="transposition", us=8.5)}
+BOTH = {**HALF, 0: cost(written=2 * MB)}
 TRANSPOSITION, ROWS = moving("", "c", "q", "Tran"), moving("norm/rows", "q", "n", "MeanSub")
 
 
@@ -351,6 +371,8 @@ TRANSPOSITION, ROWS = moving("", "c", "q", "Tran"), moving("norm/rows", "q", "n"
         ([CONVOLVED, STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], HALF, False),
         ([CONVOLVED, STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], {}, True),
         ([CONVOLVED, STATISTICS, moving("norm/rows n", "c r", "z", "Mean"), APPLIED, READER], HALF, True),
+        ([CONVOLVED, STATISTICS, moving("norm/rows ghost", "c r", "z", "Mean"), APPLIED, READER], HALF, False),
+        ([kernel("c", "x", "c c2"), STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], BOTH, False),
         ([CONVOLVED, TOGETHER, moving("n", "n", "q", "Relu"), kernel("d", "q", "d")], {}, False),
         ([moving("c", "x", "c", "Mul"), TOGETHER, READER], {}, False),
         ([CONVOLVED, READER], {}, False),
@@ -358,7 +380,8 @@ TRANSPOSITION, ROWS = moving("", "c", "q", "Tran"), moving("norm/rows", "q", "n"
     ],
     ids=[
         *("one kernel", "statistics apart", "a transposition before it", "with one it takes longer", "three kernels"),
-        *("three short ones", "it is activated in them", "an activation behind it", "behind no product", "in no kernel"),
+        *("three short ones", "it is activated in them", "one names no node", "behind two convolutions"),
+        *("an activation behind it", "behind no product", "in no kernel"),
         "a kernel that was not read",
     ],
 )

@@ -126,14 +126,22 @@ def _gathered(asked: _Asked) -> None:
     data, indices = asked.node.input[:2]
     (x, other_x), places = asked.shapes(data), [at.elements(indices) for at in (asked.own, asked.other)]
     axis = int(asked.attributes.get("axis") or 0)
-    found = [None if each is None else _repeated(each, shape[axis]) for each, shape in zip(places, (x, other_x), strict=True)]
-    is_same = places[0] == places[1] if x[axis] == other_x[axis] else found[0] == found[1]
-    if None in places or not is_same or (x[axis] != other_x[axis] and found[0] is None):
+    own, other = places
+    if own is None or other is None:
+        raise NotTheSame("Gather")
+    if x[axis] == other_x[axis]:
+        is_same = own == other
+    else:
+        found = _repeated(own, x[axis])
+        is_same = found is not None and found == _repeated(other, other_x[axis])
+    if not is_same:
         raise NotTheSame("Gather")
 
 
 def _repeated(places: Sequence[Any], length: int) -> tuple[int, int] | None:
     """How often the first and the last of ``length`` places come before and after all of them in order; None for others."""
+    if len(places) < length:
+        return None
     before = places.index(1) - 1 if 1 in places else 0
     after = len(places) - length - before
     whole = [0] * before + list(range(length)) + [length - 1] * max(after, 0)
