@@ -37,7 +37,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch) -> Path:
+def work(tmp_path, monkeypatch, unshared_child) -> Path:
     """A folder with a good model, a good profile and earlier results, which is the working directory."""
     folder = tmp_path / "work"
     folder.mkdir()

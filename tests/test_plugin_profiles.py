@@ -22,7 +22,7 @@ rtx = pytest.mark.rtx
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch) -> Path:
+def work(tmp_path, monkeypatch, unshared_child) -> Path:
     """The working directory, with a model and a profile that asks for plugins."""
     folder = tmp_path / "work"
     folder.mkdir()

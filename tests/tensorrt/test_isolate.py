@@ -142,7 +142,7 @@ def test_a_backend_that_is_gone_is_no_failure_of_the_model():
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch) -> Path:
+def work(tmp_path, monkeypatch, unshared_child) -> Path:
     (tmp_path / "temp").mkdir()
     (tmp_path / "work").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temp"))
