@@ -44,8 +44,9 @@ from trtnorm_cli.tensorrt.manifest import (
     Kernels,
     Optimization,
 )
+from trtnorm_cli.tensorrt.may_tell import may_tell
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
-from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain, may_tell
+from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain
 from trtnorm_cli.tensorrt.part_search import Built
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant, VariantBuilder, cost_of, kernels_of

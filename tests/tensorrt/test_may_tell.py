@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from tests.models import batchnorm, parse, random
-from trtnorm_cli.tensorrt.nothing_to_gain import may_tell
+from trtnorm_cli.tensorrt.may_tell import may_tell
 
 SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
 

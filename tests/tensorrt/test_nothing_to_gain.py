@@ -7,56 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.models import parse, random
+from tests.tensorrt.told import FOLD, MB, cost, kernel, moving, tells
 from trtnorm_cli.cost.device import DEFAULT, DEVICES
-from trtnorm_cli.records.cost import CostTotal, EngineCostRecord, KernelCost
-from trtnorm_cli.records.engine_parts import CompiledLayer, Kernel, KernelTensor, UnreadKernel
-from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain
-from trtnorm_cli.tensorrt.part_search import WORTH, Built
-
-FOLD = SimpleNamespace(rule="fold-batchnorm-conv", tensor="c", node="n", optional=True, in_passing=False, region=None)
-MB = 1 << 20
-
-
-def kernel(nodes: str, reads: str, writes: str, type: str = "correlation", name: str = "k") -> Kernel:
-    def tensor(one: str) -> KernelTensor:
-        return KernelTensor(one, (1, 4, 8, 8), "float", "")
-
-    return Kernel(name, type, "", *(tuple(map(tensor, names.split())) for names in (reads, writes)), tuple(nodes.split()))
-
-
-def moving(nodes: str, reads: str, writes: str, name: str) -> Kernel:
-    return kernel(nodes, reads, writes, "kgen", f"__myl_{name}_myl0_1")
-
-
-def cost(read: int = MB, written: int = MB, operations: int = 0, unasked: str | None = None, us: float = 1.0) -> KernelCost:
-    return KernelCost("k", read, written, operations, us, "memory", unasked=unasked)
-
-
-GRAPH = "a = Relu(x) c = Conv(a, w) r = Relu(c) d = Conv(r, w) s = Add(d, e) e = Conv(a, w) t = Concat <axis=1> (s, s)"
-
-
-def built(
-    kernels: list[CompiledLayer],
-    costs: dict[int, KernelCost] | None = None,
-    *changes: Any,
-    us: float = 100.0,
-    graph: str = GRAPH,
-) -> Built:
-    """A build of the ``graph``, whose nodes are named after their results and made into ``kernels``."""
-    one = parse(f"g (float[N,4,8,8] x) => (float[N,8,8,8] t) {{ {graph} }}", {"w": random(4, 4, 1, 1)})
-    for node in one.graph.node:
-        node.name = node.output[0]
-    every = tuple((costs or {}).get(at, cost()) for at in range(len(kernels)))
-    record = EngineCostRecord("gpu", CostTotal(len(kernels), 0, 0, us), every, {}, (every,), (1.0,))
-    rewriting: Any = SimpleNamespace(model=one, changes=changes or (FOLD,))
-    result: Any = SimpleNamespace(kernels=tuple(kernels))
-    return Built(rewriting, result, record)
-
-
-def tells(*given: Any, **named: Any) -> bool:
-    return leaves_nothing_to_gain(built(*given, **named), DEVICES[DEFAULT])
-
+from trtnorm_cli.records.engine_parts import CompiledLayer, UnreadKernel
+from trtnorm_cli.tensorrt.part_search import WORTH
 
 FIRST, SITE, NEXT = kernel("a", "x", "a", "kgen"), kernel("c r", "a", "r"), kernel("d", "r", "d")
 
@@ -336,82 +290,6 @@ def test_the_convolutions_are_looked_at_that_a_change_went_into() -> None:
     assert tells(apart, {}, into)
     other = scale("e", "BatchNormalization Conv", {"e": "Conv"}, rule="fold-batchnorm-downstream", in_passing=False)
     assert not tells(apart, {}, into, other)
-
-
-NORMALIZED = "c = Conv(x, w) n = Relu(c) d = Conv(n, w) t = Concat <axis=1> (d, d)"
-IN_ROWS = SimpleNamespace(
-    rule="normalization-in-rows",
-    tensor="n",
-    node="norm",
-    optional=True,
-    in_passing=False,
-    region=SimpleNamespace(
-        before=[SimpleNamespace(operator="InstanceNormalization", inputs=["c", "g", "b"], outputs=["n"])],
-        after=[SimpleNamespace(name=name, operator="Sub", outputs=[name]) for name in ("norm/rows", "norm/restored")],
-    ),
-)
-CONVOLVED = kernel("c", "x", "c")
-TOGETHER = moving("norm/rows norm/restored", "c", "n", "ReshMoveMeanSub")
-STATISTICS, APPLIED = moving("norm/rows", "c", "r m", "MeanSubMulMean"), moving("norm/restored", "r m", "n", "AddSqrtDivMul")
-READER = kernel("d", "n", "d")
-# TensorRT's own takes 17.4 µs for 1 MB: it reads and writes that twice.
-HALF = {at: cost(us=8.5) for at in range(1, 4)}
-TRANSPOSED = {**HALF, 1: cost(unasked="transposition", us=8.5)}
-BOTH = {**HALF, 0: cost(written=2 * MB)}
-TRANSPOSITION, ROWS = moving("", "c", "q", "Tran"), moving("norm/rows", "q", "n", "MeanSub")
-
-
-@pytest.mark.parametrize(
-    ("kernels", "costs", "tells_it"),
-    [
-        ([CONVOLVED, TOGETHER, READER], {1: cost(us=20.0)}, True),
-        ([CONVOLVED, STATISTICS, APPLIED, READER], {1: cost(us=20.0)}, True),
-        ([CONVOLVED, TRANSPOSITION, ROWS, READER], TRANSPOSED, True),
-        ([CONVOLVED, TRANSPOSITION, ROWS, READER], {**TRANSPOSED, 2: cost(us=9.5)}, False),
-        ([CONVOLVED, STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], HALF, False),
-        ([CONVOLVED, STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], {}, True),
-        ([CONVOLVED, STATISTICS, moving("norm/rows n", "c r", "z", "Mean"), APPLIED, READER], HALF, True),
-        ([CONVOLVED, STATISTICS, moving("norm/rows ghost", "c r", "z", "Mean"), APPLIED, READER], HALF, False),
-        ([kernel("c", "x", "c c2"), STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], BOTH, False),
-        ([CONVOLVED, TOGETHER, moving("n", "n", "q", "Relu"), kernel("d", "q", "d")], {}, False),
-        ([moving("c", "x", "c", "Mul"), TOGETHER, READER], {}, False),
-        ([CONVOLVED, READER], {}, False),
-        ([CONVOLVED, TOGETHER, READER, UnreadKernel("?")], {}, False),
-    ],
-    ids=[
-        *("one kernel", "statistics apart", "a transposition before it", "with one it takes longer", "three kernels"),
-        *("three short ones", "it is activated in them", "one names no node", "behind two convolutions"),
-        *("an activation behind it", "behind no product", "in no kernel"),
-        "a kernel that was not read",
-    ],
-)
-def test_an_instance_norm_that_takes_no_longer_than_tensorrts_leaves_nothing_to_gain(kernels, costs, tells_it: bool) -> None:
-    """Behind a convolution that takes one kernel to bring the channels to the front, and another one."""
-    assert tells(kernels, costs, IN_ROWS, graph=NORMALIZED) is tells_it
-
-
-def test_kernels_that_normalize_what_others_give_work() -> None:
-    """A residual is added in the last kernel of the next normalization, say."""
-    graph = NORMALIZED.replace("t =", "m = InstanceNorm(d) s = Add(m, n) t =").replace("(d, d)", "(s, s)")
-    after = [SimpleNamespace(name=name, operator="Sub", outputs=[name]) for name in ("next/rows", "next/restored")]
-    before = [SimpleNamespace(operator="InstanceNormalization", inputs=["d", "g", "b"], outputs=["m"])]
-    following = SimpleNamespace(**{**vars(IN_ROWS), "tensor": "m", "region": SimpleNamespace(before=before, after=after)})
-    sums = moving("next/rows", "d", "q", "MeanSubMulMeanTran")
-    kernels = [CONVOLVED, TOGETHER, READER, sums, moving("next/restored s", "q n", "s", "MulAddTran"), kernel("t", "s", "t")]
-    assert tells(kernels, {}, IN_ROWS, following, graph=graph)
-    apart = [*kernels[:4], moving("next/restored", "q", "m", "Mul"), moving("s", "m n", "s", "AddTran"), kernel("t", "s", "t")]
-    assert not tells(apart, {}, IN_ROWS, following, graph=graph)
-
-
-def test_other_normalizations_and_what_is_not_convolved_are_not_understood() -> None:
-    group = SimpleNamespace(
-        before=[SimpleNamespace(operator="GroupNormalization", inputs=["c", "g", "b"], outputs=["n"])],
-        after=IN_ROWS.region.after,
-    )
-    kernels = [CONVOLVED, TOGETHER, READER]
-    assert not tells(kernels, {}, SimpleNamespace(**{**vars(IN_ROWS), "region": group}), graph=NORMALIZED)
-    assert not tells(kernels, {}, SimpleNamespace(**{**vars(IN_ROWS), "region": None}), graph=NORMALIZED)
-    assert not tells(kernels, {}, IN_ROWS, graph=NORMALIZED.replace("c = Conv", "c = MatMul"))
 
 
 def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:

@@ -1,0 +1,85 @@
+"""When normalizations in other operators take no longer than TensorRT's own InstanceNormalization."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.tensorrt.told import MB, cost, kernel, moving, tells
+from trtnorm_cli.records.engine_parts import UnreadKernel
+
+NORMALIZED = "c = Conv(x, w) n = Relu(c) d = Conv(n, w) t = Concat <axis=1> (d, d)"
+IN_ROWS = SimpleNamespace(
+    rule="normalization-in-rows",
+    tensor="n",
+    node="norm",
+    optional=True,
+    in_passing=False,
+    region=SimpleNamespace(
+        before=[SimpleNamespace(operator="InstanceNormalization", inputs=["c", "g", "b"], outputs=["n"])],
+        after=[SimpleNamespace(name=name, operator="Sub", outputs=[name]) for name in ("norm/rows", "norm/restored")],
+    ),
+)
+CONVOLVED = kernel("c", "x", "c")
+TOGETHER = moving("norm/rows norm/restored", "c", "n", "ReshMoveMeanSub")
+STATISTICS, APPLIED = moving("norm/rows", "c", "r m", "MeanSubMulMean"), moving("norm/restored", "r m", "n", "AddSqrtDivMul")
+READER = kernel("d", "n", "d")
+# TensorRT's own takes 17.4 µs for 1 MB: it reads and writes that twice.
+HALF = {at: cost(us=8.5) for at in range(1, 4)}
+TRANSPOSED = {**HALF, 1: cost(unasked="transposition", us=8.5)}
+BOTH = {**HALF, 0: cost(written=2 * MB)}
+TRANSPOSITION, ROWS = moving("", "c", "q", "Tran"), moving("norm/rows", "q", "n", "MeanSub")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "costs", "tells_it"),
+    [
+        ([CONVOLVED, TOGETHER, READER], {1: cost(us=20.0)}, True),
+        ([CONVOLVED, STATISTICS, APPLIED, READER], {1: cost(us=20.0)}, True),
+        ([CONVOLVED, TRANSPOSITION, ROWS, READER], TRANSPOSED, True),
+        ([CONVOLVED, TRANSPOSITION, ROWS, READER], {**TRANSPOSED, 2: cost(us=9.5)}, False),
+        ([CONVOLVED, STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], HALF, False),
+        ([CONVOLVED, STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], {}, True),
+        ([CONVOLVED, STATISTICS, moving("norm/rows n", "c r", "z", "Mean"), APPLIED, READER], HALF, True),
+        ([CONVOLVED, STATISTICS, moving("norm/rows ghost", "c r", "z", "Mean"), APPLIED, READER], HALF, False),
+        ([kernel("c", "x", "c c2"), STATISTICS, moving("norm/rows", "c r", "z", "Mean"), APPLIED, READER], BOTH, False),
+        ([CONVOLVED, TOGETHER, moving("n", "n", "q", "Relu"), kernel("d", "q", "d")], {}, False),
+        ([moving("c", "x", "c", "Mul"), TOGETHER, READER], {}, False),
+        ([CONVOLVED, READER], {}, False),
+        ([CONVOLVED, TOGETHER, READER, UnreadKernel("?")], {}, False),
+    ],
+    ids=[
+        *("one kernel", "statistics apart", "a transposition before it", "with one it takes longer", "three kernels"),
+        *("three short ones", "it is activated in them", "one names no node", "behind two convolutions"),
+        *("an activation behind it", "behind no product", "in no kernel"),
+        "a kernel that was not read",
+    ],
+)
+def test_an_instance_norm_that_takes_no_longer_than_tensorrts_leaves_nothing_to_gain(kernels, costs, tells_it: bool) -> None:
+    """Behind a convolution that takes one kernel to bring the channels to the front, and another one."""
+    assert tells(kernels, costs, IN_ROWS, graph=NORMALIZED) is tells_it
+
+
+def test_kernels_that_normalize_what_others_give_work() -> None:
+    """A residual is added in the last kernel of the next normalization, say."""
+    graph = NORMALIZED.replace("t =", "m = InstanceNorm(d) s = Add(m, n) t =").replace("(d, d)", "(s, s)")
+    after = [SimpleNamespace(name=name, operator="Sub", outputs=[name]) for name in ("next/rows", "next/restored")]
+    before = [SimpleNamespace(operator="InstanceNormalization", inputs=["d", "g", "b"], outputs=["m"])]
+    following = SimpleNamespace(**{**vars(IN_ROWS), "tensor": "m", "region": SimpleNamespace(before=before, after=after)})
+    sums = moving("next/rows", "d", "q", "MeanSubMulMeanTran")
+    kernels = [CONVOLVED, TOGETHER, READER, sums, moving("next/restored s", "q n", "s", "MulAddTran"), kernel("t", "s", "t")]
+    assert tells(kernels, {}, IN_ROWS, following, graph=graph)
+    apart = [*kernels[:4], moving("next/restored", "q", "m", "Mul"), moving("s", "m n", "s", "AddTran"), kernel("t", "s", "t")]
+    assert not tells(apart, {}, IN_ROWS, following, graph=graph)
+
+
+def test_other_normalizations_and_what_is_not_convolved_are_not_understood() -> None:
+    group = SimpleNamespace(
+        before=[SimpleNamespace(operator="GroupNormalization", inputs=["c", "g", "b"], outputs=["n"])],
+        after=IN_ROWS.region.after,
+    )
+    kernels = [CONVOLVED, TOGETHER, READER]
+    assert not tells(kernels, {}, SimpleNamespace(**{**vars(IN_ROWS), "region": group}), graph=NORMALIZED)
+    assert not tells(kernels, {}, SimpleNamespace(**{**vars(IN_ROWS), "region": None}), graph=NORMALIZED)
+    assert not tells(kernels, {}, IN_ROWS, graph=NORMALIZED.replace("c = Conv", "c = MatMul"))

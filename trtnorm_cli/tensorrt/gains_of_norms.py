@@ -1,0 +1,75 @@
+"""The time of normalizations in other operators beyond that of TensorRT's own InstanceNormalization behind a convolution.
+
+That one brings the channels to the front in one kernel and normalizes in another, or takes five where instances are large. It
+never took less than to read and write all data twice, in 64 networks (docs/folding_and_kernels.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+from trtnorm_cli.cost.device import Device
+from trtnorm_cli.cost.roofline import Work, estimate
+from trtnorm_cli.engine_cost.kernels import computed_in, multiplies
+from trtnorm_cli.rewrite.rule import Change
+from trtnorm_cli.tensorrt.kernel_list import APART, ARITHMETIC, CONVOLUTIONS, KernelList, NodeGraph, idle_from, works
+
+_KERNELS_OF_INSTANCE_NORM = 2
+# What it leaves to the next kernel.
+_DOING_MORE = APART | ARITHMETIC | {
+    *("Clip", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min", "Relu", "Sigmoid", "Swish", "Tanh"),
+}  # fmt: skip
+
+
+def gains_of_norms(norms: Sequence[Change], known: KernelList, graph: NodeGraph, device: Device) -> Iterator[float | None]:
+    """The microseconds that each of ``norms`` takes beyond those of TensorRT's own InstanceNormalization behind a convolution.
+
+    None where it stands behind no convolution, or is in no kernel.
+    """
+    names = [{node.name for node in norm.region.after} if norm.region is not None else set[str]() for norm in norms]
+    own = [_kernels_with(of_one, known) for of_one in names]
+    every = frozenset[str]().union(*names)
+    yield from (_gain_of_norm(norm, kernels, every, known, graph, device) for norm, kernels in zip(norms, own, strict=True))
+
+
+def _kernels_with(names: Set[str], known: KernelList) -> frozenset[int]:
+    return frozenset(at for at, kernel in enumerate(known.kernels) if not names.isdisjoint(kernel.onnx_nodes))
+
+
+def _gain_of_norm(
+    norm: Change, own: Set[int], every: Set[str], known: KernelList, graph: NodeGraph, device: Device
+) -> float | None:
+    """That for one normalization, which is in its ``own`` kernels. ``every`` are the nodes of all normalizations.
+
+    TensorRT's own brings the channels to the front in one kernel and normalizes in another. What is activated or added in the
+    kernels of ``norm``, and read by products, takes it a third one. Where ``norm`` takes no more kernels it never took longer.
+    """
+    before = norm.region.before if norm.region is not None else ()
+    if not own or [node.operator for node in before] != ["InstanceNormalization"]:
+        return None
+    convolution = graph.makers.get(before[0].inputs[0], "")
+    makers = {maker for at in own for maker in known.before(known.kernels[at])} - own
+    moving = {maker for maker in makers if known.costs[maker].unasked}
+    makers |= {maker for at in moving for maker in known.before(known.kernels[at])}
+    products = [at for at in makers if multiplies(known.kernels[at]) and convolution in known.kernels[at].onnx_nodes]
+    if graph.operators.get(convolution) not in CONVOLUTIONS or not products:
+        return None
+    readers = {(reader, at) for at in own for reader in known.readers[at] - _kernels_with(every, known)}
+    idle = (reader for reader, at in readers if not (works(reader, known, graph) or known.waits(reader, at)))
+    loose = frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
+    if len(own) <= _KERNELS_OF_INSTANCE_NORM and not moving:
+        return known.saved_without(loose)
+    inside = {name for at in own for name in known.kernels[at].onnx_nodes} - every
+    does_more = any(graph.operators.get(name) in _DOING_MORE for name in inside)
+    is_third = does_more and bool(readers) and all(multiplies(known.kernels[reader]) for reader, _ in readers)
+    data = _bytes_between(products[0], own | moving, known)
+    copying = 1e6 * estimate(Work(data, data, 0, computed_in(known.kernels[products[0]].outputs)), device).seconds
+    usual = (_KERNELS_OF_INSTANCE_NORM + is_third) * copying
+    return max(0.0, known.time_of(own | moving) - usual) + known.saved_without(loose)
+
+
+def _bytes_between(product: int, readers: Set[int], known: KernelList) -> int:
+    """No more than what ``product`` gives to one of ``readers``."""
+    given = {tensor.name for tensor in known.kernels[product].outputs}
+    reading = (at for at in readers if any(tensor.name in given for tensor in known.kernels[at].inputs))
+    return min([known.costs[product].written // max(len(given), 1), *(known.costs[at].read for at in reading)])
