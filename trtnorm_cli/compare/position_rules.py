@@ -124,9 +124,8 @@ def _gathered(asked: _Asked) -> None:
     Those at the ends may be repeated, as often at both shapes: so TensorRT pads, and puts other numbers over what it repeats.
     """
     data, indices = asked.node.input[:2]
-    (x, other_x), places = asked.shapes(data), [at.elements(indices) for at in (asked.own, asked.other)]
-    axis = int(asked.attributes.get("axis") or 0)
-    own, other = places
+    (x, other_x), axis = asked.shapes(data), int(asked.attributes.get("axis") or 0)
+    own, other = asked.own.elements(indices), asked.other.elements(indices)
     if own is None or other is None:
         raise NotTheSame("Gather")
     if x[axis] == other_x[axis]:
