@@ -7,11 +7,8 @@ import gc
 import importlib
 import io
 import os
-import signal
 import sys
-import time
 from contextlib import suppress
-from types import FrameType
 from typing import NoReturn
 
 import click
@@ -19,6 +16,7 @@ import click
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import NoRoom, TrtnormError
 from trtnorm_cli.heap import keep_freed_memory, put_off_collections
+from trtnorm_cli.interrupts import heed_interrupts
 from trtnorm_cli.limits import limit_memory, out_of_memory
 from trtnorm_cli.plain_text import shown
 
@@ -53,7 +51,6 @@ commands, and `trtnorm build --help` the options of one."""
 
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
-_CLOSE_TOGETHER_S = 3.0
 _ROOM = "make room on that disk, or set TMPDIR to a folder on another one"
 
 
@@ -109,22 +106,6 @@ def cli(context: click.Context) -> None:
         click.echo(FIRST_STEPS)
 
 
-class _Interrupt:
-    """A handler of signals that raises ``KeyboardInterrupt``, and once for those that come close together.
-
-    A second interrupt would meet what the first has begun to remove, and stop that.
-    """
-
-    def __init__(self) -> None:
-        self._last = time.monotonic() - _CLOSE_TOGETHER_S
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if now - self._last >= _CLOSE_TOGETHER_S:
-            self._last = now
-            raise KeyboardInterrupt
-
-
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit. Every error becomes one message and an exit code here."""
     for stream in (sys.stdout, sys.stderr):
@@ -134,11 +115,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     # or TensorRT could use. It is read when NumPy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     put_off_collections()
-    # Being asked to end is being interrupted: what is half done is removed on the way out.
-    interrupt = _Interrupt()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks, and a shell in the background
-            signal.signal(number, interrupt)
+    heed_interrupts()
     limit_memory()
     keep_freed_memory(os.environ)
     code = run(arguments)

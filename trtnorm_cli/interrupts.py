@@ -1,15 +1,81 @@
-"""Interrupts that wait: nobody would know of what was made, or half done, in a block that one of them ends."""
+"""Interrupts: what asks the command to end, heard at once wherever the main thread is, or held until a block is over."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+# Being asked to end is being interrupted: what is half done is removed on the way out.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CLOSE_TOGETHER_S = 3.0
+# Nothing here uses this one, and a program that does not know it ignores it.
+_REMINDER = signal.SIGURG
+_PAUSE_S = 0.05
 Came = Callable[[], bool]
+
+
+class Interrupt:
+    """A handler of signals that raises ``KeyboardInterrupt``, and once for those that come close together.
+
+    A second interrupt would meet what the first has begun to remove, and stop that.
+    """
+
+    def __init__(self) -> None:
+        self._last = time.monotonic() - _CLOSE_TOGETHER_S
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now - self._last >= _CLOSE_TOGETHER_S:
+            self._last = now
+            raise KeyboardInterrupt
+
+
+def heed_interrupts() -> None:
+    """Have signals that ask the command to end raise ``KeyboardInterrupt`` in the main thread, which calls this."""
+    interrupt = Interrupt()
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks, and a shell in the background
+            signal.signal(number, interrupt)
+    _Reminder().start()
+
+
+class _Reminder:
+    """A thread that reminds the main thread of signals until it has looked for them.
+
+    Python notes a signal when it comes, and its handler is called when the main thread next looks. A signal between the last
+    look and the moment at which a lock is waited for is heard of when that wait is over, which may be as long as a build.
+    Another signal ends the wait for a moment, and Python looks for all of them then. What Python writes to a descriptor as it
+    notes a signal (``signal.set_wakeup_fd``) says that one came.
+    """
+
+    def __init__(self) -> None:
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        self._has_looked = True
+        signal.signal(_REMINDER, self._look)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="trtnorm-signals", daemon=True).start()
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        self._has_looked = True
+
+    def _run(self) -> None:
+        main = threading.main_thread().ident
+        assert main is not None, "it runs"
+        while came := os.read(self._reader, 64):
+            if set(came) <= {_REMINDER}:
+                continue
+            self._has_looked = False
+            while not self._has_looked:
+                time.sleep(_PAUSE_S)
+                signal.pthread_kill(main, _REMINDER)
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""Interrupts reach the main thread whatever it waits for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.pipeline.runs import environment
+from trtnorm_cli import interrupts
+
+# A signal that another thread takes is noted by Python, and ends no wait of the main thread: as one that comes when the main
+# thread has just looked for signals, and is about to wait.
+NOTED_ONLY = """
+import os, signal, sys, threading, time
+from trtnorm_cli import cli
+name, number = sys.argv[1], getattr(signal, sys.argv[2])
+lock, forever = threading.Lock(), threading.Event()
+
+def wait(*arguments, **options):
+    threading.Thread(target=send, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    {"event": forever.wait, "lock": lambda: lock.acquire() and lock.acquire(), "sleep": lambda: time.sleep(60)}[name]()
+
+def send():
+    time.sleep(0.2)
+    os.kill(os.getpid(), number)
+
+cli.cli.main = wait
+cli.main([])
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("what", ["event", "lock", "sleep"])
+def test_one_that_is_only_noted_ends_what_is_waited_for(what, number):
+    command = [sys.executable, "-c", NOTED_ONLY, what, number]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment())
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+HELD = """
+import os, signal, sys, time
+from trtnorm_cli.interrupts import heed_interrupts, interrupts_held
+heed_interrupts()
+try:
+    with interrupts_held() as came:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        print("done", came())
+except KeyboardInterrupt:
+    print("interrupted")
+    time.sleep(0.5)
+    print("once")
+"""
+
+
+def test_one_that_is_held_acts_at_the_end_of_the_block_and_once():
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=False, env=environment())
+    assert done.stdout.splitlines() == ["done True", "interrupted", "once"], done.stderr
+
+
+def test_those_that_come_together_are_one(monkeypatch):
+    """The second of two would meet the removal of files in a finalizer, and be printed as an ignored exception."""
+    handler, now = interrupts.Interrupt(), time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        handler(2, None)
+    handler(2, None)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 60)
+    with pytest.raises(KeyboardInterrupt):
+        handler(2, None)
