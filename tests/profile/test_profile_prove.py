@@ -14,6 +14,8 @@ from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model_input import inputs_of
 from trtnorm_cli.profile.prove import Proof, prove
+from trtnorm_cli.profile.shape_inputs import shape_inputs
+from trtnorm_cli.shapes.propagate import propagate
 
 RANGES = """\
 dims:
@@ -178,6 +180,15 @@ def test_a_model_that_no_size_fits():
 
 
 SHAPE_INPUT = "g (float[N, 6] x, int64[2] shape) => (float[?, ?] y) { y = Reshape(x, shape) }"
+
+
+@pytest.mark.parametrize("name", ["shape", "a.values[0]", "s.values"])
+def test_inputs_whose_elements_decide_sizes(name):
+    """Also beside a dimension that is called like an element of another one, which decides none."""
+    model = parse(SHAPE_INPUT, {"c": np.arange(700.0, dtype=np.float32)})
+    model.graph.input[1].name = model.graph.node[0].input[1] = name
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "x.values[0]"
+    assert shape_inputs(propagate(model)) == {name: 2}
 
 
 def test_elements_that_decide_sizes_are_asked_for():

@@ -12,7 +12,7 @@ from trtnorm_cli.profile.problems import Problem
 from trtnorm_cli.shapes.expression import Expr
 from trtnorm_cli.shapes.propagate import Propagation
 from trtnorm_cli.shapes.repair import repaired
-from trtnorm_cli.shapes.symbols import value_symbol
+from trtnorm_cli.shapes.symbols import tensor_of_value, value_symbol
 
 
 def shape_inputs(found: Propagation) -> dict[str, int]:
@@ -24,9 +24,13 @@ def shape_inputs(found: Propagation) -> dict[str, int]:
         if isinstance(size, Expr)
         for name in size.symbols
     }
+    # A model may have thousands of constants with as many elements, and hardly a size comes from an element.
+    named = set(map(tensor_of_value, used))
     counts = {}
     for name, tensor in found.tensors.items():
-        if tensor.elements is not None and used & {value_symbol(name, i) for i in range(tensor.elements.size)}:
+        if name not in named or tensor.elements is None:
+            continue
+        if used & {value_symbol(name, i) for i in range(tensor.elements.size)}:
             counts[name] = int(tensor.elements.size)
     return counts
 

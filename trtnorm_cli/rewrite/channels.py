@@ -11,9 +11,9 @@ _SHOWN = 4
 
 def channels_where(bad: np.ndarray, values: np.ndarray) -> str | None:
     """The channels in which ``bad`` is true, with their values; None when there are none."""
-    indices, flat = np.flatnonzero(bad), values.reshape(-1)
-    if indices.size == 0:
+    if not bad.any():
         return None
+    indices, flat = np.flatnonzero(bad), values.reshape(-1)
     shown = ", ".join(f"{index} ({float(flat[index]):g})" for index in indices[:_SHOWN])
     more = f" and {indices.size - _SHOWN} more" if indices.size > _SHOWN else ""
     return f"channel {shown}{more}"

@@ -106,9 +106,9 @@ def constant(array: np.ndarray, dtype: int) -> SymbolicTensor:
     symbolic = SymbolicTensor(dtype, tuple(int(size) for size in array.shape))
     if not symbolic.holds_sizes or array.size > MOST_ELEMENTS:
         return symbolic
-    kind = float if symbolic.floating else int
-    values = objects([kind(value) for value in array.reshape(-1).tolist()])
-    return SymbolicTensor(dtype, symbolic.shape, values.reshape(array.shape))
+    # As objects, these are Python's own numbers.
+    numbers = array.astype(np.float64) if symbolic.floating else array.astype(np.int64) if array.dtype.kind == "b" else array
+    return SymbolicTensor(dtype, symbolic.shape, numbers.astype(object))
 
 
 def same(a: Size | None, b: Size | None) -> bool:
