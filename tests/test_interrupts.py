@@ -41,6 +41,49 @@ def test_one_that_is_only_noted_ends_what_is_waited_for(what, number):
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
+IGNORED = """
+import gc, os, signal, sys, time, weakref
+from trtnorm_cli import cli
+where, number = sys.argv[1], getattr(signal, sys.argv[2])
+if number != signal.SIGINT:  # as of a shell's background job
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+class Thing:
+    pass
+
+class Ending:
+    def __del__(self):
+        send()
+
+def send(*_):
+    os.kill(os.getpid(), number)
+    time.sleep(0)
+
+def ending(*arguments, **options):
+    if where == "collection":
+        gc.callbacks.append(lambda phase, info: send())
+        gc.collect()
+        gc.callbacks.clear()
+    elif where == "finalizer":
+        Ending()
+    else:
+        weakref.finalize(Thing(), send)
+    time.sleep(20)
+
+cli.cli.main = ending
+cli.main([])
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("where", ["collection", "finalizer", "weak reference"])
+def test_one_that_python_ignores_comes_again(where, number):
+    """In a collection, as one of seconds ends: what is called then is the first place at which Python looks for signals."""
+    command = [sys.executable, "-c", IGNORED, where, number]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment())
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 HELD = """
 import os, signal, sys, time
 from trtnorm_cli.interrupts import heed_interrupts, interrupts_held
