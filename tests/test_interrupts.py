@@ -11,6 +11,14 @@ import pytest
 from tests.pipeline.runs import environment
 from trtnorm_cli import interrupts
 
+
+def ended(program: str, *arguments: str) -> tuple[int, str]:
+    """The exit code of a Python ``program``, and what it wrote to stderr."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment())
+    return done.returncode, done.stderr
+
+
 # A signal that another thread takes is noted by Python, and ends no wait of the main thread: as one that comes when the main
 # thread has just looked for signals, and is about to wait.
 NOTED_ONLY = """
@@ -36,9 +44,7 @@ cli.main([])
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("what", ["event", "lock", "sleep"])
 def test_one_that_is_only_noted_ends_what_is_waited_for(what, number):
-    command = [sys.executable, "-c", NOTED_ONLY, what, number]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment())
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert ended(NOTED_ONLY, what, number) == (130, "interrupted\n")
 
 
 IGNORED = """
@@ -79,9 +85,36 @@ cli.main([])
 @pytest.mark.parametrize("where", ["collection", "finalizer", "weak reference"])
 def test_one_that_python_ignores_comes_again(where, number):
     """In a collection, as one of seconds ends: what is called then is the first place at which Python looks for signals."""
-    command = [sys.executable, "-c", IGNORED, where, number]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, env=environment())
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert ended(IGNORED, where, number) == (130, "interrupted\n")
+
+
+RACED = """
+import os, signal, time
+from trtnorm_cli import cli, interrupts
+
+forget = interrupts.Interrupt.forget
+def late(self):
+    time.sleep(0.3)
+    forget(self)
+interrupts.Interrupt.forget = late
+
+class Ending:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)
+
+def ending(*arguments, **options):
+    Ending()
+    time.sleep(20)
+
+cli.cli.main = ending
+cli.main([])
+"""
+
+
+def test_one_that_python_ignores_is_forgotten_before_it_comes_again():
+    """Or it would be one of two that come close together, and raise nothing."""
+    assert ended(RACED) == (130, "interrupted\n")
 
 
 HELD = """

@@ -85,13 +85,14 @@ class _Reminder:
             self._hook(what)
             return
         os.write(self._writer, _AGAIN)
-        self._interrupt.forget()
 
     def _run(self) -> None:
         main = threading.main_thread().ident
         assert main is not None, "it runs"
         while came := os.read(self._reader, 64):
             if _AGAIN in came:
+                time.sleep(_PAUSE_S)  # the main thread is where nothing ends, and may be there for a moment more
+                self._interrupt.forget()
                 signal.pthread_kill(main, self._interrupt.number)
             if set(came) <= {_REMINDER, *_AGAIN}:
                 continue
