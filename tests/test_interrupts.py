@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.pipeline.runs import environment
-from trtnorm_cli import interrupts
+from trtnorm_cli import cli, interrupts
 
 
 def ended(program: str, *arguments: str) -> tuple[int, str]:
@@ -136,6 +136,28 @@ except KeyboardInterrupt:
 def test_one_that_is_held_acts_at_the_end_of_the_block_and_once():
     done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=False, env=environment())
     assert done.stdout.splitlines() == ["done True", "interrupted", "once"], done.stderr
+
+
+class Interrupting:
+    def __set_name__(self, owner, name):
+        raise KeyboardInterrupt
+
+
+def test_one_that_python_makes_another_error_of_is_no_defect(monkeypatch, capsys):
+    """As while a library is imported, whose classes have attributes that want to know their names."""
+    monkeypatch.setattr(cli.cli, "main", lambda *arguments, **options: type("Made", (), {"one": Interrupting()}))
+    assert cli.run([]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError()])
+def test_what_comes_of_an_interrupt(error):
+    """Also where causes go round."""
+    first, second = RuntimeError(), RuntimeError()
+    first.__cause__, second.__context__ = second, error
+    assert interrupts.comes_of_interrupt(first) is isinstance(error, KeyboardInterrupt)
+    error.__context__ = first
+    assert interrupts.comes_of_interrupt(first) is isinstance(error, KeyboardInterrupt)
 
 
 def test_those_that_come_together_are_one(monkeypatch):

@@ -16,7 +16,7 @@ import click
 from trtnorm_cli import __version__
 from trtnorm_cli.errors import NoRoom, TrtnormError
 from trtnorm_cli.heap import keep_freed_memory, put_off_collections
-from trtnorm_cli.interrupts import heed_interrupts
+from trtnorm_cli.interrupts import comes_of_interrupt, heed_interrupts
 from trtnorm_cli.limits import limit_memory, out_of_memory
 from trtnorm_cli.plain_text import shown
 
@@ -155,7 +155,9 @@ def run(arguments: list[str] | None = None) -> int:
     except MemoryError as error:
         reached = out_of_memory("the command", error)
         return _end(render(reached), given, reached.exit_code, reached.summary, reached.where, reached.hint)
-    except Exception:
+    except Exception as error:
+        if comes_of_interrupt(error):
+            return _end("interrupted", given, EXIT_INTERRUPTED, "interrupted")
         return _end_of_defect(given)
 
 

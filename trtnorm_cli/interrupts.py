@@ -52,6 +52,20 @@ def heed_interrupts() -> None:
     _Reminder(interrupt).start()
 
 
+def comes_of_interrupt(error: BaseException) -> bool:
+    """True for an interrupt, and for another error that was raised because of one.
+
+    Python before 3.12 makes a ``RuntimeError`` of what is raised while a class gets its attributes.
+    """
+    seen: list[BaseException] = []
+    while error not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__ or error
+    return False
+
+
 class _Reminder:
     """A thread that reminds the main thread of signals until it has looked for them, and of an interrupt that it ignored.
 
