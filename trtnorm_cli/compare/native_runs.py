@@ -25,10 +25,11 @@ class NativeRuns:
 
     def ask(self, participant: OnnxParticipant, feeds: Mapping[str, np.ndarray]) -> AskedRuns:
         """Begin to run ``participant`` after what was asked before."""
+        nodes = len(participant.model.graph.node)
         if not participant.is_resized:
-            return self.runner.begin(participant.path, feeds, hold=_is_small(participant))
+            return self.runner.begin(participant.path, feeds, hold=_is_small(participant), nodes=nodes)
         source = resized(participant.model, {name: array.shape for name, array in feeds.items()}, participant.path)
-        return self.runner.begin(participant.path, feeds, source=source)
+        return self.runner.begin(participant.path, feeds, source=source, nodes=nodes)
 
     def outputs(
         self,

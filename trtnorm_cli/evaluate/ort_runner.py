@@ -205,17 +205,25 @@ class OrtRunner:
             self._dropped = []
         return asked
 
-    def begin(self, model: Path, feeds: Mapping[str, np.ndarray], hold: bool = False, source: bytes | None = None) -> AskedRuns:
+    def begin(
+        self,
+        model: Path,
+        feeds: Mapping[str, np.ndarray],
+        hold: bool = False,
+        source: bytes | None = None,
+        nodes: int = 0,
+    ) -> AskedRuns:
         """Begin to run the model in a file; its outputs are waited for later. ``hold`` keeps its session for the next time.
 
-        ``source`` is run instead where it is given: a message that refers to weights beside that file.
+        ``source`` is run instead where it is given: a message that refers to weights beside that file. ``nodes`` is how many it
+        has, where that is known: sessions of many are opened sooner.
         """
         self._require_open()
         asked = AskedRuns(self, "", self.timeout_s)
 
         def request(child: OrtChild) -> dict[str, object]:
             records = {name: child.feeds.put(array) for name, array in feeds.items()}
-            found = {"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records}
+            found = {"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records, "nodes": nodes}
             return found if source is None else {**found, "source": child.feeds.put_bytes(source)}
 
         self._sent(asked, request)

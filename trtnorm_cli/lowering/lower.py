@@ -204,11 +204,11 @@ class _Lowering:
     def _network_errors(self, network: NetworkParticipant, trials: Mapping[int, Trial], exact: Exact) -> Errors:
         """The error of each floating output of TensorRT's network. What is finite on one side alone is infinitely wrong."""
         found = {}
-        kinds = network.inputs()
+        kinds, nodes = network.inputs(), len(network.model.graph.node)
         for (number, trial), told in each("network-errors", list(trials.items()), "inputs"):
             told.at(trial.label)
             feeds = {name: _as(value, kinds[name].dtype) for name, value in trial.feeds.items() if name in kinds}
-            outputs = self.runner.begin(network.path, feeds, hold=True).results()[0]
+            outputs = self.runner.begin(network.path, feeds, hold=True, nodes=nodes).results()[0]
             for name, error in output_errors(exact(number), outputs).judged.items():
                 found[name, number] = error
         return found

@@ -61,7 +61,7 @@ class Emulator:
         self._feeds = [dict(feed) for feed in feeds]
         self._lone = LoneProducts(FloatGraph(model, types))
         self._work = Scratch("trtnorm-emulated-")
-        self._file = self._work.path / "model.onnx"
+        self._file, self._nodes = self._work.path / "model.onnx", len(switched.model.graph.node)
         self._references: dict[int, Arrays] = {}
         self._known: dict[tuple[frozenset[str], int], OutputErrors] = {}
         try:
@@ -122,7 +122,7 @@ class Emulator:
 
     def _once(self, feed: Arrays, low: frozenset[str]) -> Arrays:
         switches = {self._switches: np.array([key in low for key in self.order])} if self.order else {}
-        return self._runner.begin(self._file, {**feed, **switches}, hold=True).results()[0]
+        return self._runner.begin(self._file, {**feed, **switches}, hold=True, nodes=self._nodes).results()[0]
 
     def _given(self, outputs: Arrays) -> Arrays:
         return {name: self._rounded(value) for name, value in outputs.items()} if self._io == "low" else outputs
