@@ -20,6 +20,7 @@ from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
+from trtnorm_cli.placing import have_kept
 from trtnorm_cli.progress import stage
 from trtnorm_cli.record import json_of
 from trtnorm_cli.rewrite.prepare import rewrite_settings
@@ -110,7 +111,6 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
     rewriting = variant.rewriting if lowering is None else lowering.rewriting
     with stage("save"):
         files = save_model(rewriting.model, fixed, rewriting.folder, MAPPED_FROM)
-        require_valid(job.prepared.loaded, fixed)
     request = with_model(job.request(job.built), rewriting, job.work)
     # What else its process does decides where TensorRT's memory is, and so some bytes: to be repeated, it only builds.
     alone = job.options.check_reproducible or lowering is not None
@@ -133,6 +133,7 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
         return result
 
     building = job.side.start(built) if ready is None else Later(built)
+    require_valid(job.prepared.loaded, fixed)  # beside the build, which ends with this block if it is not
     attempt = Attempt(request, job.work, for_builder(rewriting.model), rewriting.folder, job.subject(rewriting), job.run)
     isolated = isolated_folder(job.engine) if job.options.isolate else None
     engine = Later(lambda: attempt.result(building, isolated))
@@ -158,7 +159,9 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
         model = sha256_of(files, require_wanted)
         if not job.side.is_beside:
             building.result()
-        return model, sha256_while_written(job.built, is_built)
+        engine = sha256_while_written(job.built, is_built)
+        have_kept(job.built)
+        return model, engine
 
     if ready is not None:
         building.result()  # the engine is there, and gets its place before another thread asks for it

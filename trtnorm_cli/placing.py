@@ -49,6 +49,17 @@ def put_in_place(files: Mapping[Path, Path], aside: Path) -> None:
             raise cannot_write("the file", Path(error.filename2 or error.filename or names[0]), error, _HINT) from error
 
 
+def have_kept(file: Path) -> None:
+    """Have the disk keep what ``file`` holds, beside other work: a large one that was just written takes long.
+
+    Raises ``UsageProblem`` or ``NoRoom`` where the disk cannot.
+    """
+    try:
+        _sync(file)
+    except OSError as error:
+        raise cannot_write("the file", file, error, _HINT) from error
+
+
 @dataclass(frozen=True)
 class _Earlier:
     """A file that had the name: its device and inode, and a second name for it or for a copy."""

@@ -72,6 +72,9 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         "y = ReduceMean<axes=[2, 3]>(a)",
         "y = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(a)",
         "y = Resize<mode='nearest'>(a, , twice)".replace("'", '"'),
+        "y = Resize<mode='linear'>(a, , , sizes)".replace("'", '"'),
+        # What a mean over all positions is spread over again.
+        "p = GlobalAveragePool(a) e = Resize<mode='linear'>(p, , , whole) y = Concat<axis=1>(a, e)".replace("'", '"'),
         "s = Shape(a) n = Gather(s, i0) k = Concat<axis=0>(n, minus1) y = Reshape(a, k)",
         "y = Slice(a, i0, i2, i1)",
         "y = Pad(a, pads)",
@@ -104,6 +107,9 @@ WEIGHTS = {
     "square": random(4, 5),
     "table": random(96, 96),
     "sizes": np.array([1, 4, 192, 192]),
+    "uneven": np.array([1, 4, 127, 127]),
+    "whole": np.array([1, 4, 96, 96]),
+    "plane": np.array([192, 192]),
     "halves": np.array([1, 4, 48, 2, 48, 2]),
     "axis2": np.array([2]),
     "i95": np.array([95]),
@@ -116,7 +122,7 @@ WEIGHTS = {
     "lines",
     [
         "y = Add(a, table)",  # each position has its own number
-        "y = Resize<mode='nearest'>(a, , , sizes)".replace("'", '"'),
+        "y = Resize<mode='nearest'>(a, , , uneven)".replace("'", '"'),  # 32 and 64 positions would become 42.3 and 84.7
         "y = Reshape(a, halves)",
         "y = Slice(a, i0, i95, axis2)",
         "p, q = Split<axis=2>(a, half) y = Add(p, q)",
@@ -195,6 +201,20 @@ def test_sizes_that_are_written_as_numbers_are_those_of_the_tensor_that_is_resto
     assert "restored" in next(node for node in model.graph.node if node.output[0] == "y").input
     swapped = parse(RESTORED, WEIGHTS | {"restored": np.array([1, 4, 48, 192])})
     assert smaller_inputs.at_smaller(swapped, SIZES, {"x": (1, 3, 32, 64)}) is None
+
+
+@pytest.mark.parametrize(("sizes", "axes", "wanted"), [("sizes", "", [1, 4, 64, 128]), ("plane", ", axes=[2, 3]", [64, 128])])
+def test_an_image_is_enlarged_by_the_same_factor(tmp_path, sizes: str, axes: str, wanted: list[int]):
+    lines = f"e = Resize<mode='linear'{axes}>(a, , , {sizes}) y = Relu(e)".replace("'", '"')
+    model = parse(body(lines), WEIGHTS, opset=18)  # the first with the attribute axes
+    there = smaller_inputs.at_smaller(model, SIZES, {"x": (1, 3, 32, 64)})
+    assert there is not None
+    target = next(node for node in there.graph.node if node.op_type == "Resize").input[3]
+    assert {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in there.graph.initializer}[target] == wanted
+    run = onnx.ModelProto.FromString(resized(there, {"x": (1, 3, 32, 64)}, tmp_path / "m.onnx"))
+    with OrtRunner(threads=1) as runner:
+        (made,) = runner.run(run, {"x": random(1, 3, 32, 64)}).values()
+    assert made.shape == (1, 4, 64, 128)
 
 
 # A build's comparison of a candidate.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import threading
@@ -14,8 +15,9 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
-from trtnorm_cli import build_job, child_process, engine_making, pipeline, variant_choice
+from trtnorm_cli import build_job, child_process, engine_making, pipeline, placing, variant_choice
 from trtnorm_cli.errors import OutOfTolerance
+from trtnorm_cli.rewrite import rewriting
 from trtnorm_cli.rewrite.proof.check import Prover
 from trtnorm_cli.rewrite.realise import Realised
 from trtnorm_cli.rewrite.rewriting import RewritingSession
@@ -321,6 +323,45 @@ def sleeping(folder: Path) -> child_process.Ended:
 
 def nothing() -> Later[None]:
     return Later(lambda: None)
+
+
+@pytest.fixture
+def synced(monkeypatch) -> list[tuple[str, bool]]:
+    """Names of what the disk was told to keep, with whether the main thread waited for that."""
+    real, found = placing._sync, list[tuple[str, bool]]()
+
+    def sync(path: Path) -> None:
+        found.append((path.name, threading.current_thread() is threading.main_thread()))
+        real(path)
+
+    monkeypatch.setattr(placing, "_sync", sync)
+    return found
+
+
+def test_the_disk_keeps_the_engine_beside_other_work(work, synced):
+    assert build("good.onnx") == 0
+    assert synced[0] == ("good.engine", False)
+    assert ("good.engine", True) in synced[1:]  # there is nothing left to do then
+
+
+def test_a_disk_that_cannot_keep_the_engine_ends_the_build(work, monkeypatch, capsys):
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(placing, "_sync", full)
+    assert build("good.onnx") == 6
+    assert "No space left on device" in capsys.readouterr().err
+    assert not (work / "good.engine").exists()
+    assert not (work / "good.engine.json").exists()
+    assert hidden(work) == []
+
+
+def test_what_is_no_valid_model_ends_a_build_that_is_on_its_way(work, monkeypatch, capsys, started):
+    monkeypatch.setattr(rewriting, "_objection", lambda path: "it is not valid")
+    assert build("good.onnx") == 4
+    assert "it is not valid" in capsys.readouterr().err
+    assert started.count(ENGINE) == 1
+    assert hidden(work) == left_in_temp(work) == []
 
 
 def test_two_builds_are_the_same(work):

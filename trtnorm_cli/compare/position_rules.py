@@ -155,10 +155,12 @@ def _by_constants(asked: _Asked) -> None:
 
 
 def _resized(asked: _Asked) -> None:
-    """By the same factors, however they are said."""
+    """By the same factors, however they are said. A single position becomes as many as are wanted, all of them the same."""
     (x, other_x), (y, other_y) = asked.shapes(asked.node.input[0]), asked.shapes(asked.node.output[0])
+    extrapolates = asked.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     for before, after, made, made_after in zip(x, other_x, y, other_y, strict=True):
-        if made * after != made_after * before:
+        is_one = before == after == 1 and not extrapolates
+        if made * after != made_after * before and not is_one:
             raise NotTheSame("Resize")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.shapes.propagate import propagate
@@ -21,6 +22,10 @@ Shapes = Mapping[str, Shape]
 
 # Longer constants hold no sizes.
 _MOST_SIZES = 64
+
+
+# The inputs that say a shape in numbers.
+_PLACES_OF_SIZES = {"Reshape": 1, "Resize": 3}
 
 
 class NotTheSame(Exception):
@@ -63,53 +68,85 @@ class SizedModel:
             for dim, size in zip(dims, shape, strict=True):
                 dim.dim_value = size
         found = propagate(self._pinned, instead=restored)
-        return SizedTensors(self._model, dict(found.tensors), found.broken, {} if restored is None else restored.targets)
+        return SizedTensors(self._model, dict(found.tensors), found.broken, {} if restored is None else restored.asked)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """What input ``place`` of a node says at other shapes, instead of the numbers that stand in the model."""
+
+    place: int
+    values: Shape
 
 
 class _Restored:
-    """Reshapes that give a tensor the very shape that one before it has: ``targets`` are what they ask for at other shapes.
+    """Nodes that say a shape in numbers: what they ask for at other shapes, by their results, is in ``asked``.
 
-    A rewriting or TensorRT's parser knows the sizes of a file, and writes them as numbers.
+    An exporter, a rewriting or TensorRT's parser knows the sizes of a file, and writes them as numbers. A Reshape gives its
+    result the very shape that a tensor before it has. A Resize lengthens each axis by the same factor as at the model's own
+    shapes, and one of a single position to what such a tensor has.
     """
 
     def __init__(self, own: SizedTensors) -> None:
-        self.targets: dict[str, Shape] = {}
+        self.asked: dict[str, _Numbers] = {}
         self._own = own
         # What tensors of a shape have as their shape now.
         self._seen: dict[Shape, set[Shape]] = {}
         self._looked_at = 0
 
     def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
-        if node.op_type != "Reshape" or node.domain not in DEFAULT_DOMAINS or len(node.input) < 2:
+        place = _PLACES_OF_SIZES.get(node.op_type)
+        if place is None or node.domain not in DEFAULT_DOMAINS or len(node.input) <= place:
             return None
-        target, source = tensors.get(node.input[1], UNKNOWN).integers(), tensors.get(node.input[0], UNKNOWN)
-        own = self._own.known_shape(node.output[0])
-        if target is None or own is None or source.shape is None or not isinstance(source.size, int):
-            return None
-        asked = math.prod(size if size else source.shape[axis] or 0 for axis, size in enumerate(target) if size != -1)
-        if asked == source.size or (-1 in target and asked and source.size % asked == 0):
+        target, source = tensors.get(node.input[place], UNKNOWN).integers(), tensors.get(node.input[0], UNKNOWN)
+        own, now = self._own.known_shape(node.output[0]), _known(source.shape)
+        if target is None or own is None or now is None:
             return None
         self._look_at(tensors)
-        shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == source.size]
-        if len(shapes) != 1:
+        shape = self._reshaped(target, own, now) if node.op_type == "Reshape" else self._resized(node, target, own, now)
+        if shape is None:
             return None
-        self.targets[node.output[0]] = shapes[0]
-        return SymbolicTensor(source.dtype, shapes[0])
+        self.asked[node.output[0]] = _Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))
+        return SymbolicTensor(source.dtype, shape)
+
+    def _reshaped(self, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
+        """The shape that a Reshape is to ask for, where ``target`` does not fit what it gets ``now``."""
+        size, lengths = math.prod(now), (*now, *([0] * len(target)))
+        asked = math.prod(length or lengths[axis] for axis, length in enumerate(target) if length != -1)
+        if asked == size or (-1 in target and asked and size % asked == 0):
+            return None
+        shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
+        return shapes[0] if len(shapes) == 1 else None
+
+    def _resized(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
+        """The shape that a Resize is to ask for, where its ``target`` is still that at the model's own shapes."""
+        before, axes = self._own.known_shape(node.input[0]), _axes(node, len(now))
+        if before is None or not len(before) == len(own) == len(now) or list(target) != [own[axis] for axis in axes]:
+            return None
+        factors = list(zip(own, before, strict=True))
+        if any(length * made % was for length, (made, was) in zip(now, factors, strict=True)):
+            return None
+        shape = tuple(length * made // was for length, (made, was) in zip(now, factors, strict=True))
+        if single := {axis for axis, (made, was) in enumerate(factors) if was == 1 < made}:
+            others = [axis for axis in range(len(own)) if axis not in single]
+            seen = [each for each in self._seen.get(own, ()) if all(each[axis] == shape[axis] for axis in others)]
+            return seen[0] if len(seen) == 1 and seen[0] != own else None
+        return None if shape == own else shape
 
     def _look_at(self, tensors: Mapping[str, SymbolicTensor]) -> None:
         """Look at tensors that are new."""
         names = list(tensors)
         for name in names[self._looked_at :]:
-            shape, own = tensors[name].shape, self._own.known_shape(name)
-            if own is not None and shape is not None and all(isinstance(size, int) for size in shape):
-                self._seen.setdefault(own, set()).add(tuple(size for size in shape if isinstance(size, int)))
+            shape, own = _known(tensors[name].shape), self._own.known_shape(name)
+            if own is not None and shape is not None:
+                self._seen.setdefault(own, set()).add(shape)
         self._looked_at = len(names)
 
 
 class SizedTensors:
     """A model at some shapes of its inputs: its tensors, and the demands that are ``broken`` there.
 
-    ``targets`` are the shapes that Reshapes ask for there instead of what stands in the model, by their results.
+    ``asked`` is what nodes ask for there instead of the numbers that stand in the model, by their results.
     """
 
     def __init__(
@@ -117,9 +154,9 @@ class SizedTensors:
         model: onnx.ModelProto,
         tensors: Mapping[str, SymbolicTensor],
         broken: Sequence[str],
-        targets: Mapping[str, Shape],
+        asked: Mapping[str, _Numbers],
     ) -> None:
-        self.model, self.broken, self._tensors, self._targets = model, broken, tensors, targets
+        self.model, self.broken, self._tensors, self._asked = model, broken, tensors, asked
         self._shapes: dict[str, Shape | None] = {}
 
     def shape(self, name: str) -> Shape:
@@ -130,25 +167,23 @@ class SizedTensors:
 
     def known_shape(self, name: str) -> Shape | None:
         if name not in self._shapes:
-            shape = self._tensors.get(name, UNKNOWN).shape
-            is_known = shape is not None and all(isinstance(size, int) for size in shape)
-            self._shapes[name] = tuple(size for size in shape or () if isinstance(size, int)) if is_known else None
+            self._shapes[name] = _known(self._tensors.get(name, UNKNOWN).shape)
         return self._shapes[name]
 
     def adapted(self) -> onnx.ModelProto:
-        """The model, or a copy with other targets of Reshapes. Its weights stay where they are."""
-        if not self._targets:
+        """The model, or a copy in which Reshapes and Resizes ask for other sizes. Its weights stay where they are."""
+        if not self._asked:
             return self.model
         copy = onnx.ModelProto()
         copy.CopyFrom(self.model)
         del copy.graph.value_info[:]
         taken = {name for node in copy.graph.node for name in (*node.input, *node.output)}
         for node in copy.graph.node:
-            target = self._targets.get(node.output[0]) if node.output else None
-            if target is not None:
+            asked = self._asked.get(node.output[0]) if node.output else None
+            if asked is not None:
                 name = next(name for number in count() if (name := f"{node.output[0]}/smaller{number or ''}") not in taken)
-                copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(target, np.int64), name))
-                node.input[1] = name
+                copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(asked.values, np.int64), name))
+                node.input[asked.place] = name
         return copy
 
     def elements(self, name: str) -> list[Any] | None:
@@ -165,6 +200,18 @@ class SizedTensors:
             return _PRODUCTS[node.op_type](*map(self.shape, (*node.input[:2], node.output[0])))
         except (IndexError, NotTheSame, TypeError):  # malformed nodes are for others to name
             return 0
+
+
+def _known(shape: Sequence[object] | None) -> Shape | None:
+    """A shape of which each length is known; None for others."""
+    lengths = tuple(size for size in shape or () if isinstance(size, int))
+    return None if shape is None or len(lengths) < len(shape) else lengths
+
+
+def _axes(node: onnx.NodeProto, rank: int) -> Sequence[int]:
+    """The axes that the numbers of a node are of."""
+    stated = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "axes"), [])
+    return stated if stated and node.op_type == "Resize" else range(rank)
 
 
 _PRODUCTS: Mapping[str, Callable[[Shape, Shape, Shape], int]] = {

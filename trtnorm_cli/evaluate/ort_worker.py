@@ -40,8 +40,8 @@ TYPE_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
 PACKED = ("uint4", "int4")
 # A reference and its candidates; each session holds its weights.
 MOST_HELD = 4
-# ONNX Runtime writes results where earlier ones were, which saves up to a third of a run's memory. To find places takes the square
-# of their number when a session is opened: of models with more nodes, each result has its own until its last use.
+# ONNX Runtime writes results where earlier ones were, which saves up to a third of a run's memory. To find places takes the
+# square of their number when a session is opened: of models with more nodes, each result has its own until its last use.
 MOST_REUSING = 1000
 
 
