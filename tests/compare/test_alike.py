@@ -23,7 +23,11 @@ from trtnorm_cli.evaluate.float64 import FreeValues, OtherProduct, SameProducts,
 from trtnorm_cli.evaluate.float64.free_values import LargeProduct
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.evaluate.float64.kernels.call import Call
+from trtnorm_cli.profile.fit import fit
+from trtnorm_cli.profile.load import parse_profile
 from trtnorm_cli.profile.model import Tolerance
+from trtnorm_cli.profile.model_input import inputs_of
+from trtnorm_cli.profile.prove import prove
 
 X = {"x": random(64, 32)}
 
@@ -302,3 +306,27 @@ def test_what_gets_no_free_values_is_computed():
     with pytest.raises(OtherProduct):
         others.of(product, lambda _: True)
     assert others.are_refuted
+
+
+def test_a_product_that_is_stated_to_be_large_is_not_tried(made, monkeypatch):
+    """The reference need not be evaluated up to it for that."""
+    monkeypatch.setattr(free_values, "MOST_BYTES", 64 * 32 * 8 - 1)
+    candidate = deep()
+    stated = onnx.helper.make_tensor_value_info(candidate.graph.node[0].output[0], onnx.TensorProto.FLOAT, (64, 32))
+    assert candidate.graph.node[0].op_type == "MatMul"
+    candidate.graph.value_info.append(stated)
+    monkeypatch.setattr(alike, "FreeValues", lambda *given, **named: pytest.fail("it was tried"))
+    found = made(deep(), candidate)
+    assert (found.state, is_evaluated(found)) == (PASSED, True)
+
+
+@pytest.mark.parametrize(
+    ("profile", "large"),
+    [("{min: 2, opt: 4, max: 4}", False), ("{min: 4, opt: 4, max: 8}", True)],
+    ids=["at the largest sizes alone", "at the smallest"],
+)
+def test_a_product_is_large_where_it_is_so_at_the_smallest_sizes(monkeypatch, profile: str, large: bool):
+    monkeypatch.setattr(free_values, "MOST_BYTES", 3 * 5 * 8)
+    model = parse("g (float[N, 4] x) => (float[N, 5] y) { p = MatMul(x, w) y = Relu(p) }", {"w": random(4, 5)})
+    inputs, given = inputs_of(model), parse_profile(f"dims: {{N: {profile}}}\n", "cfg.yaml")
+    assert alike.has_large_product(model, prove(model, inputs, given, fit(given, inputs))) == large

@@ -17,8 +17,12 @@ from trtnorm_cli.compare.participant_runs import ParticipantRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison
 from trtnorm_cli.compare.session import Session, build_settings, judge_session
+from trtnorm_cli.evaluate.float64 import free_values
 from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.profile.fit import fit
+from trtnorm_cli.profile.model_input import inputs_of
+from trtnorm_cli.profile.prove import prove
 
 SIZES = {"x": (1, 3, 96, 96)}
 DOWN = {"w": random(4, 3, 3, 3), "v": random(4, 4, 3, 3, seed=1)}
@@ -236,10 +240,13 @@ def compared(tmp_path) -> Callable[..., Comparison]:
     def participant(model: onnx.ModelProto, label: str) -> OnnxParticipant:
         return replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
 
-    def run(reference: onnx.ModelProto, *candidates: onnx.ModelProto, may_be_smaller: bool = True) -> Comparison:
+    def run(
+        reference: onnx.ModelProto, *candidates: onnx.ModelProto, may_be_smaller: bool = True, is_unchanged: bool = False
+    ) -> Comparison:
         made = [participant(model, f"candidate {number}") for number, model in enumerate(candidates)]
         settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=may_be_smaller)
-        return judge_session(Session(participant(reference, "m"), made), None, settings)
+        proof = prove(reference, inputs := inputs_of(reference), None, fit(None, inputs), False) if is_unchanged else None
+        return judge_session(Session(participant(reference, "m"), made, proof=proof, is_unchanged=is_unchanged), None, settings)
 
     return run
 
@@ -257,6 +264,18 @@ def test_float64_looks_at_the_smaller_ones_and_runs_are_at_both(compared, runs):
     assert [(verdict.trial, verdict.exact) for verdict in report.verdicts] == [(SMALLER, 0.0), (OWN, None)]
     assert report.depth_at == SMALLER
     assert runs["plain"] == 2
+
+
+@pytest.mark.parametrize(("most", "trials"), [(4 * 96 * 96 * 8, [OWN]), (4 * 96 * 96 * 8 - 1, [SMALLER, OWN])])
+def test_a_model_that_stays_is_looked_at_smaller_where_its_products_are_too_large_for_any_values(
+    compared, monkeypatch, most: int, trials: list[str]
+):
+    """Otherwise its network is held to it without any of its values, which takes less time still."""
+    monkeypatch.setattr(free_values, "MOST_BYTES", most)
+    monkeypatch.setattr(free_values, "LEAST_MULTIPLY_ADDS", 0)
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN), is_unchanged=True)
+    assert (found.state, found.trials) == (PASSED, trials)
+    assert (found.float64["Conv"] == free_values.DESCRIPTION) == (trials == [OWN])
 
 
 def one_channel(values: np.ndarray) -> None:

@@ -25,9 +25,13 @@ from trtnorm_cli.compare.result import CandidateReport, Outputs
 from trtnorm_cli.compare.trial_run import Attempt, TrialRun
 from trtnorm_cli.evaluate.float64 import FreeValues, Reference, SameProducts, Ties
 from trtnorm_cli.evaluate.float64.evaluator import DISCONTINUOUS
+from trtnorm_cli.evaluate.float64.free_values import is_too_large
 from trtnorm_cli.evaluate.metrics import distance
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.walk import all_nodes
+from trtnorm_cli.profile.prove import Proof, sizes_of
+from trtnorm_cli.shapes.evaluate import values_at
 
 _PRODUCTS = frozenset({"Conv", "MatMul"})
 _RESHAPING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -44,7 +48,7 @@ def found_alike(reference: RunnableReference, attempt: Attempt, exact: Float64Ru
     if not isinstance(reference, OnnxParticipant) or not isinstance(candidate, OnnxParticipant) or not candidate.shares_tensors:
         return None
     names = same_products(reference.model.graph, candidate.model.graph)
-    if not names or any(map(_takes_ways, (reference.model, candidate.model))):
+    if not names or any(map(_takes_ways, (reference.model, candidate.model))) or _is_one_large(names, candidate.model):
         return None
     values = FreeValues(names, seed=0)
     products = SameProducts(values)
@@ -67,10 +71,32 @@ def found_alike(reference: RunnableReference, attempt: Attempt, exact: Float64Ru
     return own.exact
 
 
+def has_large_product(model: onnx.ModelProto, proof: Proof) -> bool:
+    """True where no values can stand for the result of a product, also at the smallest sizes of each optimization profile.
+
+    ``proof`` is that of these sizes in ``model``. So ``found_alike`` has no need to be asked.
+    """
+    made = [node.output[0] for node in model.graph.node if node.op_type in _PRODUCTS]
+    tensors = proof.tensors or {}
+    elements = [size for name in made if name in tensors and (size := tensors[name].size) is not None]
+    for profile in proof.fitted.profiles:
+        smallest = {name: corners[0] for name, corners in sizes_of(profile, proof.inputs).items()}
+        if not any(count is not None and is_too_large([count]) for count in values_at(elements, smallest)):
+            return False
+    return bool(proof.fitted.profiles)
+
+
 def _takes_ways(model: onnx.ModelProto) -> bool:
     """True for a model in which values decide what is computed, or on which side of a step they fall."""
     nodes = list(all_nodes(model))
     return len(nodes) > len(model.graph.node) or any(node.op_type in DISCONTINUOUS for node in nodes)
+
+
+def _is_one_large(names: Set[str], model: onnx.ModelProto) -> bool:
+    """True where the model states that the result of one of these products is too large to stand for it."""
+    kinds = declared_types(model)
+    shapes = (kind.shape for name in names if (kind := kinds.get(name)) is not None and kind.is_static)
+    return any(shape is not None and is_too_large(shape) for shape in shapes)
 
 
 def _are_same(wanted: Outputs, got: Outputs) -> bool:

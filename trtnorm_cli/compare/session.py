@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
+from trtnorm_cli.compare.alike import has_large_product
 from trtnorm_cli.compare.blame_report import report_blame
 from trtnorm_cli.compare.candidates import Candidates, Session, TryOut, require_runnable
 from trtnorm_cli.compare.comparison import compare
@@ -252,6 +253,8 @@ def _free_memory() -> int:
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
+    if session.is_unchanged and session.proof is not None and has_large_product(session.reference.model, session.proof):
+        session = replace(session, is_unchanged=False)
     drawn_with = replace(settings, may_be_smaller=settings.may_be_smaller and not session.is_unchanged)
     drawn = trials_of(session.reference, profile, drawn_with, session.proof)
 

@@ -62,7 +62,7 @@ class FreeValues:
         shape = _shape(call)
         if shape is None or not all(isinstance(one, np.ndarray) for one in call.inputs if one is not None):
             return None
-        if math.prod(shape) * np.float64().itemsize > MOST_BYTES:
+        if is_too_large(shape):
             raise LargeProduct("its result is large", where=call.outputs[0])
         self._made += 1
         start = self._made * _STEP % _PERIOD
@@ -74,6 +74,11 @@ class FreeValues:
             return None
         self.given.add(call.outputs[0])
         return found
+
+
+def is_too_large(shape: Sequence[Any]) -> bool:
+    """True for the shape of a result for which no values stand: ``LargeProduct`` would be raised."""
+    return math.prod(shape) * np.float64().itemsize > MOST_BYTES
 
 
 class SameProducts:
