@@ -87,12 +87,16 @@ INSIDE = [((1, 0), (2, 3), (1, 2)), ((3, 4), (4, 5), (-1, -1)), ((0, 2), (3, 4),
 OUTSIDE = [((-3, 1), (9, 5), (1, 2)), ((2, -1), (3, 7), (-2, 1)), ((-9, 0), (20, 5), (1, 1)), ((5, 5), (2, 6), (3, -2))]
 
 
+# As far outside as an axis has other elements to reflect.
+NEAR = [((-3, 0), (10, 9), (1, 1)), ((-1, -4), (5, 9), (1, 1))]
+
+
 @pytest.mark.parametrize("how", ["static", "dynamic", "dynamic but the stride", "dynamic and shape unknown"])
 @pytest.mark.parametrize(
     ("mode", "start", "size", "stride"),
     [
         *[("STRICT_BOUNDS", *case) for case in INSIDE],
-        *[(mode, *case) for mode in ("CLAMP", "WRAP", "REFLECT", "FILL") for case in [*INSIDE, *OUTSIDE]],
+        *[(mode, *case) for mode in ("CLAMP", "WRAP", "REFLECT", "FILL") for case in [*INSIDE, *OUTSIDE, *NEAR]],
     ],
 )
 def test_slice_modes(mode: str, start: Any, size: Any, stride: Any, how: str) -> None:
@@ -111,12 +115,24 @@ def test_slice_modes(mode: str, start: Any, size: Any, stride: Any, how: str) ->
     np.testing.assert_array_equal(y, sliced(x, start, size, stride, mode, 9.5))
 
 
-@pytest.mark.parametrize(("start", "size", "operator"), [((-1, 0), (5, 7), "Pad"), ((-1, 1), (5, 4), "Gather")])
-def test_what_is_only_put_around_the_input_is_a_pad(start: Any, size: Any, operator: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "start", "size", "operator"),
+    [
+        ("FILL", (-1, 0), (5, 7), "Pad"),
+        ("FILL", (-1, 1), (5, 4), "Gather"),
+        ("CLAMP", (-9, 0), (14, 7), "Pad"),
+        ("CLAMP", (-1, 1), (5, 4), "Gather"),
+        *[("REFLECT", start, size, "Pad") for start, size, _ in NEAR],
+        ("REFLECT", (-4, 0), (8, 5), "Gather"),  # reflected twice
+        ("REFLECT", (0, 0), (8, 5), "Gather"),
+        ("WRAP", (-1, 0), (5, 7), "Gather"),
+    ],
+)
+def test_what_is_only_put_around_the_input_is_a_pad(mode: str, start: Any, size: Any, operator: str) -> None:
     """It is the same for inputs of all lengths. Where something is cut off, elements are taken by their index."""
     bench = Bench()
     layer = bench.network.add_slice(bench.input("x", (4, 5)), start, size, (1, 1))
-    layer.mode = bench.trt.SampleMode.FILL
+    layer.mode = getattr(bench.trt.SampleMode, mode)
     found = {node.op_type for node in bench.model(layer.get_output(0)).graph.node}
     assert (operator in found, {"Gather": "Pad", "Pad": "Gather"}[operator] in found) == (True, False)
 

@@ -10,6 +10,8 @@ from trtnorm_cli.tensorrt.network.context import LayerContext
 from trtnorm_cli.tensorrt.network.reading import dims_of
 
 _BEYOND = np.iinfo(np.int64)
+# The modes of ONNX's Pad, which repeats no reflection.
+_PADDING = {"FILL": "constant", "CLAMP": "edge", "REFLECT": "reflect"}
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,11 @@ def slice_layer(layer: LayerContext) -> str:
         return _strict(layer, x, axes, start, size, stride)
     if mode not in _INDEX and mode != "FILL":
         raise layer.layer.refused(f"no translation of the sampling mode {mode}")
-    pads = _pads(layer, axes, start, size, stride) if mode == "FILL" else None
+    pads = _pads(layer, axes, start, size, stride) if mode == "FILL" or _is_near(layer, axes, start, size, mode) else None
     if pads is not None:
         onnx_type = layer.tensor(0).onnx_type
-        return layer.move("Pad", [x, layer.ints(*pads), _fill_value(layer), layer.ints(*axes)], onnx_type, data=(0, 2))
+        value = _fill_value(layer) if mode == "FILL" else ""
+        return layer.move("Pad", [x, layer.ints(*pads), value, layer.ints(*axes)], onnx_type, data=(0, 2), mode=_PADDING[mode])
     for position, axis in enumerate(axes):
         x = _gathered(layer, x, axis, position, (start, size, stride), mode)
     return layer.op("Identity", x) if x == layer.value(0) else x
@@ -124,6 +127,17 @@ def _pads(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, s
     before = [-first for first in start.numbers]
     after = [first + count - length for first, count, length in zip(start.numbers, size.numbers, lengths, strict=True)]
     return None if min(lengths) < 0 or min(*before, *after) < 0 else [*before, *after]
+
+
+def _is_near(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, mode: str) -> bool:
+    """True where a Pad would repeat what the layer does: no element comes from further away than an axis is long."""
+    if mode not in _PADDING or start.numbers is None or size.numbers is None:
+        return False
+    lengths = [layer.shape(0)[axis] for axis in axes]
+    if min(lengths, default=0) < 1:
+        return False
+    extents = zip(start.numbers, size.numbers, lengths, strict=True)
+    return mode == "CLAMP" or all(-length < first and first + count < 2 * length for first, count, length in extents)
 
 
 def _gathered(
