@@ -249,3 +249,11 @@ def test_layers_that_nothing_depends_on_are_left_out() -> None:
     x = bench.input("x", (2,))
     bench.network.add_fill((4,), bench.trt.FillOperation.RANDOM_NORMAL, bench.trt.DataType.FLOAT)
     assert len(bench.model(bench.network.add_unary(x, bench.trt.UnaryOperation.NEG).get_output(0)).graph.node) == 1
+
+
+def test_an_input_of_float4_needs_a_later_opset():
+    """``Bench.model`` has the checker look at it."""
+    bench = Bench()
+    tensor = bench.input("x", (2, 4), "FP4")
+    model = bench.model(bench.network.add_cast(tensor, bench.trt.DataType.FLOAT).get_output(0))
+    assert [opset.version for opset in model.opset_import if not opset.domain] == [23]

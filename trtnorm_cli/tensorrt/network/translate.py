@@ -151,7 +151,8 @@ class Translator:
         self._trt = trt
         self._names = Names()
         # The graph is filled in place: every other way copies all weights once more.
-        needs_float4 = any(t.onnx_type == TensorProto.FLOAT4E2M1 for layer in network.layers for t in layer.outputs)
+        tensors = (*network.inputs, *(tensor for layer in network.layers for tensor in layer.outputs))
+        needs_float4 = any(tensor.onnx_type == TensorProto.FLOAT4E2M1 for tensor in tensors)
         self._model = ModelProto(ir_version=_IR_VERSION_OF_FLOAT4 if needs_float4 else IR_VERSION, producer_name="trtnorm")
         self._model.opset_import.add(domain="", version=_OPSET_OF_FLOAT4 if needs_float4 else OPSET)
         self.constants = Constants(self._names, self._model.graph, places)
