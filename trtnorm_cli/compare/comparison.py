@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
@@ -15,6 +14,7 @@ from trtnorm_cli.compare.smaller_first import SmallerFirst, SmallerTrial
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.progress import stage
+from trtnorm_cli.side_work import usable_cores
 
 
 def compare(
@@ -35,8 +35,8 @@ def compare(
     """
     start = time.perf_counter()
     result = Comparison(reference.label)
-    # The other cores are for float64, which is evaluated at the same time.
-    threads = max(1, (os.cpu_count() or 1) // 2)
+    # The other cores are for float64, which is evaluated at the same time; at smaller inputs it has little to do.
+    threads = max(1, usable_cores() // (2 if smaller is None else 1))
     with (
         stage("trials", len(trials), "sets of inputs") as told,
         OrtRunner(options.run_timeout_s, options.memory_bytes, threads) as runner,

@@ -73,7 +73,7 @@ class SizedModel:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """What input ``place`` of a node says at other shapes, instead of the numbers that stand in the model."""
+    """The numbers that input ``place`` of a node says at other shapes, instead of those that stand in the model."""
 
     place: int
     values: Shape

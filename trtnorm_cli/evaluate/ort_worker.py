@@ -108,6 +108,8 @@ def session_options(threads: int | None, nodes: int = 0) -> ort.SessionOptions:
     options.inter_op_num_threads = 1
     if threads:
         options.intra_op_num_threads = threads
+        # Others have work for the cores on which a thread would wait for the next operator by spinning.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 
