@@ -49,6 +49,19 @@ def test_convolutions_do_the_same_at_fewer_positions():
     assert shapes_of(PLAIN, DOWN) == {"x": (1, 3, 32, 64)}
 
 
+@pytest.mark.parametrize(
+    ("own", "smaller"),
+    [((96, 96), (32, 64)), ((64, 64), (32, 32)), ((64, 96), (32, 64)), ((64, 128), (32, 64)), ((32, 64), None)],
+)
+def test_height_and_width_are_equal_only_where_they_are_so_and_have_to_be(
+    own: tuple[int, int], smaller: tuple[int, int] | None
+):
+    """One that is a step longer shows what was swapped. At 64 x 64 it would leave half of the work."""
+    sizes = {"x": (1, 3, *own)}
+    text = PLAIN.replace("float[1, 3, 96, 96]", f"float[1, 3, {own[0]}, {own[1]}]")
+    assert shapes_of(text, DOWN, sizes) == (None if smaller is None else {"x": (1, 3, *smaller)})
+
+
 def test_quick_models_are_left_as_they_are(monkeypatch):
     monkeypatch.setattr(smaller_inputs, "_FEW_MULTIPLY_ADDS", 1 << 20)
     assert shapes_of(PLAIN, DOWN) is None
@@ -77,6 +90,8 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         "y = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(a)",
         "y = Resize<mode='nearest'>(a, , twice)".replace("'", '"'),
         "y = Resize<mode='linear'>(a, , , sizes)".replace("'", '"'),
+        "c = Slice(x, i0, i1, i1) e = Expand(c, whole) y = Add(a, e)",
+        "p = GlobalAveragePool(a) e = Expand(p, whole) y = Add(a, e)",
         # What a mean over all positions is spread over again.
         "p = GlobalAveragePool(a) e = Resize<mode='linear'>(p, , , whole) y = Concat<axis=1>(a, e)".replace("'", '"'),
         "s = Shape(a) n = Gather(s, i0) k = Concat<axis=0>(n, minus1) y = Reshape(a, k)",

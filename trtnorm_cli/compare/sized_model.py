@@ -25,7 +25,7 @@ _MOST_SIZES = 64
 
 
 # The inputs that say a shape in numbers.
-_PLACES_OF_SIZES = {"Reshape": 1, "Resize": 3}
+_PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
 
 
 class NotTheSame(Exception):
@@ -84,7 +84,7 @@ class _Restored:
 
     An exporter, a rewriting or TensorRT's parser knows the sizes of a file, and writes them as numbers. A Reshape gives its
     result the very shape that a tensor before it has. A Resize lengthens each axis by the same factor as at the model's own
-    shapes, and one of a single position to what such a tensor has.
+    shapes, and an Expand leaves each as long as it is; both make of a single position what such a tensor has.
     """
 
     def __init__(self, own: SizedTensors) -> None:
@@ -103,7 +103,7 @@ class _Restored:
         if target is None or own is None or now is None:
             return None
         self._look_at(tensors)
-        shape = self._reshaped(target, own, now) if node.op_type == "Reshape" else self._resized(node, target, own, now)
+        shape = self._reshaped(target, own, now) if node.op_type == "Reshape" else self._lengthened(node, target, own, now)
         if shape is None:
             return None
         self.asked[node.output[0]] = _Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))
@@ -118,19 +118,22 @@ class _Restored:
         shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
         return shapes[0] if len(shapes) == 1 else None
 
-    def _resized(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
-        """The shape that a Resize is to ask for, where its ``target`` is still that at the model's own shapes."""
-        before, axes = self._own.known_shape(node.input[0]), _axes(node, len(now))
-        if before is None or not len(before) == len(own) == len(now) or list(target) != [own[axis] for axis in axes]:
+    def _lengthened(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
+        """The shape that a Resize or an Expand is to ask for, where its ``target`` is still that at the model's own shapes."""
+        before, missing = self._own.known_shape(node.input[0]), (1,) * (len(own) - len(now))
+        if before is None or len(before) != len(now) or list(target) != [own[axis] for axis in _axes(node, len(own))]:
             return None
-        factors = list(zip(own, before, strict=True))
-        if any(length * made % was for length, (made, was) in zip(now, factors, strict=True)):
+        lengths = list(zip((*missing, *now), own, (*missing, *before), strict=True))
+        if node.op_type == "Expand":
+            shape = tuple(length if made == was else made for length, made, was in lengths)
+        elif any(length * made % was for length, made, was in lengths):
             return None
-        shape = tuple(length * made // was for length, (made, was) in zip(now, factors, strict=True))
-        if single := {axis for axis, (made, was) in enumerate(factors) if was == 1 < made}:
+        else:
+            shape = tuple(length * made // was for length, made, was in lengths)
+        if single := {axis for axis, (_, made, was) in enumerate(lengths) if was == 1 < made}:
             others = [axis for axis in range(len(own)) if axis not in single]
             seen = [each for each in self._seen.get(own, ()) if all(each[axis] == shape[axis] for axis in others)]
-            return seen[0] if len(seen) == 1 and seen[0] != own else None
+            shape = seen[0] if len(seen) == 1 else shape if node.op_type == "Expand" else own
         return None if shape == own else shape
 
     def _look_at(self, tensors: Mapping[str, SymbolicTensor]) -> None:
