@@ -222,6 +222,11 @@ def test_sizes_that_are_written_as_numbers_are_those_of_the_tensor_that_is_resto
     assert smaller_inputs.at_smaller(swapped, SIZES, {"x": (1, 3, 32, 64)}) is None
 
 
+def test_an_image_without_elements_is_enlarged_by_no_factor():
+    lines = "z = Slice(a, i0, i0, axis2) y = Resize(z, , , none)"
+    assert shapes_of(body(lines), WEIGHTS | {"none": np.array([1, 4, 0, 192])}) is None
+
+
 @pytest.mark.parametrize(("sizes", "axes", "wanted"), [("sizes", "", [1, 4, 64, 128]), ("plane", ", axes=[2, 3]", [64, 128])])
 def test_an_image_is_enlarged_by_the_same_factor(tmp_path, sizes: str, axes: str, wanted: list[int]):
     lines = f"e = Resize<mode='linear'{axes}>(a, , , {sizes}) y = Relu(e)".replace("'", '"')

@@ -126,7 +126,7 @@ class _Restored:
         lengths = list(zip((*missing, *now), own, (*missing, *before), strict=True))
         if node.op_type == "Expand":
             shape = tuple(length if made == was else made for length, made, was in lengths)
-        elif any(length * made % was for length, made, was in lengths):
+        elif 0 in before or any(length * made % was for length, made, was in lengths):
             return None
         else:
             shape = tuple(length * made // was for length, made, was in lengths)
@@ -174,7 +174,7 @@ class SizedTensors:
         return self._shapes[name]
 
     def adapted(self) -> onnx.ModelProto:
-        """The model, or a copy in which Reshapes and Resizes ask for other sizes. Its weights stay where they are."""
+        """The model, or a copy in which nodes ask for other sizes in numbers. Its weights stay where they are."""
         if not self._asked:
             return self.model
         copy = onnx.ModelProto()
