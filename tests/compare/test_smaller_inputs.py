@@ -53,13 +53,26 @@ def test_convolutions_do_the_same_at_fewer_positions():
     ("own", "smaller"),
     [((96, 96), (32, 64)), ((64, 64), (32, 32)), ((64, 96), (32, 64)), ((64, 128), (32, 64)), ((32, 64), None)],
 )
-def test_height_and_width_are_equal_only_where_they_are_so_and_have_to_be(
-    own: tuple[int, int], smaller: tuple[int, int] | None
-):
+def test_height_and_width_are_equal_only_where_they_have_to_be(own: tuple[int, int], smaller: tuple[int, int] | None):
     """One that is a step longer shows what was swapped. At 64 x 64 it would leave half of the work."""
     sizes = {"x": (1, 3, *own)}
     text = PLAIN.replace("float[1, 3, 96, 96]", f"float[1, 3, {own[0]}, {own[1]}]")
     assert shapes_of(text, DOWN, sizes) == (None if smaller is None else {"x": (1, 3, *smaller)})
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        (224, [(32, 64), (64, 96), (96, 128), (128, 160)]),
+        (160, [(32, 64), (64, 96), (96, 96)]),
+        (144, [(48, 80), (80, 112)]),
+    ],
+)
+def test_an_image_within_one_that_was_too_small_is_not_looked_at(monkeypatch, own: int, wanted: list[tuple[int, int]]):
+    looked_at = []
+    monkeypatch.setattr(smaller_inputs, "is_large_enough", lambda own, other: looked_at.append(other.shape("x")[2:]))
+    assert shapes_of(PLAIN.replace("96, 96", f"{own}, {own}"), DOWN, {"x": (1, 3, own, own)}) is None
+    assert looked_at == wanted
 
 
 def test_quick_models_are_left_as_they_are(monkeypatch):

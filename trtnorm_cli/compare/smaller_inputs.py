@@ -82,11 +82,18 @@ def _most_work(model: onnx.ModelProto, shapes: Shapes, images: Mapping[str, rang
 def _candidates(shapes: Shapes, images: Mapping[str, range]) -> Iterator[dict[str, Shape]]:
     """Shapes with smaller images, the smallest first. Two axes differ in length where they can: that shows what was swapped.
 
-    Those with equal lengths come last, unless the model's own differ.
+    Those with equal lengths come last, unless the model's own differ, and only where none before was as large: what is too
+    small stays so in a smaller image.
     """
-    yield from _staggered(shapes, images, 1)
+    tried = list(_staggered(shapes, images, 1))
+    yield from tried
     if all(len({shapes[name][axis] for axis in axes}) == 1 for name, axes in images.items()):
-        yield from _staggered(shapes, images, 0)
+        yield from (one for one in _staggered(shapes, images, 0) if not any(_is_within(one, other) for other in tried))
+
+
+def _is_within(one: Shapes, other: Shapes) -> bool:
+    """True where nothing is longer than in the ``other``."""
+    return all(a <= b for name, shape in one.items() for a, b in zip(shape, other[name], strict=True))
 
 
 def _staggered(shapes: Shapes, images: Mapping[str, range], further: int) -> Iterator[dict[str, Shape]]:

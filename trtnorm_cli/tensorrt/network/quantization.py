@@ -33,7 +33,9 @@ def _require_no_zero_point(layer: LayerContext) -> None:
     if not layer.has(2):
         return
     zero = layer.constant(2)
-    if zero is None or zero.any():
+    if zero is None:
+        raise layer.layer.refused("a zero point that is known at run time only")
+    if zero.any():
         raise layer.layer.refused("a zero point that is not 0")
 
 
