@@ -1,0 +1,199 @@
+"""A build's comparison, in which smaller images stand in for a model's own in float64, and in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compare.test_smaller_inputs import DOWN, SIZES
+from tests.models import batchnorm, parse, random, saved
+from trtnorm_cli.compare import smaller_first, smaller_inputs
+from trtnorm_cli.compare.native_runs import NativeRuns
+from trtnorm_cli.compare.participant_runs import ParticipantRuns
+from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
+from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison
+from trtnorm_cli.compare.session import Session, build_settings, judge_session
+from trtnorm_cli.evaluate.float64 import free_values
+from trtnorm_cli.evaluate.model_file import resized
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.profile.fit import fit
+from trtnorm_cli.profile.model_input import inputs_of
+from trtnorm_cli.profile.prove import prove
+
+
+@pytest.fixture(autouse=True)
+def _however_quick(monkeypatch):
+    monkeypatch.setattr(smaller_inputs, "_FEW_MULTIPLY_ADDS", 0)
+
+
+CHAIN = """g (float[1, 3, 96, 96] x) => (float[1, 4] y) {
+    a = Conv<pads=[1, 1, 1, 1]>(x, w)
+    n = BatchNormalization(a, gamma, beta, mu, var)
+    r = Relu(n)
+    b = Conv<strides=[2, 2], pads=[1, 1, 1, 1]>(r, v)
+    c = GlobalAveragePool(b)
+    y = Flatten(c)
+}"""
+OF_CHAIN = DOWN | batchnorm(4)
+SMALLER, OWN = "default min (smaller: x 1x3x32x64)", "default min"
+
+
+@pytest.fixture
+def compared(tmp_path) -> Callable[..., Comparison]:
+    def participant(model: onnx.ModelProto, label: str) -> OnnxParticipant:
+        return replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
+
+    def run(
+        reference: onnx.ModelProto, *candidates: onnx.ModelProto, may_be_smaller: bool = True, is_unchanged: bool = False
+    ) -> Comparison:
+        made = [participant(model, f"candidate {number}") for number, model in enumerate(candidates)]
+        settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=may_be_smaller)
+        proof = prove(reference, inputs := inputs_of(reference), None, fit(None, inputs), False) if is_unchanged else None
+        return judge_session(Session(participant(reference, "m"), made, proof=proof, is_unchanged=is_unchanged), None, settings)
+
+    return run
+
+
+def changed(name: str, change: Callable[[np.ndarray], None], text: str = CHAIN) -> onnx.ModelProto:
+    weights = {key: value.copy() for key, value in OF_CHAIN.items()}
+    change(weights[name])
+    return parse(text, weights)
+
+
+def test_float64_looks_at_the_smaller_ones_and_runs_are_at_both(compared, runs):
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN))
+    (report,) = found.candidates
+    assert (found.state, found.trials, found.notes, found.skipped) == (PASSED, [SMALLER, OWN], [], [])
+    assert [(verdict.trial, verdict.exact) for verdict in report.verdicts] == [(SMALLER, 0.0), (OWN, None)]
+    assert report.depth_at == SMALLER
+    assert runs["plain"] == 2
+
+
+@pytest.mark.parametrize(("most", "trials"), [(4 * 96 * 96 * 8, [OWN]), (4 * 96 * 96 * 8 - 1, [SMALLER, OWN])])
+def test_a_model_that_stays_is_looked_at_smaller_where_its_products_are_too_large_for_any_values(
+    compared, monkeypatch, most: int, trials: list[str]
+):
+    """Otherwise its network is held to it without any of its values, which takes less time still."""
+    monkeypatch.setattr(free_values, "MOST_BYTES", most)
+    monkeypatch.setattr(free_values, "LEAST_MULTIPLY_ADDS", 0)
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN), is_unchanged=True)
+    assert (found.state, found.trials) == (PASSED, trials)
+    assert (found.float64["Conv"] == free_values.DESCRIPTION) == (trials == [OWN])
+
+
+def one_channel(values: np.ndarray) -> None:
+    values[2] *= 1 + 1e-4
+
+
+def one_place(values: np.ndarray) -> None:
+    values[:, :, 2, 0] *= 1 + 1e-4
+
+
+@pytest.mark.parametrize(("name", "change"), [("w", one_channel), ("v", one_place), ("gamma", one_channel), ("w", one_place)])
+def test_what_is_found_is_found_at_the_models_own_sizes(compared, name, change):
+    """A difference is told as without smaller inputs, to the last figure."""
+    pair = parse(CHAIN, OF_CHAIN), changed(name, change)
+    found, wanted = compared(*pair), compared(*pair, may_be_smaller=False)
+    assert found.state == wanted.state == FAILED
+    assert found.trials == wanted.trials == [OWN]
+    assert found.candidates == wanted.candidates
+    assert found.notes == wanted.notes
+
+
+def test_a_candidate_that_differs_only_there_is_no_failure(compared):
+    """One that has its sizes as numbers is held to the model at these."""
+    text = CHAIN.replace("c = GlobalAveragePool(b)", "s = ReduceSum(b, places) c = Div(s, count)")
+    counted = parse(text, OF_CHAIN | {"places": np.array([2, 3]), "count": np.array(48 * 48, np.float32)})
+    found = compared(parse(CHAIN, OF_CHAIN), counted)
+    assert (found.state, found.trials) == (PASSED, [OWN])
+
+
+def test_what_is_wrong_at_the_models_own_sizes_alone_is_found(compared, monkeypatch):
+    """Smaller inputs are not all that is looked at: here nothing is wrong at these."""
+    right = smaller_inputs.at_smaller(parse(CHAIN, OF_CHAIN), SIZES, {"x": (1, 3, 32, 64)})
+    monkeypatch.setattr(smaller_first, "at_smaller", lambda *_: right)
+    found = compared(parse(CHAIN, OF_CHAIN), changed("v", lambda values: np.multiply(values, 1.01, out=values)))
+    (report,) = found.candidates
+    assert (found.state, report.is_out_of_tolerance) == (FAILED, True)
+    assert [(verdict.trial, verdict.passed) for verdict in report.verdicts] == [(SMALLER, True), (OWN, False)]
+    assert report.verdicts[1].exact > 1e-3
+
+
+def test_at_the_models_own_sizes_the_last_candidate_speaks_for_all(compared):
+    good, wrong = parse(CHAIN, OF_CHAIN), changed("gamma", one_channel)
+    found = compared(good, good, good)
+    assert [[verdict.trial for verdict in report.verdicts] for report in found.candidates] == [[SMALLER], [SMALLER, OWN]]
+    found = compared(good, wrong, good)
+    assert [[verdict.trial for verdict in report.verdicts] for report in found.candidates] == [[OWN], [OWN]]
+    assert [report.state for report in found.candidates] == [FAILED, PASSED]
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["it stays", "another one stays"])
+def test_the_run_of_a_likely_candidate_is_begun_ahead_and_not_repeated(tmp_path, monkeypatch, stays):
+    def participant(model: onnx.ModelProto, label: str) -> OnnxParticipant:
+        return replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
+
+    good = parse(CHAIN, OF_CHAIN)
+    reference, likely, other = (participant(good, label) for label in ("m", "likely", "other"))
+    asked, accepted, ask = [], list[OnnxParticipant](), NativeRuns.ask
+    monkeypatch.setattr(
+        NativeRuns, "ask", lambda self, one, feeds: asked.append((one.label, feeds["x"].shape[2])) or ask(self, one, feeds)
+    )
+
+    def gather(try_out: Callable[..., None]) -> None:
+        try_out([likely], lambda: True)
+        assert asked[-1] == ("likely", 96)
+        accepted.append(likely if stays else other)
+
+    settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=True)
+    found = judge_session(Session(reference, accepted, (), (), None, gather), None, settings)
+    assert (found.state, found.trials) == (PASSED, [SMALLER, OWN])
+    wanted = [("m", 32), ("m", 96), ("likely", 32), ("likely", 96)]
+    assert asked == wanted + ([] if stays else [("other", 32), ("other", 96)])
+
+
+def test_what_does_not_run_at_the_models_own_sizes_is_not_compared(compared, monkeypatch):
+    """That it ran at smaller ones says nothing then."""
+
+    def of_candidate(self, attempt):
+        if attempt.run.trial.label == OWN:
+            attempt.report.error, attempt.report.unavailable = "it was killed", True
+            return None
+        return original(self, attempt)
+
+    original = ParticipantRuns.of_candidate
+    monkeypatch.setattr(ParticipantRuns, "of_candidate", of_candidate)
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN))
+    (report,) = found.candidates
+    assert (found.state, found.trials, report.verdicts, report.error) == (NOT_COMPARED, [OWN], [], "it was killed")
+
+
+def test_a_file_is_run_at_no_other_sizes_than_it_states(tmp_path):
+    """But where smaller inputs stand in for its own."""
+    fixed = onnx_participant(saved(parse(CHAIN, OF_CHAIN), tmp_path / "m.onnx"))
+    x = {"x": random(1, 3, 32, 64)}
+    with OrtRunner(60.0) as runner:
+        natives = NativeRuns(runner)
+        with pytest.raises(RunFailed, match="invalid dimensions"):
+            natives.ask(fixed, x).results()
+        (got,) = natives.ask(replace(fixed, is_resized=True), x).results()
+    assert got["y"].shape == (1, 4)
+
+
+def test_a_message_with_other_sizes_refers_to_the_weights_of_the_file(tmp_path):
+    weights = OF_CHAIN | {"w": random(64, 3, 9, 9), "v": random(4, 64, 3, 3)} | batchnorm(64)
+    text = CHAIN.replace("pads=[1, 1, 1, 1]>(x", "pads=[4, 4, 4, 4]>(x")
+    participant = onnx_participant(saved(parse(text, weights), tmp_path / "m.onnx"))
+    source = resized(participant.model, {"x": (1, 3, 32, 64)}, participant.path)
+    assert source is not None
+    assert len(source) < participant.path.stat().st_size / 4
+    x = random(1, 3, 32, 64)
+    fully = parse(text.replace("96, 96", "32, 64"), weights)
+    with OrtRunner(60.0) as runner:
+        (got,) = runner.begin(participant.path, {"x": x}, source=source).results()
+        wanted = runner.run(fully, {"x": x})
+    np.testing.assert_array_equal(got["y"], wanted["y"])
