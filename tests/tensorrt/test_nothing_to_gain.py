@@ -19,6 +19,8 @@ def test_a_fold_between_kernels_that_work_leaves_nothing_to_gain() -> None:
     assert tells([FIRST, SITE, NEXT])
     assert tells([FIRST, SITE, kernel("d", "r", "d", "maxpool")])
     assert tells([FIRST, SITE, moving("d", "r", "d", "MoveMean")])
+    assert tells([FIRST, SITE, moving("d", "r", "d", "Resi")])
+    assert tells([FIRST, SITE, moving("s", "r e", "s", "ResiAddRelu")]), "no convolution has an interpolation in it"
     assert tells([moving("", "x", "a", "Tran"), SITE, NEXT], {0: cost(unasked="transposition")}), "the input is as it is"
     to_result, unasked = moving("", "r", "t", "Tran"), {2: cost(unasked="transposition")}
     assert tells([FIRST, SITE, to_result], unasked), "and results are"
@@ -193,6 +195,15 @@ def test_a_scale_of_a_convolution_is_a_fold_like_others() -> None:
     assert tells([FIRST, SITE, NEXT], {}, again), "another change went on from it, and its convolution is there"
 
 
+def test_a_normalization_of_arithmetic_that_is_arithmetic_now_is_in_its_place() -> None:
+    """A BatchNormalization without a shift behind a GELU, which ends in a multiplication, say."""
+    kernels = [kernel("s", "b x", "s", "kgen"), kernel("q", "s", "q", "gemm")]
+    folded = scale("s", "Mul BatchNormalization", {"s": "Mul"}, rule="fold-batchnorm-upstream", in_passing=False)
+    assert tells(kernels, {}, folded, graph=PRODUCTS)
+    behind = scale("s", "BatchNormalization Mul", {"s": "Mul"}, rule="fold-batchnorm-upstream", in_passing=False)
+    assert not tells(kernels, {}, behind, graph=PRODUCTS), "it may have been in the kernel of a convolution"
+
+
 HEADS = """p = MatMul(x, w) b = Add(p, w) v = Transpose(b) z = Transpose(b) m = MatMul(v, z) u = Transpose(m) o = Reshape(u, k)
   q = MatMul(o, w) s = Add(q, x) t = Concat <axis=1> (s, s)"""
 PRODUCT = kernel("p b", "x", "b", "gemm")
@@ -210,6 +221,16 @@ def test_a_product_between_kernels_that_work_leaves_nothing_to_gain_as_a_convolu
     assert not tells([PRODUCT, moving("s", "b", "s", "Mul"), kernel("m", "s", "m", "gemm")], {}, of_product(), graph=HEADS)
     other = of_product("activated-product-in-rows")
     assert not tells([PRODUCT, kernel("m", "b", "m", "gemm")], {}, other, graph=HEADS), "the product itself is another one"
+
+
+def test_a_product_of_few_terms_is_arithmetic_in_a_kernel_that_is_as_good() -> None:
+    """The heads of an attention are mixed, say: four numbers with four others."""
+    written_out = moving("p b", "x", "b", "SlicSlicMulMulAddAdd")
+    assert tells([written_out, kernel("m", "b", "m", "gemm")], {}, of_product(), graph=HEADS)
+    assert not tells([written_out, moving("s", "b", "s", "Mul"), kernel("m", "s", "m", "gemm")], {}, of_product(), graph=HEADS)
+    assert not tells([moving("p b", "x", "b", "MoveConc"), kernel("m", "b", "m", "gemm")], {}, of_product(), graph=HEADS)
+    twice = [written_out, moving("p", "x", "z", "MulAdd"), kernel("m", "b z", "m", "gemm")]
+    assert not tells(twice, {}, of_product(), graph=HEADS), "one of them may be another in the other engine"
 
 
 def test_an_addition_behind_a_product_may_move_to_several_places() -> None:
@@ -251,6 +272,15 @@ def test_kernels_in_a_row_that_only_move_may_be_one_with_what_was_folded() -> No
     assert not tells(in_a_row, {}, FOLD, graph=graph)
     assert not tells([*in_a_row[:3], moving("", "v", "z", "Move"), kernel("d", "z", "d")], {}, FOLD, graph=graph)
     assert tells([*in_a_row[:3], kernel("z d", "v", "d")], {}, FOLD, graph=graph)
+
+
+def test_a_kernel_that_only_moves_is_apart_from_one_that_waits_for_others() -> None:
+    """The channels of a unit are shuffled, and half of them again with what is convolved of the other half."""
+    graph = """a = Relu(x) c = Conv(a, w) v = Transpose(c) d = Conv(v, w) s = Concat <axis=1> (v, d) z = Transpose(s)
+      e = Conv(z, w) t = Concat <axis=1> (e, e)"""
+    convolved = [FIRST, kernel("c", "a", "c"), moving("v", "c", "v", "Tran"), kernel("d", "v", "d")]
+    assert tells([*convolved, moving("s z", "v d", "z", "ConcTran"), kernel("e", "z", "e")], {}, FOLD, graph=graph)
+    assert not tells([*convolved, moving("s z", "v", "z", "ConcTran"), kernel("e", "z", "e")], {}, FOLD, graph=graph)
 
 
 def test_a_result_that_several_kernels_write_is_no_matter_of_its_order_alone() -> None:

@@ -164,6 +164,16 @@ def transposes(kernel: Kernel) -> bool:
     return "Tran" in _parts(kernel)
 
 
+def writes_products_out(kernel: Kernel) -> bool:
+    """True for a generated kernel that multiplies and adds, as TensorRT makes a matrix product of few terms."""
+    return {"Mul", "Add"} <= set(_parts(kernel)) and not multiplies(kernel)
+
+
+def resizes(kernel: Kernel) -> bool:
+    """True for a kernel in whose name an interpolation stands."""
+    return "Resi" in _parts(kernel)
+
+
 def _may_reduce(kernel: Kernel, parts: Sequence[str]) -> bool:
     return not _REDUCES.isdisjoint(parts) or (not parts and kernel.type not in ("correlation", "gemm"))
 

@@ -1,7 +1,8 @@
-"""The time of normalizations in other operators beyond that of TensorRT's own InstanceNormalization behind a convolution.
+"""The time of normalizations in other operators beyond that of TensorRT's own.
 
-That one brings the channels to the front in one kernel and normalizes in another, or takes five where instances are large. It
-never took less than to read and write all data twice, in 64 networks (docs/folding_and_kernels.md).
+Its InstanceNormalization behind a convolution brings the channels to the front in one kernel and normalizes in another, or
+takes five where instances are large. It never took less than to read and write all data twice, in 64 networks. Its
+GroupNormalization reads and writes them once, in one kernel with another before it (docs/folding_and_kernels.md).
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from collections.abc import Iterator, Sequence, Set
 from trtnorm_cli.cost.device import Device
 from trtnorm_cli.cost.roofline import Work, estimate
 from trtnorm_cli.engine_cost.kernels import computed_in, multiplies
+from trtnorm_cli.rewrite.region import RegionNode
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.kernel_list import APART, ARITHMETIC, CONVOLUTIONS, KernelList, NodeGraph, idle_from, works
 
 _KERNELS_OF_INSTANCE_NORM = 2
+# The nodes of a GroupNormalization that is written with one, as PyTorch does.
+_OF_GROUPS = frozenset({"InstanceNormalization", "Reshape", "Mul", "Add"})
 # What it leaves to the next kernel.
 _DOING_MORE = APART | ARITHMETIC | {
     *("Clip", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min", "Relu", "Sigmoid", "Swish", "Tanh"),
@@ -22,9 +26,9 @@ _DOING_MORE = APART | ARITHMETIC | {
 
 
 def gains_of_norms(norms: Sequence[Change], known: KernelList, graph: NodeGraph, device: Device) -> Iterator[float | None]:
-    """The microseconds that each of ``norms`` takes beyond those of TensorRT's own InstanceNormalization behind a convolution.
+    """The microseconds that each of ``norms`` takes beyond those of TensorRT's own normalization.
 
-    None where it stands behind no convolution, or is in no kernel.
+    None where it is in no kernel, or normalizes instances of what no convolution gives, or is written otherwise.
     """
     names = [{node.name for node in norm.region.after} if norm.region is not None else set[str]() for norm in norms]
     own = [_kernels_with(of_one, known) for of_one in names]
@@ -45,6 +49,8 @@ def _gain_of_norm(
     kernels of ``norm``, and read by products, takes it a third one. Where ``norm`` takes no more kernels it never took longer.
     """
     before = norm.region.before if norm.region is not None else ()
+    if own and _is_of_groups(before):
+        return _gain_of_group_norm(own, every, known, graph, device)
     if not own or [node.operator for node in before] != ["InstanceNormalization"]:
         return None
     convolution = graph.makers.get(before[0].inputs[0], "")
@@ -55,8 +61,7 @@ def _gain_of_norm(
     if graph.operators.get(convolution) not in CONVOLUTIONS or not products:
         return None
     readers = {(reader, at) for at in own for reader in known.readers[at] - _kernels_with(every, known)}
-    idle = (reader for reader, at in readers if not (works(reader, known, graph) or known.waits(reader, at)))
-    loose = frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
+    loose = _loose_behind(own, every, known, graph)
     if len(own) <= _KERNELS_OF_INSTANCE_NORM and not moving:
         return known.saved_without(loose)
     inside = {name for at in own for name in known.kernels[at].onnx_nodes} - every
@@ -66,6 +71,30 @@ def _gain_of_norm(
     copying = 1e6 * estimate(Work(data, data, 0, computed_in(known.kernels[products[0]].outputs)), device).seconds
     usual = (_KERNELS_OF_INSTANCE_NORM + is_third) * copying
     return max(0.0, known.time_of(own | moving) - usual) + known.saved_without(loose)
+
+
+def _is_of_groups(before: Sequence[RegionNode]) -> bool:
+    """True for groups that an InstanceNormalization normalizes, with the scale and shift of each channel behind it."""
+    operators = [node.operator for node in before]
+    return len(operators) > 1 and operators.count("InstanceNormalization") == 1 and _OF_GROUPS.issuperset(operators)
+
+
+def _gain_of_group_norm(own: Set[int], every: Set[str], known: KernelList, graph: NodeGraph, device: Device) -> float:
+    """The microseconds beyond those of TensorRT's own: one kernel that reads and writes all data, and one that prepares it."""
+    moving = {maker for at in own for maker in known.before(known.kernels[at]) if known.costs[maker].unasked}
+    reading = (at for at in own | moving if not set(known.before(known.kernels[at])) <= own)
+    data = min((known.costs[at].read for at in reading), default=0)
+    kinds = computed_in([tensor for at in own for tensor in known.kernels[at].outputs])
+    usual = 1e6 * (estimate(Work(data, data, 0, kinds), device).seconds + estimate(Work(0, 0, 0, kinds), device).seconds)
+    loose = _loose_behind(own, every, known, graph)
+    return max(0.0, known.time_of(own | moving) - usual) + known.saved_without(loose)
+
+
+def _loose_behind(own: Set[int], every: Set[str], known: KernelList, graph: NodeGraph) -> frozenset[int]:
+    """The kernels behind those of a normalization that could be part of others. ``every`` are the nodes of all of them."""
+    readers = {(reader, at) for at in own for reader in known.readers[at] - _kernels_with(every, known)}
+    idle = (reader for reader, at in readers if not (works(reader, known, graph) or known.waits(reader, at)))
+    return frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
 
 
 def _bytes_between(product: int, readers: Set[int], known: KernelList) -> int:

@@ -1,7 +1,7 @@
 """The kernels of an engine beside the model that it was made of: which read what others make, and which do work of their own.
 
-A kernel that multiplies, reduces or pools is one in every engine of a model. One that only moves or activates what another one
-gives may be part of a third, if what was changed leaves that to it.
+A kernel that multiplies, reduces, pools or resizes is one in every engine of a model. One that only moves or activates what
+another one gives may be part of a third, if what was changed leaves that to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import onnx
 
-from trtnorm_cli.engine_cost.kernels import multiplies, reduces, transposes
+from trtnorm_cli.engine_cost.kernels import multiplies, reduces, resizes, transposes
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.records.cost import KernelCost
@@ -145,6 +145,10 @@ class KernelList:
         """
         if transposes(self.kernels[reader]) and not reduces(self.kernels[reader]):
             return False
+        return self.are_apart(reader, at)
+
+    def are_apart(self, reader: int, at: int) -> bool:
+        """True where a third kernel stands between ``at`` and its ``reader``, so that they cannot be one."""
         others = set(self.before(self.kernels[reader])) - {at, reader}
         reached, to_see = {at, reader}, [at]
         for one in to_see:
@@ -155,7 +159,7 @@ class KernelList:
 
 
 def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
-    """True for a kernel that multiplies, reduces, or moves as the model asks: it is one in the other engine, too.
+    """True for a kernel that multiplies, reduces, resizes, or moves as the model asks: it is one in the other engine, too.
 
     So is one that only brings a result of the model into the order that results have. Of several in a row that only move, one
     may do all of it where it also does what was folded.
@@ -168,7 +172,9 @@ def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
         return True
     operators = {graph.operators.get(name) for name in kernel.onnx_nodes}
     moves = "Transpose" in operators or (bool(operators) and operators <= MOVING and not transposes(kernel))
-    return moves and not any(_only_moves(reader, known, graph) for reader in known.readers[at])
+    return moves and not any(
+        _only_moves(reader, known, graph) and not known.are_apart(reader, at) for reader in known.readers[at]
+    )
 
 
 def _only_moves(at: int, known: KernelList, graph: NodeGraph) -> bool:
@@ -187,4 +193,4 @@ def idle_from(reader: int, known: KernelList) -> frozenset[int]:
 
 
 def _computes(kernel: Kernel) -> bool:
-    return multiplies(kernel) or reduces(kernel) or kernel.type in _POOLING
+    return multiplies(kernel) or reduces(kernel) or resizes(kernel) or kernel.type in _POOLING

@@ -27,7 +27,7 @@ from dataclasses import replace
 
 from trtnorm_cli.cost.device import Device
 from trtnorm_cli.cost.roofline import Work, estimate
-from trtnorm_cli.engine_cost.kernels import computed_in, multiplies, reduces
+from trtnorm_cli.engine_cost.kernels import computed_in, multiplies, reduces, writes_products_out
 from trtnorm_cli.engine_cost.profiles import of_profile
 from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import Kernel, launched
@@ -48,9 +48,9 @@ _INTO_WEIGHTS = OF_CONVOLUTIONS - SAME_KERNELS | {"fold-batchnorm-gemm", INTO_PR
 # A change of this rule is named after one of the convolutions that it may change.
 _INTO_SEVERAL = "fold-batchnorm-downstream"
 # Rules that write a normalization in other operators, which leave the kernels of what is around it as they are.
-IN_OTHER_OPERATORS = frozenset({"normalization-in-rows", "normalization-to-scale-shift"})
-# What may be between arithmetic that is one kernel all the same.
-_TAKING_PARTS = frozenset({"Slice", "Split"})
+IN_OTHER_OPERATORS = frozenset({"normalization-in-rows", "normalization-to-scale-shift", "recompose-group-norm"})
+# What is one kernel all the same where parts are taken in between.
+_ARITHMETIC_ON_PARTS = ARITHMETIC | {"BatchNormalization", "Slice", "Split"}
 
 
 def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
@@ -58,7 +58,7 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     graph = NodeGraph.of(built.rewriting.model)
     optional = [change for change in built.rewriting.changes if change.optional and change.rule not in SAME_KERNELS]
     changes = [change for change in optional if not _went_on(change.tensor, change, optional, graph)]
-    scales = [change for change in changes if change.in_passing and not _convolutions_of(change)]
+    scales = [one for one in changes if (one.in_passing or _is_arithmetic(one)) and not _convolutions_of(one)]
     norms = [change for change in changes if change.rule in IN_OTHER_OPERATORS]
     others = (change for change in changes if change not in scales and change not in norms)
     sites = {name for change in others for name in _sites_of(change, optional, graph)}
@@ -117,7 +117,7 @@ def _is_in_passing(change: Change, known: KernelList, graph: NodeGraph) -> bool:
     addition that reads it, transposed or not. Or the multiplication would be a factor of the matrix product that reads it, or
     the last of what gives a result.
     """
-    if change.region is not None and all(node.operator in ARITHMETIC | _TAKING_PARTS for node in change.region.before):
+    if _is_arithmetic(change):
         return True
     maker, readers = graph.makers.get(change.tensor), graph.readers.get(change.tensor, ())
     if maker is None or len(readers) + (change.tensor in graph.results) != 1:
@@ -128,6 +128,12 @@ def _is_in_passing(change: Change, known: KernelList, graph: NodeGraph) -> bool:
     return not readers or graph.operators[readers[0]] == "MatMul" or _are_in_one(known, maker, readers[0])
 
 
+def _is_arithmetic(change: Change) -> bool:
+    """True where what was changed is arithmetic in its place, a BatchNormalization of what such gives among it."""
+    operators = [] if change.region is None else [node.operator for node in change.region.before]
+    return operators[:1] != ["BatchNormalization"] and bool(operators) and _ARITHMETIC_ON_PARTS.issuperset(operators)
+
+
 def _are_in_one(known: KernelList, *names: str) -> bool:
     """True where one kernel has all of these nodes. One that multiplies matrices may have more in it without a fold."""
     return any(set(names) <= set(kernel.onnx_nodes) and not multiplies(kernel) for kernel in known.kernels)
@@ -136,25 +142,27 @@ def _are_in_one(known: KernelList, *names: str) -> bool:
 def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[int] | None:
     """The kernels beside ``site`` that could be part of others without the fold: their time is what there is to gain.
 
-    None where it is in a kernel that is of no product. Beside a convolution those are kernels that only activate, or move what
+    None where it is in a kernel that is of no product. TensorRT writes a matrix product of few terms out as multiplications and
+    additions, in a kernel that is as good. Beside a convolution those are kernels that only activate, or move what
     the model does not ask for. Behind a matrix product an addition may be a kernel of its own, which moves to several places at
     once: two kernels that only move may be part of it.
     """
     own = [at for at, kernel in enumerate(known.kernels) if site in kernel.onnx_nodes]
-    found = [_loose_around(at, known, graph) for at in own]
-    if not own or None in found:
+    is_convolution = graph.operators.get(site) in CONVOLUTIONS
+    is_written_out = not is_convolution and len(own) == 1 and writes_products_out(known.kernels[own[0]])
+    found = [_loose_around(at, known, graph) for at in own if multiplies(known.kernels[at]) or is_written_out]
+    if not own or len(found) < len(own) or None in found:
         return None
     loose = frozenset[int]().union(*filter(None, found))
-    if graph.operators.get(site) in CONVOLUTIONS:
+    if is_convolution:
         return loose
     moving = (kernels for at in own if len(kernels := known.only_moving(at)) > 1)
     return loose.union(*(idle_from(one, known) for kernels in moving for one in kernels))
 
 
 def _loose_around(at: int, known: KernelList, graph: NodeGraph) -> frozenset[int] | None:
+    """Those beside the kernel ``at``; None where nobody reads it that is known."""
     kernel, readers = known.kernels[at], known.readers[at]
-    if not multiplies(kernel):
-        return None
     idle = (reader for reader in readers if not (works(reader, known, graph) or known.waits(reader, at)))
     loose = frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
     reducing = [one for one in readers if reduces(known.kernels[one]) and not multiplies(known.kernels[one])]

@@ -17,6 +17,8 @@ from trtnorm_cli.rewrite.parts import batchnorm, training
 from trtnorm_cli.rewrite.pattern import Const, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, NewOutputs, Rule
 
+_LAST = "the last normalized constant"
+
 
 def parameters_fit_the_data(m: Match) -> str | None:
     """the data has a channel axis, and scale, bias, mean and variance hold one value for each of its channels."""
@@ -34,18 +36,28 @@ def variance_is_positive(m: Match) -> str | None:
 def result_is_finite(m: Match) -> str | None:
     """the result is finite and stays so in the type of the data."""
     for number, values in _evaluated(m).items():
-        reason = batchnorm.not_representable(values, _dtype(m, number), f"output {number} of the normalized constant")
-        if reason is not None:
-            return reason
+        if not np.isfinite(values.astype(np.float64) if values.dtype.kind == "V" else values).all():
+            what = f"output {number} of the normalized constant"
+            return batchnorm.not_representable(_in_float64(m)[number], values.dtype, what)
     return None
 
 
-def _dtype(m: Match, number: int) -> np.dtype:
-    return m.value(("x", "mean", "variance", "mean", "variance")[number]).dtype
-
-
 def _evaluated(m: Match) -> dict[int, np.ndarray]:
-    """The outputs that somebody uses, float64."""
+    """The outputs that somebody uses, in their types. The rule asks for them twice in a row, and the last ones are kept."""
+    name, found = m.cache.of_graph.get(_LAST, ("", {}))
+    if name != m.output.name:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = {number: values.astype(_dtype(m, number)) for number, values in _in_float64(m).items()}
+        m.cache.of_graph[_LAST] = m.output.name, found
+    return found
+
+
+def _dtype(m: Match, number: int) -> np.dtype:
+    return m.kind(("x", "mean", "variance", "mean", "variance")[number]).dtype
+
+
+def _in_float64(m: Match) -> dict[int, np.ndarray]:
+    """The same in float64."""
     x = m.value("x").astype(np.float64)
     scale, shift, mean, variance = (m.value(name).astype(np.float64) for name in batchnorm.PARAMETER_NAMES)
     along = (-1, *[1] * (x.ndim - 2))
@@ -71,7 +83,7 @@ def constants(m: Match) -> NewOutputs:
         {
             number: NewNode(
                 "Identity",
-                (NewConstant(f"output_{number}", values.astype(_dtype(m, number))),),
+                (NewConstant(f"output_{number}", values),),
                 name=describe(m.root) if number == 0 else "",
                 role=f"output_{number}",
             )
@@ -89,8 +101,8 @@ RULE = Rule(
         batchnorm.parameters_are_finite,
         parameters_fit_the_data,
         variance_is_positive,
-        result_is_finite,
     ),
+    value_preconditions=(result_is_finite,),
     replacement=constants,
     because="its data and its parameters are constants, so the result is one",
     replaces_further_outputs=True,
