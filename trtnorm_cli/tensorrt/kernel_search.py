@@ -98,15 +98,16 @@ def fastest(
     engines differ.
 
     Both engines are held against each other part by part, so that few further builds are enough for any number of sites, and
-    none where nothing is to be gained. The result is not slower than either, as far as the estimate tells.
+    none where little is to be gained: then every change stays. The result is slower than neither by more than that, as far as
+    the estimate tells.
     """
     none = Built(unchanged.rewriting, unchanged.result, unchanged.cost) if unchanged.result and unchanged.cost else None
     every, never = changed.total, NOT_BUILT if none is None else none.total
     skipped = tuple(sorted(not_tried))
-    if none is None:
+    search = None if none is None else PartSearch(changed, none, takes_longer, tries_single_sites=False)
+    if search is None or search.leaves_little:
         choice = Choice(every, never, every, skipped, 2, skipped)
         return Variant(changed.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
-    search = PartSearch(changed, none, takes_longer, tries_single_sites=False)
 
     def build(left_out: frozenset[str]) -> Built | None:
         made = tried(session.rewrite("auto", left_out | not_tried, measured))

@@ -79,6 +79,12 @@ Build = Callable[[Sites], Built | None]
 Worse = Callable[[Sums, Sums], bool]
 
 
+def is_as_good(every: Cost | Sums, other: Cost | Sums) -> bool:
+    """True where ``other``, with fewer changes than ``every``, saves less time than a build is worth and compiles no fewer
+    kernels where the engine runs."""
+    return other.us >= (1 - WORTH) * every.us and other.compiled >= every.compiled
+
+
 @dataclass
 class Part:
     """The sites of a part of the engine, and what it costs for each choice of those left out that was built."""
@@ -140,6 +146,13 @@ class PartSearch:
     def is_settled(self) -> bool:
         """True where no part of several sites does better without all of them, so that nothing is left to try."""
         return all(len(part.sites) == 1 or part.best(self.worse) != part.without_any for part in self.parts)
+
+    @property
+    def leaves_little(self) -> bool:
+        """True where neither no change nor the best choice saves as much time as a build is worth beside every change, nor
+        kernels that are compiled where the engine runs."""
+        best = self._expected(self.best)
+        return is_as_good(self.every.total, self.none.total) and (best is None or is_as_good(self.every.sums, best))
 
     def run(self, build: Build, most_builds: int = MOST_FURTHER_BUILDS) -> dict[Sites, Built]:
         """All choices that were built.
