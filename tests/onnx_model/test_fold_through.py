@@ -58,7 +58,7 @@ def test_values_on_the_way_are_evaluated_once_for_several_readers():
     runs: list[str] = []
 
     def counted(model, feeds):
-        runs.append(model.graph.node[0].op_type)
+        runs.extend(node.op_type for node in model.graph.node)
         return run_here(model, feeds)
 
     readers = " ".join(f"m{i} = ReduceMax<axes = [{i}], keepdims = 0>(square)" for i in range(2))
@@ -68,3 +68,28 @@ def test_values_on_the_way_are_evaluated_once_for_several_readers():
     result = clean(model, run=counted)
     assert set(initializers(result.model)) == {"t", "variance", "m0", "m1"}
     assert (runs.count("Sub"), runs.count("Mul")) == (1, 1)
+
+
+def test_a_large_value_that_one_node_reads_stays_with_onnxruntime():
+    given: list[str] = []
+
+    def counted(model, feeds):
+        given.extend(result.name for result in model.graph.output)
+        return run_here(model, feeds)
+
+    body = f"{STATISTICS} t = Transpose<perm = [1, 0]>(w) p = MatMul(x, t) y = Mul(p, variance)"
+    result = clean(parse(f"g (float[N, 512] x) => (float[N, 520] y) {{ {body} }}", {"w": WEIGHT}, opset=17), run=counted)
+    assert set(initializers(result.model)) == {"t", "variance"}
+    assert not {"apart", "square"} & set(given)
+
+
+def test_the_node_that_cannot_be_evaluated_is_told():
+    def failing(model, feeds):
+        if "Mul" in [node.op_type for node in model.graph.node]:
+            raise RuntimeError("no kernel")
+        return run_here(model, feeds)
+
+    body = f"{STATISTICS} t = Transpose<perm = [1, 0]>(w) p = MatMul(x, t) y = Mul(p, variance)"
+    result = clean(parse(f"g (float[N, 512] x) => (float[N, 520] y) {{ {body} }}", {"w": WEIGHT}, opset=17), run=failing)
+    assert "Mul square: constant, but ONNX Runtime cannot evaluate it" in result.notes
+    assert operators(result.model)[:3] == ["Sub", "Mul", "ReduceMean"]

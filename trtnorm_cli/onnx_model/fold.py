@@ -7,9 +7,8 @@ the ONNX reference implementation and also simplifies nodes that are not constan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -243,32 +242,45 @@ class _Policy:
         self._failed.add(node)
         self._note("constant, but ONNX Runtime cannot evaluate it", node)
 
-    def evaluate(self, node: ir.Node, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> list[np.ndarray] | None:
-        """The outputs of ``node`` by ONNX Runtime without graph optimization; None when it cannot run the node.
+    def evaluate(self, node: ir.Node) -> list[np.ndarray] | None:
+        """The outputs of ``node``, whose inputs are constants; None where ONNX Runtime cannot run it."""
+        found = self.evaluate_in_a_row([node], [value.name for value in node.outputs if value.name], {})
+        return None if found is None else list(found.values())
 
-        Inputs that are no constants are ``known``.
+    def evaluate_in_a_row(
+        self, nodes: Sequence[ir.Node], outputs: Sequence[str], known: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray] | None:
+        """The ``outputs`` of ``nodes``, which are in the order of the graph, by ONNX Runtime without graph optimization.
+
+        Inputs that are no constants are made by earlier ones of the nodes, or are ``known``. None where it cannot run them.
         """
         try:
-            given = {name: known[name] for value in node.inputs if value is not None and (name := value.name or "") in known}
-            feeds = {name: tensor.numpy() for name, tensor in _constants(node).items()}
-            results = list(self._run(self._alone(node, given), {**feeds, **given}).values())
+            made = {value.name for node in nodes for value in node.outputs}
+            read = {value.name or "" for node in nodes for value in node.inputs if value is not None}
+            feeds = {name: tensor.numpy() for node in nodes for name, tensor in _constants(node).items()}
+            feeds |= {name: known[name] for name in known if name in read - made}
+            results = self._run(self._alone(nodes, outputs, feeds), feeds)
         except Exception:  # onnxruntime has an exception type for each status, and TypeError for types numpy lacks
             return None
-        return results if all(isinstance(r, np.ndarray) and r.dtype.kind in _NUMBERS for r in results) else None
+        are_numbers = all(isinstance(one, np.ndarray) and one.dtype.kind in _NUMBERS for one in results.values())
+        return results if are_numbers else None
 
-    def _alone(self, node: ir.Node, given: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-        """A model of ``node`` alone, its constants and what is ``given`` as inputs."""
-        kinds = {name: (tensor.dtype.value, tensor.shape.numpy()) for name, tensor in _constants(node).items()}
-        kinds |= {name: (onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape) for name, array in given.items()}
+    def _alone(self, nodes: Sequence[ir.Node], outputs: Sequence[str], given: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+        """A model of ``nodes`` alone, with what is ``given`` as inputs."""
+        kinds = {
+            name: (tensor.dtype.value, tensor.shape.numpy()) for node in nodes for name, tensor in _constants(node).items()
+        }
+        kinds |= {
+            name: (onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in given.items()
+            if name not in kinds
+        }
         inputs = [onnx.helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
-        graph = onnx.helper.make_graph(
-            [ir.serde.serialize_node(node)],
-            "constant",
-            inputs,
-            [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name],
-        )
-        # The oldest opset with this operator: ONNX Runtime may not know the newest yet.
-        opset = onnx.helper.make_opsetid("", onnx.defs.get_schema(node.op_type, self._opset, "").since_version)
+        results = [onnx.ValueInfoProto(name=name) for name in outputs]
+        graph = onnx.helper.make_graph([ir.serde.serialize_node(node) for node in nodes], "constant", inputs, results)
+        # The oldest opset with these operators: ONNX Runtime may not know the newest yet.
+        since = max(onnx.defs.get_schema(node.op_type, self._opset, "").since_version for node in nodes)
+        opset = onnx.helper.make_opsetid("", since)
         return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=min(self._ir_version, 10))
 
     def _note(self, reason: str, node: ir.Node) -> None:

@@ -5,7 +5,7 @@ The large values are evaluated on the way and not stored, so that the model does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -31,8 +31,10 @@ class Policy(Protocol):
     def is_small(self, node: ir.Node, size: int) -> bool:
         """Tell whether ``size`` bytes that ``node`` makes may be stored."""
 
-    def evaluate(self, node: ir.Node, known: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
-        """The outputs of ``node``, some inputs of which are ``known``."""
+    def evaluate_in_a_row(
+        self, nodes: Sequence[ir.Node], outputs: Sequence[str], known: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray] | None:
+        """The ``outputs`` of ``nodes`` in the order of the graph, some inputs of which are ``known``; None where that fails."""
 
     def evaluation_failed(self, node: ir.Node) -> None: ...
 
@@ -58,7 +60,10 @@ def evaluate_through_large(model: ir.Model, policy: Policy, replace: Callable[[i
 
 @dataclass
 class _Way:
-    """Large values that can be computed, with the nodes that do, in the order of the graph; ``known`` are some of them."""
+    """Large values that can be computed, with the nodes that do, in the order of the graph.
+
+    ``known`` are some of those that several nodes read. The others stay with ONNX Runtime, which gives only what is small.
+    """
 
     makers: dict[ir.Value, ir.Node]
     known: dict[str, np.ndarray]
@@ -76,16 +81,23 @@ class _Way:
     def evaluated(self, node: ir.Node, policy: Policy) -> list[np.ndarray] | None:
         if sum(array.nbytes for array in self.known.values()) > _MOST_BYTES:
             self.known.clear()
-        for maker in self._before(node):
-            results = policy.evaluate(maker, self.known)
-            if results is None:
+        before, results = self._before(node), _names(node)
+        shared = [value.name for maker in before for value in maker.outputs if value.name and _has_several_readers(value)]
+        found = policy.evaluate_in_a_row([*before, node], [*shared, *results], self.known)
+        if found is None:
+            return self._one_by_one(before, node, policy)
+        self.known.update((name, found[name]) for name in shared)
+        return [found[name] for name in results]
+
+    def _one_by_one(self, before: Sequence[ir.Node], node: ir.Node, policy: Policy) -> list[np.ndarray] | None:
+        """The same, telling ``policy`` which node fails."""
+        for maker in [*before, node]:
+            found = policy.evaluate_in_a_row([maker], _names(maker), self.known)
+            if found is None:
                 policy.evaluation_failed(maker)
                 return None
-            self.known.update(zip((v.name or "" for v in maker.outputs if v.name), results, strict=True))
-        results = policy.evaluate(node, self.known)
-        if results is None:
-            policy.evaluation_failed(node)
-        return results
+            self.known.update(found)
+        return [self.known.pop(name) for name in _names(node)]
 
     def _before(self, node: ir.Node) -> list[ir.Node]:
         """The nodes that have to be evaluated before ``node``."""
@@ -97,6 +109,15 @@ class _Way:
                     found.add(maker)
                     waiting.append(maker)
         return [maker for maker in dict.fromkeys(self.makers.values()) if maker in found]
+
+
+def _names(node: ir.Node) -> list[str]:
+    """The names of what ``node`` makes."""
+    return [value.name for value in node.outputs if value.name]
+
+
+def _has_several_readers(value: ir.Value) -> bool:
+    return len({reader for reader, _ in value.uses()}) > 1
 
 
 def _remove_unread(nodes: list[ir.Node | None]) -> None:

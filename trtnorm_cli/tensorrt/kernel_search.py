@@ -14,7 +14,7 @@ from trtnorm_cli.rewrite.kernels import Cost, Search, fewest_kernels
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.manifest import Choice
-from trtnorm_cli.tensorrt.part_search import Built, PartSearch
+from trtnorm_cli.tensorrt.part_search import Built, PartSearch, is_as_good
 from trtnorm_cli.tensorrt.request import BuildResult
 from trtnorm_cli.tensorrt.variants import NOT_BUILT, BuiltVariant, VariantBuilder, cost_of
 
@@ -115,7 +115,8 @@ def fastest(
 
     found = search.run(build)
     costs = {left_out: one.total for left_out, one in found.items()}
-    chosen = preferred(list(costs.values()))
+    least = preferred(list(costs.values()))
+    chosen = every if is_as_good(every, least) else least
     left_out, best = next((left_out, found[left_out]) for left_out, cost in costs.items() if cost == chosen)
     choice = Choice(every, never, chosen, tuple(sorted(left_out | not_tried)), len(found), skipped)
     return Variant(best.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
