@@ -7,46 +7,31 @@ from collections.abc import Iterable
 import onnx
 
 from trtnorm_cli.rewrite.before_means import has_other_means
-from trtnorm_cli.tensorrt.kernel_list import APART, ARITHMETIC, CONVOLUTIONS, MOVING
-from trtnorm_cli.tensorrt.nothing_to_gain import IN_OTHER_OPERATORS, INTO_PRODUCTS, OF_CONVOLUTIONS, SAME_KERNELS
-
-_ON_THE_WAY = ARITHMETIC | MOVING | {"Cast", "Pow", "Sqrt", "Where"}
+from trtnorm_cli.tensorrt.kernel_list import APART, CONVOLUTIONS
+from trtnorm_cli.tensorrt.nothing_to_gain import (
+    ARITHMETIC_ALONE,
+    IN_OTHER_OPERATORS,
+    INTO_PRODUCTS,
+    OF_CONVOLUTIONS,
+    SAME_KERNELS,
+)
 
 
 def may_tell(rules: Iterable[str], model: onnx.ModelProto) -> bool:
     """True where the engine is likely to tell, after changes of these rules to ``model``.
 
     An activation that has a kernel of its own, and a mean that is not left to it from the start, are where it does not. Neither
-    does it where additions went that stand behind the products of an attention, and move what they give to its heads; nor of an
-    InstanceNormalization of one sample, for which TensorRT brings the channels to the front in any case.
+    does it of an InstanceNormalization of one sample, for which TensorRT brings the channels to the front in any case. Of 22
+    networks with an attention behind changed products, it did for seventeen.
     """
     rules = frozenset(rules)
     if rules <= SAME_KERNELS:
         return True
-    told = OF_CONVOLUTIONS
-    if INTO_PRODUCTS in rules and not _has_attention(model):
-        told |= {INTO_PRODUCTS}
+    told = OF_CONVOLUTIONS | {INTO_PRODUCTS, ARITHMETIC_ALONE}
     if IN_OTHER_OPERATORS & rules and _normalizes_several_samples(model):
         told |= IN_OTHER_OPERATORS
     operators = {node.op_type for node in model.graph.node}
     return told.issuperset(rules) and operators.isdisjoint(APART) and not has_other_means(model)
-
-
-def _has_attention(model: onnx.ModelProto) -> bool:
-    """True where a matrix product gives what a softmax reads, scaled, masked or moved on its way or not."""
-    makers = {output: node for node in model.graph.node for output in node.output}
-    to_see = [name for node in model.graph.node if node.op_type == "Softmax" for name in node.input]
-    seen = set[str]()
-    for name in to_see:
-        maker = makers.get(name)
-        if maker is None or name in seen:
-            continue
-        seen.add(name)
-        if maker.op_type == "MatMul":
-            return True
-        if maker.op_type in _ON_THE_WAY:
-            to_see += maker.input
-    return False
 
 
 def _normalizes_several_samples(model: onnx.ModelProto) -> bool:

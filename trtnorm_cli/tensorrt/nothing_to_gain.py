@@ -45,6 +45,8 @@ OF_CONVOLUTIONS = frozenset({
 # Rules that give convolutions and matrix products other weights, and may put several in one of them.
 INTO_PRODUCTS = "fold-scale-shift-upstream"
 _INTO_WEIGHTS = OF_CONVOLUTIONS - SAME_KERNELS | {"fold-batchnorm-gemm", INTO_PRODUCTS, "merge-parallel-convolutions"}
+# A rule that makes one scale and shift of several, which are one kernel either way.
+ARITHMETIC_ALONE = "merge-scale-shift"
 # A change of this rule is named after one of the convolutions that it may change.
 _INTO_SEVERAL = "fold-batchnorm-downstream"
 # Rules that write a normalization in other operators, which leave the kernels of what is around it as they are.
