@@ -136,6 +136,7 @@ def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work
     choices = iter([frozenset({"m"}), None])
     monkeypatch.setattr("trtnorm_cli.tensorrt.part_search.PartSearch._next", lambda search: next(choices))
     monkeypatch.setattr("trtnorm_cli.tensorrt.part_search.PartSearch.leaves_little", False)
+    monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.is_as_good", lambda every, other: False)
     monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.preferred", lambda costs: costs[2])
     compared: list[str] = []
     real = engine_making.compare_rewriting

@@ -161,3 +161,18 @@ def test_data_of_run_time_are_left_alone(rewrite):
 def test_a_second_pass_changes_nothing(rewrite):
     twice = rewrite(rewrite(bn()).model)
     assert twice.outcome.changes == []
+
+
+def test_each_constant_is_worked_out_once(rewrite, monkeypatch):
+    """It is asked for before the change and in it, and may be a large weight."""
+    worked_out: list[str] = []
+    real = rule._in_float64
+    monkeypatch.setattr(rule, "_in_float64", lambda m: worked_out.append(m.output.name) or real(m))
+    two = parse(
+        "g (float[1] x) => (float[] z) { y = BatchNormalization(k, gamma, beta, mu, var)"
+        " v = BatchNormalization(l, gamma, beta, mu, var) a = Add(y, v) z = Add(x, a) }",
+        {"k": random(3, 4, 5), "l": random(3, 4, 5, seed=1), **batchnorm(4)},
+        opset=17,
+    )
+    assert rewrite(two).rules == [NAME, NAME]
+    assert sorted(worked_out) == ["v", "y"]
