@@ -12,6 +12,7 @@ from trtnorm_cli.tensorrt.evidence import keep_evidence
 from trtnorm_cli.tensorrt.launch import repeat_command
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import BuildRequest
+from trtnorm_cli.tensorrt.work_folder import work_folder
 
 
 @pytest.fixture
@@ -83,3 +84,14 @@ def test_what_is_no_model_does_not_matter(folder, tmp_path):
     (folder / "fixed.onnx").write_bytes(b"\xff" * (5 << 20))
     keep_evidence(folder, TensorRTRefusal("no"), Subject(tmp_path / "m.onnx"))
     assert not (folder / "fixed.onnx").exists()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_folder_in_which_there_is_nothing_does_not_stay(tmp_path, monkeypatch, written):
+    """A model that is refused before TensorRT is asked, say: nobody is told of its folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(TensorRTRefusal), work_folder(Subject(tmp_path / "m.onnx")) as folder:
+        if written:
+            (folder / "build.log").write_text("what TensorRT said\n")
+        raise TensorRTRefusal("refused", "there", "so")
+    assert [path.name for path in folder.parent.iterdir()] == ([folder.name] if written else [])
