@@ -8,7 +8,7 @@ import pytest
 
 from trtnorm_cli.records.engine_parts import Kernel
 from trtnorm_cli.rewrite.kernels import Cost
-from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick, preferred
+from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick, preferred, why_more
 from trtnorm_cli.tensorrt.request import BuildResult
 
 SMALL = BuildResult(True, "done", "tensorrt-rtx", kernels=(Kernel("k", "kgen", "", (), (), ()),) * 80, engine_bytes=50 << 20)
@@ -45,3 +45,36 @@ def test_whether_a_build_is_repeated_does_not_depend_on_the_clock(
 )
 def test_the_least_time_is_preferred_and_kernels_decide_between_equal_times(costs: list[Cost], best: int) -> None:
     assert preferred(costs) is costs[best]
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "policy", "said"),
+    [
+        (Cost(57, 9, 1000.0), Cost(57, 9, 1000.5), "auto", None),
+        (Cost(58, 9, 1000.0), Cost(57, 9, 1000.5), "auto", "1 more kernel than without optional changes, in the same time"),
+        (Cost(59, 9, 950.0), Cost(57, 9, 1000.0), "auto", "2 more kernels than without optional changes, in 5.0% less time"),
+        (Cost(58, 9, 1003.0), Cost(57, 9, 1000.0), "auto", "0.3% more time and 1 more kernel than without optional changes"),
+        (
+            Cost(57, 9, 1003.0),
+            Cost(57, 9, 1000.0),
+            "auto",
+            "0.3% more time than without optional changes, by the estimate: too",
+        ),
+        (
+            Cost(57, 9, 1003.0, 2),
+            Cost(57, 9, 1000.0, 1),
+            "auto",
+            "more time than without optional changes: optimize: auto does",
+        ),
+        (
+            Cost(56, 9, 1003.0),
+            Cost(57, 9, 1000.0),
+            "kernels",
+            "more time than without optional changes: optimize: kernels does",
+        ),
+        (Cost(58, 9, 1003.0), Cost(57, 9, 1000.0), "always", "1 more kernel than without optional changes: optimize: always"),
+    ],
+)
+def test_it_is_told_why_an_engine_has_more_kernels_or_takes_longer(now, before, policy, said: str | None) -> None:
+    found = why_more(now, before, policy)
+    assert found is None if said is None else found.startswith(said)

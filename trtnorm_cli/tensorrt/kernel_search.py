@@ -181,6 +181,10 @@ def why_more(now: Cost, before: Cost, policy: str) -> str | None:
         return f"{kernels} than without optional changes: optimize: always makes every change, whatever it costs"
     if not longer:
         return f"{kernels} than without optional changes, {_saved(now, before)}"
+    if policy == "auto" and is_as_good(now, before):
+        beside = f" and {kernels}" if more > 0 else ""
+        longer_by = (now.us - before.us) / before.us
+        return f"{longer_by:.1%} more time{beside} than without optional changes, by the estimate: too little to leave any out"
     return f"{kernels} than without optional changes: optimize: {policy} does not look at the estimate of time"
 
 
