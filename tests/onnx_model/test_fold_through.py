@@ -93,3 +93,33 @@ def test_the_node_that_cannot_be_evaluated_is_told():
     result = clean(parse(f"g (float[N, 512] x) => (float[N, 520] y) {{ {body} }}", {"w": WEIGHT}, opset=17), run=failing)
     assert "Mul square: constant, but ONNX Runtime cannot evaluate it" in result.notes
     assert operators(result.model)[:3] == ["Sub", "Mul", "ReduceMean"]
+
+
+def test_what_fails_is_tried_once_for_all_that_is_behind_it():
+    rows: list[list[str]] = []
+
+    def failing(model, feeds):
+        rows.append([node.op_type for node in model.graph.node])
+        if "Mul" in rows[-1]:
+            raise RuntimeError("no kernel")
+        return run_here(model, feeds)
+
+    readers = " ".join(f"m{i} = ReduceMax<axes = [{i}], keepdims = 0>(square)" for i in range(2))
+    body = f"{STATISTICS} {readers} t = Transpose(w) p = MatMul(x, t) q = Add(x, m0) s = Mul(p, m1) y = Mul(s, variance)"
+    model = parse(f"g (float[N, 512] x) => (float[N, 520] y, float[N, 512] q) {{ {body} }}", {"w": WEIGHT}, opset=17)
+    clean(model, run=failing)
+    assert sum("Mul" in row for row in rows) == 2, "in a row, and by itself"
+
+
+def test_what_only_the_row_reads_stays_with_onnxruntime():
+    given: list[str] = []
+
+    def counted(model, feeds):
+        given.extend(result.name for result in model.graph.output)
+        return run_here(model, feeds)
+
+    body = """e = Exp(w) a = Neg(e) b = Sqrt(e) s = Add(a, b) m = ReduceMean<axes = [1], keepdims = 0>(s)
+      t = Transpose<perm = [1, 0]>(w) p = MatMul(x, t) y = Mul(p, m)"""
+    result = clean(parse(f"g (float[N, 512] x) => (float[N, 520] y) {{ {body} }}", {"w": WEIGHT}, opset=17), run=counted)
+    assert "m" in initializers(result.model)
+    assert not {"e", "a", "b", "s"} & set(given)

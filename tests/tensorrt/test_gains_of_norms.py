@@ -85,11 +85,13 @@ LONGER, SHORTER = {1: cost(us=11.2)}, {1: cost(us=10.3)}
         (GROUPS, [CONVOLVED, TOGETHER, moving("n", "n", "q", "Relu"), kernel("d", "q", "d")], {1: cost(us=9.0)}, False),
         (GROUPS, [CONVOLVED, READER], {}, False),
         (of_groups("Reshape", "InstanceNormalization", "Transpose"), [CONVOLVED, TOGETHER, READER], SHORTER, False),
+        (of_groups("InstanceNormalization", "Mul", "Add"), [CONVOLVED, TOGETHER, READER], SHORTER, False),
         (of_groups("Reshape", "ReduceMean", "Sub"), [CONVOLVED, TOGETHER, READER], SHORTER, False),
     ],
     ids=[
         *("one kernel", "it takes longer", "behind no product", "two kernels", "two take longer", "a transposition before it"),
-        *("with one it takes longer", "an activation behind it", "in no kernel", "other operators", "no layer of TensorRT's"),
+        *("with one it takes longer", "an activation behind it", "in no kernel", "other operators", "no groups"),
+        "no layer of TensorRT's",
     ],
 )
 def test_a_group_norm_that_takes_no_longer_than_tensorrts_leaves_nothing_to_gain(norm, kernels, costs, tells_it: bool) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from trtnorm_cli.records.engine_parts import Kernel
 from trtnorm_cli.rewrite.kernels import Cost
+from trtnorm_cli.tensorrt import kernel_search
 from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick, preferred, why_more
 from trtnorm_cli.tensorrt.request import BuildResult
 
@@ -64,7 +67,7 @@ def test_the_least_time_is_preferred_and_kernels_decide_between_equal_times(cost
             Cost(57, 9, 1003.0, 2),
             Cost(57, 9, 1000.0, 1),
             "auto",
-            "more time than without optional changes: optimize: auto does",
+            "0.3% more time than without optional changes, by the estimate",
         ),
         (
             Cost(56, 9, 1003.0),
@@ -78,3 +81,27 @@ def test_the_least_time_is_preferred_and_kernels_decide_between_equal_times(cost
 def test_it_is_told_why_an_engine_has_more_kernels_or_takes_longer(now, before, policy, said: str | None) -> None:
     found = why_more(now, before, policy)
     assert found is None if said is None else found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("every", "none", "mixture", "stays"),
+    [
+        (Cost(58, 9, 1003.0, 1), Cost(57, 9, 1001.5, 46), Cost(57, 9, 1000.0, 1), "every"),
+        (Cost(58, 9, 1003.0, 2), Cost(57, 9, 1001.5, 1), Cost(56, 9, 1000.0, 2), "mixture"),
+        (Cost(58, 9, 1003.0, 1), Cost(57, 9, 1001.5, 46), Cost(57, 9, 990.0, 1), "mixture"),
+    ],
+    ids=["a mixture that did not keep what it promised", "another one compiles fewer", "it saves a percent"],
+)
+def test_every_change_stays_unless_an_engine_that_was_built_is_better(monkeypatch, every, none, mixture, stays: str) -> None:
+    built = {
+        frozenset(left_out): SimpleNamespace(total=cost, rewriting=name)
+        for name, left_out, cost in (("every", "", every), ("none", "ab", none), ("mixture", "a", mixture))
+    }
+    search = SimpleNamespace(leaves_little=False, run=lambda build: built)
+    monkeypatch.setattr(kernel_search, "PartSearch", lambda *given, **named: search)
+    monkeypatch.setattr(kernel_search, "Built", lambda *given: built[frozenset("ab")])
+    unchanged: Any = SimpleNamespace(rewriting="none", result="built", cost="known")
+    session: Any = None
+    found = kernel_search.fastest(session, session, built[frozenset()], unchanged, measured=True)
+    assert found.rewriting == stays
+    assert (found.choice.builds, found.choice.chosen) == (3, built[frozenset(found.choice.left_out)].total)

@@ -5,7 +5,7 @@ The large values are evaluated on the way and not stored, so that the model does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Protocol
 
 import numpy as np
@@ -62,7 +62,8 @@ def evaluate_through_large(model: ir.Model, policy: Policy, replace: Callable[[i
 class _Way:
     """Large values that can be computed, with the nodes that do, in the order of the graph.
 
-    ``known`` are some of those that several nodes read. The others stay with ONNX Runtime, which gives only what is small.
+    ``known`` are some of those that others read than what was evaluated with them. The rest stays with ONNX Runtime, which
+    gives only what is small.
     """
 
     makers: dict[ir.Value, ir.Node]
@@ -82,7 +83,8 @@ class _Way:
         if sum(array.nbytes for array in self.known.values()) > _MOST_BYTES:
             self.known.clear()
         before, results = self._before(node), _names(node)
-        shared = [value.name for maker in before for value in maker.outputs if value.name and _has_several_readers(value)]
+        row = {*before, node}
+        shared = [value.name for maker in before for value in maker.outputs if value.name and _is_read_beside(value, row)]
         found = policy.evaluate_in_a_row([*before, node], [*shared, *results], self.known)
         if found is None:
             return self._one_by_one(before, node, policy)
@@ -95,9 +97,18 @@ class _Way:
             found = policy.evaluate_in_a_row([maker], _names(maker), self.known)
             if found is None:
                 policy.evaluation_failed(maker)
+                self._give_up(maker)
                 return None
             self.known.update(found)
         return [self.known.pop(name) for name in _names(node)]
+
+    def _give_up(self, failed: ir.Node) -> None:
+        """Forget ``failed`` and what is made from it."""
+        lost = set(failed.outputs)
+        for value, maker in self.makers.items():
+            if maker is failed or not lost.isdisjoint(maker.inputs):
+                lost.add(value)
+        self.makers = {value: maker for value, maker in self.makers.items() if value not in lost}
 
     def _before(self, node: ir.Node) -> list[ir.Node]:
         """The nodes that have to be evaluated before ``node``."""
@@ -116,8 +127,8 @@ def _names(node: ir.Node) -> list[str]:
     return [value.name for value in node.outputs if value.name]
 
 
-def _has_several_readers(value: ir.Value) -> bool:
-    return len({reader for reader, _ in value.uses()}) > 1
+def _is_read_beside(value: ir.Value, row: Set[ir.Node]) -> bool:
+    return any(reader not in row for reader, _ in value.uses())
 
 
 def _remove_unread(nodes: list[ir.Node | None]) -> None:

@@ -76,7 +76,8 @@ def _gain_of_norm(
 def _is_of_groups(before: Sequence[RegionNode]) -> bool:
     """True for groups that an InstanceNormalization normalizes, with the scale and shift of each channel behind it."""
     operators = [node.operator for node in before]
-    return len(operators) > 1 and operators.count("InstanceNormalization") == 1 and _OF_GROUPS.issuperset(operators)
+    is_grouped = "Reshape" in operators and operators.count("InstanceNormalization") == 1
+    return is_grouped and _OF_GROUPS.issuperset(operators)
 
 
 def _gain_of_group_norm(own: Set[int], every: Set[str], known: KernelList, graph: NodeGraph, device: Device) -> float:

@@ -116,7 +116,7 @@ def fastest(
     found = search.run(build)
     costs = {left_out: one.total for left_out, one in found.items()}
     least = preferred(list(costs.values()))
-    chosen = every if is_as_good(every, least) else least
+    chosen = every if all(is_as_good(every, one) for one in costs.values()) else least
     left_out, best = next((left_out, found[left_out]) for left_out, cost in costs.items() if cost == chosen)
     choice = Choice(every, never, chosen, tuple(sorted(left_out | not_tried)), len(found), skipped)
     return Variant(best.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
@@ -181,10 +181,11 @@ def why_more(now: Cost, before: Cost, policy: str) -> str | None:
         return f"{kernels} than without optional changes: optimize: always makes every change, whatever it costs"
     if not longer:
         return f"{kernels} than without optional changes, {_saved(now, before)}"
-    if policy == "auto" and is_as_good(now, before):
+    if policy == "auto":
         beside = f" and {kernels}" if more > 0 else ""
+        little = ": too little to leave any out" if is_as_good(now, before) else ""
         longer_by = (now.us - before.us) / before.us
-        return f"{longer_by:.1%} more time{beside} than without optional changes, by the estimate: too little to leave any out"
+        return f"{longer_by:.1%} more time{beside} than without optional changes, by the estimate{little}"
     return f"{kernels} than without optional changes: optimize: {policy} does not look at the estimate of time"
 
 

@@ -176,3 +176,17 @@ def test_each_constant_is_worked_out_once(rewrite, monkeypatch):
     )
     assert rewrite(two).rules == [NAME, NAME]
     assert sorted(worked_out) == ["v", "y"]
+
+
+def test_branches_may_name_their_constants_alike(rewrite):
+    """Each keeps its own value: a name is that of one branch."""
+    norms = [f"y = BatchNormalization({weight}, gamma, beta, mu, var)" for weight in "kl"]
+    text = (
+        "g (bool c, float[1] x) => (float[] z) {"
+        f" r = If (c) <then_branch = a () => (float[3,4,5] y) {{ {norms[0]} }},"
+        f" else_branch = b () => (float[3,4,5] y) {{ {norms[1]} }}> z = Add(x, r) }}"
+    )
+    model = parse(text, {"k": random(3, 4, 5), "l": random(3, 4, 5, seed=1), **batchnorm(4)}, opset=17)
+    result = rewrite(model)
+    assert result.rules == [NAME, NAME]
+    assert not result.outcome.failed

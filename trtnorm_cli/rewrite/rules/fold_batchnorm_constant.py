@@ -44,11 +44,11 @@ def result_is_finite(m: Match) -> str | None:
 
 def _evaluated(m: Match) -> dict[int, np.ndarray]:
     """The outputs that somebody uses, in their types. The rule asks for them twice in a row, and the last ones are kept."""
-    name, found = m.cache.of_graph.get(_LAST, ("", {}))
-    if name != m.output.name:
+    root, found = m.cache.of_graph.get(_LAST, (None, {}))
+    if root is not m.root:  # tensors of two branches may have one name
         with np.errstate(over="ignore", invalid="ignore"):
             found = {number: values.astype(_dtype(m, number)) for number, values in _in_float64(m).items()}
-        m.cache.of_graph[_LAST] = m.output.name, found
+        m.cache.of_graph[_LAST] = m.root, found
     return found
 
 
