@@ -60,8 +60,8 @@ def _gain_of_norm(
     products = [at for at in makers if multiplies(known.kernels[at]) and convolution in known.kernels[at].onnx_nodes]
     if graph.operators.get(convolution) not in CONVOLUTIONS or not products:
         return None
-    readers = {(reader, at) for at in own for reader in known.readers[at] - _kernels_with(every, known)}
-    loose = _loose_behind(own, every, known, graph)
+    readers = _readers_of(own, every, known)
+    loose = _loose_behind(readers, known, graph)
     if len(own) <= _KERNELS_OF_INSTANCE_NORM and not moving:
         return known.saved_without(loose)
     inside = {name for at in own for name in known.kernels[at].onnx_nodes} - every
@@ -87,13 +87,21 @@ def _gain_of_group_norm(own: Set[int], every: Set[str], known: KernelList, graph
     data = min((known.costs[at].read for at in reading), default=0)
     kinds = computed_in([tensor for at in own for tensor in known.kernels[at].outputs])
     usual = 1e6 * (estimate(Work(data, data, 0, kinds), device).seconds + estimate(Work(0, 0, 0, kinds), device).seconds)
-    loose = _loose_behind(own, every, known, graph)
+    loose = _loose_behind(_readers_of(own, every, known), known, graph)
     return max(0.0, known.time_of(own | moving) - usual) + known.saved_without(loose)
 
 
-def _loose_behind(own: Set[int], every: Set[str], known: KernelList, graph: NodeGraph) -> frozenset[int]:
-    """The kernels behind those of a normalization that could be part of others. ``every`` are the nodes of all of them."""
-    readers = {(reader, at) for at in own for reader in known.readers[at] - _kernels_with(every, known)}
+def _readers_of(own: Set[int], every: Set[str], known: KernelList) -> set[tuple[int, int]]:
+    """The kernels that read what those of a normalization make, each with the one that it reads, but for other normalizations.
+
+    ``every`` are the nodes of all normalizations.
+    """
+    normalizing = _kernels_with(every, known)
+    return {(reader, at) for at in own for reader in known.readers[at] - normalizing}
+
+
+def _loose_behind(readers: Set[tuple[int, int]], known: KernelList, graph: NodeGraph) -> frozenset[int]:
+    """Those of ``readers`` that could be part of other kernels, and what is behind them and could be."""
     idle = (reader for reader, at in readers if not (works(reader, known, graph) or known.waits(reader, at)))
     return frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
 
