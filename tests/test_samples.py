@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,20 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that ``make`` filled, for all workers of this run: the first that asks has it made, the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / name
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            being_made = tmp_path_factory.mktemp(name)
+            make(being_made)
+            being_made.rename(folder)
+    return folder
+
+
 def test_every_sample_has_a_readme_with_commands():
     folders = {path for path in (REPOSITORY / "samples").iterdir() if path.is_dir()}
     assert folders == set(SAMPLES)
@@ -59,15 +75,20 @@ def test_every_sample_has_a_readme_with_commands():
 
 
 @pytest.fixture(scope="module")
-def resnet18(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A folder in which the README's commands have run, and what they printed."""
-    folder = tmp_path_factory.mktemp("resnet18")
-    (folder / "samples").symlink_to(REPOSITORY / "samples")
-    (folder / "configs").mkdir()
-    (folder / "configs" / "resnet18.yaml").write_text(SMALL_PROFILE)
-    done = run(commands(RESNET18 / "README.md"), folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, done
+def resnet18(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A folder in which the README's commands have run, and what they wrote to stdout and stderr."""
+
+    def make(folder: Path) -> None:
+        (folder / "samples").symlink_to(REPOSITORY / "samples")
+        (folder / "configs").mkdir()
+        (folder / "configs" / "resnet18.yaml").write_text(SMALL_PROFILE)
+        done = run(commands(RESNET18 / "README.md"), folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (folder / "stdout.txt").write_text(done.stdout, encoding="utf-8")
+        (folder / "stderr.txt").write_text(done.stderr, encoding="utf-8")
+
+    folder = made_once(tmp_path_factory, "resnet18", make)
+    return folder, *((folder / name).read_text(encoding="utf-8") for name in ("stdout.txt", "stderr.txt"))
 
 
 @pytest.mark.torch
@@ -98,8 +119,8 @@ class TestResnet18:
         assert b"site-packages" not in content
 
     def test_the_export_shows_none_of_the_exporters_noise(self, resnet18):
-        assert "torchvision" not in resnet18[1].stderr
-        assert "Warning" not in resnet18[1].stderr
+        assert "torchvision" not in resnet18[2]
+        assert "Warning" not in resnet18[2]
 
     def test_the_engine_is_the_one_the_manifest_describes(self, resnet18):
         engine = resnet18[0] / "resnet18.engine"
@@ -119,7 +140,7 @@ class TestResnet18:
     def test_the_readme_shows_what_is_printed(self, resnet18):
         """Rows of the table that depend neither on shapes nor on the machine; where they are wrapped may change."""
         shown = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
-        printed = {" ".join(line.split()) for line in resnet18[1].stdout.splitlines()}
+        printed = {" ".join(line.split()) for line in resnet18[1].splitlines()}
         for row in ("cleaned", "normalizations"):
             (line,) = [line for line in printed if line.startswith(row + " ")]
             assert line in shown

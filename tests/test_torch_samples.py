@@ -7,11 +7,12 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.test_samples import REPOSITORY, commands, run
+from tests.test_samples import REPOSITORY, commands, made_once, run
 from trtnorm_cli.profile.load import load_profile
 
 SAMPLES = REPOSITORY / "samples"
@@ -93,13 +94,17 @@ class Done:
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Done:
     """The README's commands have run in a folder of their own."""
     sample: Sample = request.param
-    folder = tmp_path_factory.mktemp(sample.name)
-    (folder / "samples").symlink_to(SAMPLES)
-    finished = run(commands(SAMPLES / sample.name / "README.md"), folder)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+    def make(folder: Path) -> None:
+        (folder / "samples").symlink_to(SAMPLES)
+        finished = run(commands(SAMPLES / sample.name / "README.md"), folder)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+        (folder / "printed.txt").write_text(finished.stdout, encoding="utf-8")
+
+    folder = made_once(tmp_path_factory, sample.name, make)
     manifest = json.loads((folder / f"{sample.engine}.json").read_text(encoding="utf-8"))
     assert (folder / sample.engine).stat().st_size == manifest["engine"]["bytes"]
-    return Done(sample, finished.stdout, manifest)
+    return Done(sample, (folder / "printed.txt").read_text(encoding="utf-8"), manifest)
 
 
 @pytest.mark.torch

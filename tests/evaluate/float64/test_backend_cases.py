@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,8 @@ from onnx.backend.test.loader import load_model_tests
 from tests.evaluate.float64.nodes import assert_close
 from trtnorm_cli.evaluate.float64 import UnsupportedOperator, evaluate_float64
 
-CASES = {
-    case.name: case
-    for kind in ("node", "simple", "pytorch-converted", "pytorch-operator")
-    for case in load_model_tests(kind=kind)
-}
+PARTS = 24
+"""Tests that share the cases among them: to have onnx make the cases takes ten seconds, which collecting tests should not."""
 REFUSED = {
     *("Adagrad", "Adam", "Gradient", "Momentum"),
     *("ArrayFeatureExtractor", "Binarizer", "LabelEncoder", "TreeEnsemble"),
@@ -34,6 +33,23 @@ DIFFERENT = {
     "test_dynamicquantizelinear_expanded": "a tie in float32 is none in float64",
 }
 FLOATS = ("float16", "float32", "float64", "bfloat16")
+
+
+@cache
+def cases() -> dict[str, Any]:
+    kinds = ("node", "simple", "pytorch-converted", "pytorch-operator")
+    return {case.name: case for kind in kinds for case in load_model_tests(kind=kind)}
+
+
+def failures(names: list[str], check: Callable[[str], None]) -> dict[str, str]:
+    """What ``check`` raised for a name, so that one failure does not hide the next."""
+    found = {}
+    for name in names:
+        try:
+            check(name)
+        except (Exception, pytest.fail.Exception) as problem:
+            found[name] = f"{type(problem).__name__}: {problem}"
+    return found
 
 
 def data_of(case: Any) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
@@ -101,11 +117,21 @@ def refusal(model: onnx.ModelProto, problem: UnsupportedOperator) -> bool:
     return named or (operator == "Scan" and "opset 8" in problem.summary)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_expected_outputs(name):
-    if name in DIFFERENT:
-        pytest.skip(DIFFERENT[name])
-    case = CASES[name]
+def test_all_cases_are_there():
+    assert len(cases()) > 1800
+    assert len(twins()) > 300
+    assert DIFFERENT.keys() <= cases().keys()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_expected_outputs(part):
+    names = sorted(cases().keys() - DIFFERENT.keys())[part::PARTS]
+    assert names
+    assert failures(names, check_expected_outputs) == {}
+
+
+def check_expected_outputs(name: str) -> None:
+    case = cases()[name]
     model, sets = data_of(case)
     half = is_half(model)
     for inputs, outputs in sets:
@@ -120,7 +146,13 @@ def test_expected_outputs(name):
             compare(results[value.name], expected, 2e-2 if half else case.rtol, 1e-2 if half else max(case.atol, 1e-6))
 
 
-TWINS = [(twin.partition("_expanded")[0], twin) for twin in CASES if twin.partition("_expanded")[0] in CASES.keys() - {twin}]
+@cache
+def twins() -> dict[str, str]:
+    """An operator's case by the name of its expansion."""
+    names = cases().keys()
+    return {name: name.partition("_expanded")[0] for name in names if name.partition("_expanded")[0] in names - {name}}
+
+
 CONSTANTS_IN_FLOAT32 = ("test_gelu_tanh", "test_hardswish")
 """The expansion rounds √(2/π), 0.044715 or 1/6 to float32 and the operator does not."""
 
@@ -133,12 +165,19 @@ def below_float32(array: Any, generator: np.random.Generator) -> Any:
     return array
 
 
-@pytest.mark.parametrize(("name", "twin"), TWINS)
-def test_operator_agrees_with_its_expansion_to_float64(name, twin):
-    model, sets = data_of(CASES[name])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operator_agrees_with_its_expansion_to_float64(part):
+    names = sorted(twins())[part::PARTS]
+    assert names
+    assert failures(names, check_twin) == {}
+
+
+def check_twin(twin: str) -> None:
+    name = twins()[twin]
+    model, sets = data_of(cases()[name])
     generator = np.random.default_rng(0)
     feeds = {v.name: below_float32(a, generator) for v, a in zip(model.graph.input, sets[0][0], strict=True)}
-    expanded, _ = data_of(CASES[twin])
+    expanded, _ = data_of(cases()[twin])
     used = {value.name for value in expanded.graph.input}
     try:
         actual = evaluate_float64(model, feeds).outputs
