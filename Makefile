@@ -12,7 +12,10 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 
 PINS := requirements/pins.txt
 BIN := $(VENV)/bin
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable
+# pip compiles all modules on one core, which takes as long as the rest of its work: all cores do that afterwards. As with pip,
+# a file that is no Python of this version stays as it is.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint $(PINS) --editable
+COMPILE = $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true
 PYTEST := $(BIN)/python -m pytest --durations=25
 # A process for each core; one that has nothing left takes over tests of another, so a file's fixtures are seldom made twice.
 PARALLEL := -n auto --dist worksteal
@@ -103,12 +106,14 @@ $(VENV)/.installed-demo: pyproject.toml $(PINS)
 	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[rtx,torch]'
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(PINS)
 	@echo "installing into $(VENV); the first time this downloads PyTorch and TensorRT"
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) '.[batch,dev,report,rtx,torch]'
+	@$(COMPILE)
 	@touch $@
 
 # NumPy 1.26 has wheels up to Python 3.12.
