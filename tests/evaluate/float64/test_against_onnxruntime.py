@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from tests.evaluate.float64.nodes import assert_close, node_model
+from tests.evaluate.float64.nodes import assert_close, in_float64, node_model
 from tests.shapes.runs import IS_RECENT_RUNTIME
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
@@ -196,6 +196,14 @@ def test_resize_crops(agree, data, mode):
 def test_grid_sample(agree, mode, padding, aligned, seed):
     x, grid = normal(2, 3, 5, 6, seed=seed), normal(2, 4, 7, 2, seed=seed + 1) * 0.8
     agree("GridSample", [x, grid], opset=16, tolerance=1e-5, mode=mode, padding_mode=padding, align_corners=int(aligned))
+
+
+def test_what_grid_sample_finds_outside_is_zero_beside_infinite_elements():
+    x = np.full((1, 1, 3, 3), np.inf, np.float32)
+    grid = np.array([[[-4.0, 0.0], [0.0, 4.0], [0.0, 0.0]]], np.float32).reshape(1, 1, 3, 2)
+    y = in_float64("GridSample", [x, grid], opset=20, mode="linear", padding_mode="zeros", align_corners=1)
+    np.testing.assert_array_equal(y[0, 0, 0, :2], 0)
+    assert not np.isfinite(y[0, 0, 0, 2])
 
 
 @drawn

@@ -26,12 +26,7 @@ def grid_sample(call: Call) -> np.ndarray:
     places = [_denormalized(grid[..., -1 - i], n, aligned) for i, n in enumerate(sizes)]
     if mode != "cubic":
         places = [_padded_place(p, n, call["padding_mode"], aligned) for p, n in zip(places, sizes, strict=True)]
-    supports = [_support(place, mode) for place in places]
-    result = np.zeros((x.shape[0], x.shape[1], *grid.shape[1:-1]), x.dtype)
-    for corner in itertools.product(*supports):
-        weight = math.prod((w for _, w in corner), start=np.array(1.0))
-        result += weight[:, None] * _read(x, [p for p, _ in corner], call["padding_mode"], aligned)
-    return result
+    return _between(x, [_support(place, mode) for place in places], call["padding_mode"], aligned)
 
 
 def _denormalized(place: np.ndarray, length: int, aligned: bool) -> np.ndarray:
@@ -66,21 +61,33 @@ def _support(place: np.ndarray, mode: str) -> list[tuple[np.ndarray, np.ndarray]
     raise NotImplementedHere(f"mode {mode}")
 
 
-def _read(x: np.ndarray, places: list[np.ndarray], padding: str, aligned: bool) -> np.ndarray:
-    """[N, C, ...] at integer places [N, ...]; what lies outside is zero, the border, or the reflection."""
-    sizes, inside = x.shape[2:], np.ones(places[0].shape, bool)
-    if padding == "zeros":
-        for place, n in zip(places, sizes, strict=True):
-            inside &= (place >= 0) & (place < n)
-    else:
-        places = [_padded_place(p, n, padding, aligned) for p, n in zip(places, sizes, strict=True)]
-    clipped = tuple(np.clip(np.rint(p), 0, n - 1).astype(np.int64) for p, n in zip(places, sizes, strict=True))
-    samples = np.arange(x.shape[0]).reshape((-1,) + (1,) * (clipped[0].ndim - 1))
-    where = (samples, *clipped)
-    values = np.moveaxis(x, 1, -1)[where]
-    if not inside.all():
-        values[~inside] = 0.0
-    return np.moveaxis(values, -1, 1)
+def _between(x: np.ndarray, axes: list[list[tuple[np.ndarray, np.ndarray]]], padding: str, aligned: bool) -> np.ndarray:
+    """[N, C, ...]: the sum of the elements at integer places [N, ...] of each axis, by the products of their weights."""
+    channels, sizes = x.shape[1], x.shape[2:]
+    rows = np.ascontiguousarray(np.moveaxis(x, 1, -1)).reshape(x.shape[0] * math.prod(sizes), channels)
+    found = [
+        [(*_element(at, n, padding, aligned), weight) for at, weight in support] for support, n in zip(axes, sizes, strict=True)
+    ]
+    shape = axes[0][0][0].shape
+    samples = np.arange(x.shape[0]).reshape((-1,) + (1,) * (len(shape) - 1))
+    result = np.zeros((*shape, channels), x.dtype)
+    for corner in itertools.product(*found):
+        row, inside, weight = samples, np.ones(shape, bool), np.array(1.0)
+        for (at, counts, of_axis), n in zip(corner, sizes, strict=True):
+            row, inside, weight = row * n + at, inside & counts, weight * of_axis
+        values = np.take(rows, row, axis=0)
+        if not inside.all():
+            values[~inside] = 0.0
+        values *= weight[..., None]
+        result += values
+    return np.moveaxis(result, -1, 1)
+
+
+def _element(place: np.ndarray, length: int, padding: str, aligned: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The element of an axis for each integer place, and whether it counts: outside are zeros, the border or a mirror."""
+    counts = (place >= 0) & (place < length) if padding == "zeros" else np.ones(place.shape, bool)
+    at = place if padding == "zeros" else np.rint(_padded_place(place, length, padding, aligned))
+    return np.clip(at, 0, length - 1).astype(np.int64), counts
 
 
 def roi_align(call: Call) -> np.ndarray:
@@ -158,9 +165,7 @@ def deform_conv(call: Call) -> np.ndarray:
 
 
 def _bilinear_zero_outside(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    supports = itertools.product(_support(rows, "linear"), _support(columns, "linear"))
-    terms = [(rw * cw)[:, None] * _read(x, [r, c], "zeros", False) for (r, rw), (c, cw) in supports]
-    return sum(terms)
+    return _between(x, [_support(rows, "linear"), _support(columns, "linear")], "zeros", False)
 
 
 KERNELS: dict[str, Kernel] = {"DeformConv": one(deform_conv), "GridSample": one(grid_sample), "RoiAlign": one(roi_align)}
