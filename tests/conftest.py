@@ -20,6 +20,8 @@ from hypothesis import settings
 EXTRAS = {"batch": "distributed", "report": "vl_convert", "rtx": "tensorrt_rtx", "torch": "torch"}
 # Ten seconds on two cores, in processor time: what else a machine does makes a test wait, not compute.
 _QUICK_S = 20.0
+# Their fixtures take longest: at the end of a run the other workers would have nothing left to do meanwhile.
+_FIRST = ("test_samples.py", "test_torch_samples.py")
 # On a busy machine any example may take long by the clock.
 settings.register_profile("trtnorm", deadline=None)
 settings.load_profile("trtnorm")
@@ -103,6 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reasons["slow"] = "slow; run with SLOW=1 or `make test-slow`"
     if not _has_gpu():
         reasons["gpu"] = "there is no NVIDIA GPU here"
+    items.sort(key=lambda item: item.path.name not in _FIRST)
     for item in items:
         for marker, reason in reasons.items():
             if item.get_closest_marker(marker):
