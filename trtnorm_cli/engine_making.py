@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trtnorm_cli.build_job import Duration, Job, comparison_budget_s
 from trtnorm_cli.child_process import require_wanted
+from trtnorm_cli.compare.candidates import never
 from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
 from trtnorm_cli.compare.result import CandidateReport, Comparison
 from trtnorm_cli.compare.session import Likely, Rewritten, build_settings, compare_lowered, compare_rewriting
@@ -217,7 +218,7 @@ def _compared_files(job: Job, lowering: Lowered | None, fixed: LoadedModel, netw
     return digest_of([values, json_of(job.prepared.fitted.records()), digests, job.options.seed])
 
 
-def _no_work(likely: Rewritten, may_stay: Callable[[], bool]) -> None:
+def _no_work(likely: Rewritten, may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never) -> None:
     """Do nothing meanwhile, as nothing is compared."""
 
 

@@ -197,7 +197,7 @@ def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None], w
     if not may_be_replaced(job, begun.variant):
         return begun
     if job.side.is_beside:
-        likely(begun.rewritten, partial(may_stay, job, begun, unbuilt, without))
+        likely(begun.rewritten, partial(may_stay, job, begun, unbuilt, without), lambda: not begun.building.is_done())
     job.clock.seconds.update(begun.result.seconds)
     unchanged, variants = unbuilt.result(), job.variants(keeps=True)
     better = faster(job, begun, unchanged, without, variants, likely)

@@ -270,7 +270,7 @@ def _tried(job: Job, variants: VariantBuilder, likely: Likely, rewriting: Rewrit
         parsed, path = ParsedNetwork(folder), folder / request.model
         building = job.side.start(lambda: parsed.built(lambda listen: job.run(request, folder, listen)))
         network = Later(lambda: parsed_network(parsed, building, path))
-        likely(Rewritten(rewriting, Later(lambda: load_model(path)), network), lambda: True)
+        likely(Rewritten(rewriting, Later(lambda: load_model(path)), network), lambda: True, lambda: not building.is_done())
         return building.result()
 
     return variants.tried(rewriting, run)

@@ -17,6 +17,8 @@ _NOT_LONG = 8
 # A trial that takes such a part of the budget at most is run though the clock says that it is used up: what uses it up is
 # often the start of processes, not the runs.
 _SHORT = 1 / 8
+# The same of trials that begin while engines are built.
+_SHORT_AHEAD = 1 / 3
 
 
 class Budget:
@@ -86,11 +88,24 @@ class Budget:
 
     def is_short(self, following: Trial, run: TrialRun) -> bool:
         """True for a trial to begin while ``run`` is judged: from the reference's own run there is time for it."""
-        total = self.total_s()
-        if total is None or run.asked is None:
+        if self.total_s() is None or run.asked is None:
             return following.elements <= _NOT_LONG * run.trial.elements
-        expected = run.asked.computing_s * (1 + len(run.attempts)) * following.elements / max(run.trial.elements, 1)
-        return expected <= max(total - self.used_s(), _SHORT * total)
+        return self._has_time_for(self.expected_from(run, following, len(run.attempts)), _SHORT)
+
+    def expected_from(self, run: TrialRun, following: Trial, candidates: int) -> float:
+        """The seconds that runs of ``following`` take, if each grows with the elements from the reference's ``run``."""
+        assert run.asked is not None, "there is a run to go by"
+        return run.asked.computing_s * (1 + candidates) * following.elements / max(run.trial.elements, 1)
+
+    def may_go_ahead(self, expected_s: float) -> bool:
+        """True for trials to begin while engines are built, when nobody waits for the comparison."""
+        left = self.seconds_for_runs()
+        return self._has_time_for(expected_s, _SHORT_AHEAD) and (left is None or expected_s <= left)
+
+    def _has_time_for(self, expected_s: float, short: float) -> bool:
+        """True in what is left of the budget, and in a part of it that is ``short`` in any case."""
+        total = self.total_s()
+        return total is None or expected_s <= max(total - self.used_s(), short * total)
 
     def too_long(self, expected: float | None) -> str | None:
         """Why a trial that is much larger than the one before is left out: it would use up the budget alone."""

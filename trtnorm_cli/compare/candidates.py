@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Protocol
 
 from trtnorm_cli.compare.participants import (
     Candidate,
@@ -24,8 +25,19 @@ from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.target import NETWORK_PREFIX, Target
 from trtnorm_cli.tensorrt.network import UntranslatableNetwork
 
-# Works on candidates that may be those of the comparison, as long as the second is true.
-TryOut = Callable[[Iterable[Candidate], Callable[[], bool]], None]
+
+def never() -> bool:
+    """No."""
+    return False
+
+
+class TryOut(Protocol):
+    """Works on candidates that may be those of the comparison."""
+
+    def __call__(
+        self, candidates: Iterable[Candidate], may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never, /
+    ) -> None:
+        """Go on as long as they ``may_stay``, and with what is not pressing while ``nobody_waits`` for the comparison."""
 
 
 @dataclass(frozen=True)

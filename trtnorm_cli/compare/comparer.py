@@ -13,6 +13,7 @@ import numpy as np
 from trtnorm_cli.compare.alike import found_alike
 from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.calibration import RUNS, STEPS
+from trtnorm_cli.compare.candidates import never
 from trtnorm_cli.compare.float64_answers import Float64Answers
 from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.inner_tensors import first_difference
@@ -39,7 +40,8 @@ from trtnorm_cli.records.comparison import OutputVerdict
 class Comparer:
     """Remembers between trials what float64 said of the reference, and how much time was used.
 
-    ``known`` are the constants that another comparison of the same models knows.
+    ``known`` are the constants that another comparison of the same models knows. ``following`` are trials behind the first,
+    which may begin while it waits for engines.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Comparer:
         options: Options,
         result: Comparison,
         known: Known | None = None,
+        following: Sequence[Trial] = (),
     ) -> None:
         self.reference, self.runner, self.options, self.result = reference, runner, options, result
+        self._following = following
         self.pairings: Sequence[Pairing] = ()
         self._natives = NativeRuns(runner)
         self._begun: dict[str, TrialRun] = {}
@@ -71,7 +75,7 @@ class Comparer:
         # What was known of the first trial before any was tried.
         self._before_tries: frozenset[int] | None = None
         # Runs of candidates that were likely, by the trial.
-        self._ahead: dict[str, tuple[Candidate, AskedRuns]] = {}
+        self._ahead: dict[str, list[tuple[Candidate, AskedRuns]]] = {}
         # True once a trial ran here: the first is run in any case.
         self._has_run = False
         # True where the last candidate follows from the others, and these passed at smaller inputs.
@@ -89,13 +93,33 @@ class Comparer:
         """Begin the runs of the reference and of the candidates that there are, or of the last one."""
         self._ask_candidates(self._begin(trial), last_only)
 
-    def ask_ahead(self, trial: Trial, candidate: Candidate) -> None:
-        """Begin the run of a candidate that is likely to be asked for in ``trial``, where none was begun so."""
-        if isinstance(candidate, OnnxParticipant) and trial.label not in self._ahead:
-            feeds = Pairing(self.reference, candidate, self.options.by_position).feeds(trial)
-            self._ahead[trial.label] = candidate, self._natives.ask(candidate, feeds)
+    def ask_ahead(self, trial: Trial, candidates: Sequence[Candidate]) -> None:
+        """Begin the runs of candidates that are likely to be asked for in ``trial``, where none were begun so."""
+        if trial.label not in self._ahead:
+            running = [candidate for candidate in candidates if isinstance(candidate, OnnxParticipant)]
+            feeds = (Pairing(self.reference, candidate, self.options.by_position).feeds(trial) for candidate in running)
+            asked = map(self._natives.ask, running, feeds)
+            self._ahead[trial.label] = list(zip(running, asked, strict=True))
 
-    def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
+    def go_ahead(self, first: Trial, candidates: Sequence[Candidate], nobody_waits: Callable[[], bool]) -> None:
+        """Begin the trials that follow the ``first``, which has begun, with candidates that are likely.
+
+        One after the other while ``nobody_waits``, and as far as there is time for them.
+        """
+        run, expected = self._begin(first), 0.0
+        for trial in self._following:
+            self.runner.collect()
+            if run.asked is None or run.asked.failure is not None:
+                return
+            expected += self.budget.expected_from(run, trial, len(candidates))
+            if not nobody_waits() or not self.budget.may_go_ahead(expected):
+                return
+            self._begin(trial)
+            self.ask_ahead(trial, candidates)
+
+    def try_out(
+        self, candidates: Iterable[Candidate], may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never
+    ) -> None:
         """Work on candidates that may be those of the comparison, in the trial that was prepared.
 
         It is given up once ``may_stay`` is false, and where something goes wrong: that goes wrong again, and is told, where
@@ -114,6 +138,7 @@ class Comparer:
                 self._before_tries = run.known.mark(run.inner.values.values()) if is_left else self._before_tries
                 said = list(self.result.notes), list(self.result.skipped)
                 self._try(run, candidates)
+                self.go_ahead(run.trial, [attempt.candidate for attempt in run.attempts], nobody_waits)
         # What is tried next, or added, knows nothing of these.
         run.attempts, run.near, self._noise = [], [], NoiseMeter(self.reference, self._exact, self.runner)
         self.result.notes[:], self.result.skipped[:] = said
@@ -208,16 +233,15 @@ class Comparer:
         if not self._know_reference(run, left):
             return
         if following is not None and self.budget.is_short(following, run):
-            self._ask_candidates(self._begin(following))
+            self._ask_candidates(self._begin(following), self._last_speaks_for_all)
         self.result.trials.append(trial.label)
         self._has_run = True
         self._judge_all(run)
-        if self._last_speaks_for_all:
+        if self._last_speaks_for_all and not self.is_free_of_doubt:
             self._last_speaks_for_all = False
-            if not all(map(_is_free_of_doubt, self.result.candidates)):
-                judged = list(run.attempts)
-                self._ask_candidates(run)
-                self._judge_all(run, judged)
+            judged = list(run.attempts)
+            self._ask_candidates(run)
+            self._judge_all(run, judged)
         self.budget.last = run
 
     def _begin(self, trial: Trial) -> TrialRun:
@@ -239,11 +263,10 @@ class Comparer:
 
     def _ask(self, run: TrialRun, pairing: Pairing, report: CandidateReport) -> None:
         attempt = Attempt(run, pairing, report, pairing.feeds(run.trial))
-        ahead, asked = self._ahead.get(run.trial.label, (None, None))
-        if ahead is attempt.candidate:
-            del self._ahead[run.trial.label]
-            attempt.asked = asked
-        elif isinstance(attempt.candidate, OnnxParticipant):
+        for candidate, asked in self._ahead.get(run.trial.label, ()):
+            if candidate is attempt.candidate:
+                attempt.asked = asked
+        if attempt.asked is None and isinstance(attempt.candidate, OnnxParticipant):
             attempt.asked = self._natives.ask(attempt.candidate, attempt.feeds)
         run.attempts.append(attempt)
 

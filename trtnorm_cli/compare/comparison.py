@@ -42,8 +42,8 @@ def compare(
         OrtRunner(options.run_timeout_s, options.memory_bytes, threads) as runner,
     ):
         runner.start(wait=False)
-        comparer = Comparer(reference, runner, options, result)
         ordered = sorted(trials, key=lambda t: t.elements)
+        comparer = Comparer(reference, runner, options, result, following=ordered[1:])
         first = None if smaller is None else SmallerFirst(smaller, comparer, ordered[0])
         if ordered and callable(candidates):
             comparer.prepare(ordered[0]) if first is None else first.prepare()

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 from trtnorm_cli.compare.alike import has_large_product
 from trtnorm_cli.compare.blame_report import report_blame
-from trtnorm_cli.compare.candidates import Candidates, Session, TryOut, require_runnable
+from trtnorm_cli.compare.candidates import Candidates, Session, TryOut, never, require_runnable
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import (
     Candidate,
@@ -123,8 +124,11 @@ class Rewritten:
     network: Awaited[NetworkParticipant]
 
 
-# Works on the comparison of a rewriting that is likely to stay, as long as the second is true.
-Likely = Callable[[Rewritten, Callable[[], bool]], None]
+class Likely(Protocol):
+    """Works on the comparison of a rewriting that is likely to stay."""
+
+    def __call__(self, rewritten: Rewritten, may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never, /) -> None:
+        """Go on as long as it ``may_stay``, and with what is not pressing while ``nobody_waits`` for the comparison."""
 
 
 def compare_rewriting(
@@ -156,7 +160,10 @@ def compare_rewriting(
         tried.append((made.rewriting, candidates))
 
     def gather(try_out: TryOut) -> None:
-        made = rewritten(lambda likely, may_stay: try_out(each_of(likely, Candidates(scratch)), may_stay))
+        def compare_likely(likely: Rewritten, may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never) -> None:
+            try_out(each_of(likely, Candidates(scratch)), may_stay, nobody_waits)
+
+        made = rewritten(compare_likely)
         changes.extend(_changes(made.rewriting))
         if all(rewriting is not made.rewriting for rewriting, _ in tried):
             deque(each_of(made, Candidates(scratch)), maxlen=0)

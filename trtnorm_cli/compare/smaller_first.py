@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import onnx
 
+from trtnorm_cli.compare.candidates import never
 from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, OnnxParticipant
 from trtnorm_cli.compare.result import Comparison, Trial
@@ -46,7 +47,9 @@ class SmallerFirst:
         self._comparer.prepare(self._smaller.trial)
         self._own.begin(self._trial)
 
-    def try_out(self, candidates: Iterable[Candidate], may_stay: Callable[[], bool]) -> None:
+    def try_out(
+        self, candidates: Iterable[Candidate], may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never
+    ) -> None:
         """Work on candidates that may be those of the comparison."""
         tried = list[Candidate]()
 
@@ -61,7 +64,8 @@ class SmallerFirst:
         self._comparer.try_out(there(), may_stay)
         with suppress(Exception):  # it goes wrong again, and is told, where the candidate counts
             if tried and may_stay():
-                self._own.ask_ahead(self._trial, tried[-1])
+                self._own.ask_ahead(self._trial, tried[-1:])
+                self._own.go_ahead(self._trial, tried[-1:], nobody_waits)
 
     def goes_before(self, candidates: Sequence[Candidate]) -> bool:
         """Judge the candidates, and then the last of them at the model's own inputs.

@@ -1,0 +1,155 @@
+"""Trials behind the first begin while engines are built, and the last candidate speaks for all at the model's own sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.compare.test_smaller_first import CHAIN, OF_CHAIN, changed, one_channel
+from tests.compare.test_verdict import X, deep
+from tests.models import parse, saved
+from trtnorm_cli.compare import smaller_inputs
+from trtnorm_cli.compare.candidates import TryOut
+from trtnorm_cli.compare.comparison import compare
+from trtnorm_cli.compare.native_runs import NativeRuns
+from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
+from trtnorm_cli.compare.result import FAILED, PASSED, Comparison, Options, Trial
+from trtnorm_cli.compare.session import Session, build_settings, judge_session
+from trtnorm_cli.profile.model import BuildProfile
+
+OPEN = CHAIN.replace("float[1,", "float[N,")
+PROFILE = {"dims": {"N": {"min": 1, "opt": 2, "max": 3}}}
+SMALLER, MIN, OPT, MAX = "default min (smaller: x 1x3x32x64)", "default min", "default opt", "default max"
+KNOWN = ("it is known which stay", 0, 0)
+Asked = list[tuple[str, int, int]]
+BATCHES = [Trial(f"{batch}", {"x": np.tile(X["x"], (batch, 1))}) for batch in (1, 2, 3)]
+
+
+@pytest.fixture(autouse=True)
+def _however_quick(monkeypatch):
+    monkeypatch.setattr(smaller_inputs, "_FEW_MULTIPLY_ADDS", 0)
+
+
+@pytest.fixture
+def asked(monkeypatch) -> Asked:
+    """Who was run, in batches of how many, and how high."""
+    found, ask = Asked(), NativeRuns.ask
+    monkeypatch.setattr(
+        NativeRuns,
+        "ask",
+        lambda self, one, feeds: found.append((one.label, *feeds["x"].shape[::2][:2])) or ask(self, one, feeds),
+    )
+    return found
+
+
+@pytest.fixture
+def built(tmp_path, asked) -> Callable[..., Comparison]:
+    """The comparison of a build with candidates that are likely, ``while_building`` or not, until those are known that stay."""
+
+    def participant(model: onnx.ModelProto, label: str) -> OnnxParticipant:
+        return replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
+
+    def run(*models: onnx.ModelProto, stays: bool = True, while_building: bool = True, budget_s: float = 1e9) -> Comparison:
+        likely = [participant(model, label) for model, label in zip(models, ("rewriting", "network"), strict=True)]
+        accepted = list[OnnxParticipant]()
+
+        def gather(try_out: TryOut) -> None:
+            try_out(likely, lambda: True, lambda: while_building)
+            asked.append(KNOWN)
+            accepted.extend(likely if stays else (replace(one, label=f"other {one.label}") for one in likely))
+
+        settings = replace(build_settings(None, 0, lambda: budget_s, 60), may_be_smaller=True)
+        session = Session(participant(parse(OPEN, OF_CHAIN), "m"), accepted, (), (), None, gather)
+        return judge_session(session, BuildProfile.model_validate(PROFILE), settings)
+
+    return run
+
+
+def good() -> onnx.ModelProto:
+    return parse(OPEN, OF_CHAIN)
+
+
+AT_FIRST = [("m", 1, 32), ("m", 1, 96), ("rewriting", 1, 32), ("network", 1, 32), ("network", 1, 96)]
+BEHIND = [("m", 2, 96), ("network", 2, 96), ("m", 3, 96), ("network", 3, 96)]
+
+
+def test_those_behind_the_first_begin_while_engines_are_built(built, asked):
+    found = built(good(), good())
+    assert asked == [*AT_FIRST, *BEHIND, KNOWN]
+    assert (found.state, found.trials, found.skipped) == (PASSED, [SMALLER, MIN, OPT, MAX], [])
+
+
+def test_what_was_begun_for_others_is_run_for_those_that_stay(built, asked):
+    found = built(good(), good(), stays=False)
+    own = [("rewriting", 1, 32), ("network", 1, 32), ("network", 1, 96), ("network", 2, 96), ("network", 3, 96)]
+    assert asked[:10] == [*AT_FIRST, *BEHIND, KNOWN]
+    assert asked[10:] == [(f"other {label}", *sizes) for label, *sizes in own]
+    assert (found.state, found.trials) == (PASSED, [SMALLER, MIN, OPT, MAX])
+
+
+@pytest.mark.parametrize(
+    ("while_building", "budget_s"), [(False, 1e9), (True, 1e-6)], ids=["they are built", "no time is left"]
+)
+def test_none_begin_ahead(built, asked, while_building: bool, budget_s: float):
+    found = built(good(), good(), while_building=while_building, budget_s=budget_s)
+    assert asked[:6] == [*AT_FIRST, KNOWN]
+    assert found.trials == ([SMALLER, MIN, OPT, MAX] if budget_s > 1 else [SMALLER, MIN])
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["rewriting", "network"])
+def test_what_is_wrong_at_larger_sizes_alone_is_found_in_the_network(built, asked, place: int):
+    """Each candidate is made of the one before, so that what is wrong in one is wrong in the last. All are judged then."""
+    is_large = "s = Shape<start=0, end=1>(x) t = Greater(s, one) z = Where(t, off, on) f = Mul(c, z) y = Flatten(f)"
+    wrong = parse(
+        OPEN.replace("y = Flatten(c)", is_large),
+        OF_CHAIN | {"one": np.array([1]), "off": np.array([1.01], np.float32), "on": np.array([1.0], np.float32)},
+    )  # fmt: skip
+    found = built(*([wrong, wrong] if place == 0 else [good(), wrong]))
+    assert found.state == FAILED
+    assert [report.is_out_of_tolerance for report in found.candidates] == [place == 0, True]
+    assert {verdict.trial for verdict in found.candidates[0].verdicts} == {SMALLER, OPT, MAX}
+
+
+def test_a_defect_is_found_at_the_smallest_sizes_of_the_model_as_ever(built):
+    found = built(changed("gamma", one_channel, OPEN), changed("gamma", one_channel, OPEN))
+    assert (found.state, found.trials[0]) == (FAILED, MIN)
+    assert all(report.is_out_of_tolerance for report in found.candidates)
+
+
+@pytest.mark.parametrize("while_building", [True, False])
+def test_without_smaller_inputs_all_candidates_are_run_ahead(tmp_path, asked, while_building: bool):
+    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"), "m")
+    candidates = [replace(reference, label=label, shares_tensors=True) for label in ("rewriting", "network")]
+    ahead = []
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out(candidates, lambda: True, lambda: while_building)
+        ahead.extend(asked)
+        return candidates
+
+    found = compare(reference, late, BATCHES, Options(float64_trials=1))
+    assert (found.state, found.trials) == (PASSED, ["1", "2", "3"])
+    rows = len(X["x"])
+    every = [(label, batch * rows) for batch in (1, 2, 3) for label in ("m", "rewriting", "network")]
+    assert [(label, batch) for label, batch, *_ in asked] == every
+    assert [(label, batch) for label, batch, *_ in ahead] == every[: 9 if while_building else 3]
+
+
+def test_none_begin_behind_a_reference_that_does_not_run(tmp_path, asked):
+    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"), "m")
+    candidate = replace(reference, label="candidate", shares_tensors=True)
+    begun = []
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        try_out([candidate], lambda: True, lambda: True)
+        begun.extend(asked)
+        return [candidate]
+
+    refused = Trial("refused", {"x": X["x"][:1, :3]})
+    found = compare(reference, late, [refused, *BATCHES], Options())
+    assert [label for label, *_ in begun] == ["m"]
+    assert (found.state, found.trials) == (PASSED, ["1", "2", "3"])
