@@ -18,7 +18,7 @@ _NOT_LONG = 8
 # often the start of processes, not the runs.
 _SHORT = 1 / 8
 # The same of trials that begin while engines are built.
-_SHORT_AHEAD = 1 / 3
+_SHORT_AHEAD = 1 / 2
 
 
 class Budget:
@@ -90,12 +90,8 @@ class Budget:
         """True for a trial to begin while ``run`` is judged: from the reference's own run there is time for it."""
         if self.total_s() is None or run.asked is None:
             return following.elements <= _NOT_LONG * run.trial.elements
-        return self._has_time_for(self.expected_from(run, following, len(run.attempts)), _SHORT)
-
-    def expected_from(self, run: TrialRun, following: Trial, candidates: int) -> float:
-        """The seconds that runs of ``following`` take, if each grows with the elements from the reference's ``run``."""
-        assert run.asked is not None, "there is a run to go by"
-        return run.asked.computing_s * (1 + candidates) * following.elements / max(run.trial.elements, 1)
+        expected = run.asked.computing_s * (1 + len(run.attempts)) * following.elements / max(run.trial.elements, 1)
+        return self._has_time_for(expected, _SHORT)
 
     def may_go_ahead(self, expected_s: float) -> bool:
         """True for trials to begin while engines are built, when nobody waits for the comparison."""

@@ -106,13 +106,19 @@ class Comparer:
 
         One after the other while ``nobody_waits``, and as far as there is time for them.
         """
-        run, expected = self._begin(first), 0.0
+        run, expected_s = self._begin(first), 0.0
         for trial in self._following:
             self.runner.collect()
-            if run.asked is None or run.asked.failure is not None:
+            asked = [
+                run.asked,
+                *(attempt.asked for attempt in run.attempts),
+                *(one for _, one in self._ahead.get(first.label, ())),
+            ]
+            if any(one is None or one.failure is not None for one in asked):
                 return
-            expected += self.budget.expected_from(run, trial, len(candidates))
-            if not nobody_waits() or not self.budget.may_go_ahead(expected):
+            computing_s = sum(one.computing_s for one in asked if one is not None)
+            expected_s += computing_s * trial.elements / max(first.elements, 1)
+            if not nobody_waits() or not self.budget.may_go_ahead(expected_s):
                 return
             self._begin(trial)
             self.ask_ahead(trial, candidates)
