@@ -156,6 +156,33 @@ def test_the_run_of_a_likely_candidate_is_begun_ahead_and_not_repeated(tmp_path,
     assert asked == wanted + ([] if stays else [("other", 32), ("other", 96)])
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["it is the first", "it is the second"])
+def test_where_a_likely_candidate_has_its_sizes_as_numbers_the_models_own_are_looked_at_at_once(tmp_path, runs, first: bool):
+    """Not only when it is known that it stays, with nothing to do until then."""
+    text = CHAIN.replace("c = GlobalAveragePool(b)", "h = Reshape(b, halves) g = Reshape(h, back) c = GlobalAveragePool(g)")
+    split = parse(text, OF_CHAIN | {"halves": np.array([1, 4, 24, 2, 24, 2]), "back": np.array([1, 4, 48, 48])})
+    plain = changed("w", lambda weight: np.add(weight, 6e-8, out=weight))
+    models = {"m": parse(CHAIN, OF_CHAIN), "split": split, "plain": plain}
+    there = {
+        label: replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
+        for label, model in models.items()
+    }
+    likely = [there["split"], there["plain"]] if first else [there["plain"], there["split"]]
+    accepted, before = list[OnnxParticipant](), dict[str, int]()
+
+    def gather(try_out: Callable[..., None]) -> None:
+        try_out(iter(likely), lambda: True)
+        before.update(runs)
+        accepted.extend(likely)
+
+    settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=True)
+    found = judge_session(Session(there["m"], accepted, (), (), None, gather), None, settings)
+    assert (found.state, found.trials) == (PASSED, [OWN])
+    assert before == runs
+    whole = judge_session(Session(there["m"], likely), None, replace(settings, may_be_smaller=False))
+    assert found.candidates == whole.candidates
+
+
 def test_what_does_not_run_at_the_models_own_sizes_is_not_compared(compared, monkeypatch):
     """That it ran at smaller ones says nothing then."""
 

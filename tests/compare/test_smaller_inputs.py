@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.models import parse, random
-from trtnorm_cli.compare import smaller_inputs
+from trtnorm_cli.compare import sized_model, smaller_inputs
 from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
@@ -102,6 +102,8 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         f"{RANGE} y = Gather<axis=2>(a, r)",
         f"{RANGE} {PADDED} y = Gather<axis=2>(a, g)",
         "f = Reshape(a, rows) m = ReduceMean<axes=[2]>(f) y = Sub(f, m)",
+        # All positions in a row, and heads of what is known of each.
+        "f = Reshape(a, merged) t = Transpose<perm=[0, 2, 1]>(f) u = MatMul(t, six) k = Reshape(u, heads) y = Relu(k)",
         "t = Transpose<perm=[0, 2, 3, 1]>(a) u = MatMul(t, square) y = Transpose<perm=[0, 3, 1, 2]>(u)",
     ],
 )
@@ -135,6 +137,9 @@ WEIGHTS = {
     "i95": np.array([95]),
     "half": np.array([48, 48]),
     "wide": random(96, 8),
+    "merged": np.array([1, 4, 96 * 96]),
+    "six": random(4, 6),
+    "heads": np.array([1, 96 * 96, 2, 3]),
 }
 
 
@@ -221,6 +226,27 @@ def test_sizes_that_are_written_as_numbers_are_those_of_the_tensor_that_is_resto
     assert "restored" in next(node for node in model.graph.node if node.output[0] == "y").input
     swapped = parse(RESTORED, WEIGHTS | {"restored": np.array([1, 4, 48, 192])})
     assert smaller_inputs.at_smaller(swapped, SIZES, {"x": (1, 3, 32, 64)}) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "own", "now", "wanted"),
+    [
+        ((1, 64, 1536), (1, 64, 3, 16, 32), (1, 20, 1536), (1, 20, 3, 16, 32)),
+        ((1, 8, 8, 24), (1, 64, 24), (1, 4, 5, 24), (1, 20, 24)),
+        ((1, 8, 8, 24), (64, 2, 12), (1, 4, 5, 24), (20, 2, 12)),
+        ((2, 6, 10), (2, 6, 1, 10), (2, 6, 7), (2, 6, 1, 7)),
+        ((4, 10), (1, 4, 10, 1, 1), (4, 7), (1, 4, 7, 1, 1)),
+        ((4, 10, 1), (4, 10), (4, 7, 1), (4, 7)),
+        ((), (1, 1), (), (1, 1)),
+        ((1, 64, 24), (1, 8, 8, 24), (1, 20, 24), None),  # which of 4 x 5, 5 x 4, … nobody knows
+        ((6, 4), (4, 6), (3, 4), None),
+        ((4, 10, 1), (4, 10), (4, 7, 2), None),
+        ((0, 4), (0, 4), (0, 2), None),
+        ((4, 6), (4, 6), (24,), None),
+    ],
+)
+def test_a_reshape_merges_and_splits_axes_as_at_the_models_own_sizes(before, own, now, wanted):
+    assert sized_model._regrouped(before, own, now) == wanted
 
 
 def test_an_image_without_elements_is_enlarged_by_no_factor():

@@ -83,8 +83,9 @@ class _Restored:
     """Nodes that say a shape in numbers: what they ask for at other shapes, by their results, is in ``asked``.
 
     An exporter, a rewriting or TensorRT's parser knows the sizes of a file, and writes them as numbers. A Reshape gives its
-    result the very shape that a tensor before it has. A Resize lengthens each axis by the same factor as at the model's own
-    shapes, and an Expand leaves each as long as it is; both make of a single position what such a tensor has.
+    result the very shape that a tensor before it has, or merges and splits axes as there. A Resize lengthens each axis by the
+    same factor as at the model's own shapes, and an Expand leaves each as long as it is; both make of a single position what
+    such a tensor has.
     """
 
     def __init__(self, own: SizedTensors) -> None:
@@ -103,20 +104,23 @@ class _Restored:
         if target is None or own is None or now is None:
             return None
         self._look_at(tensors)
-        shape = self._reshaped(target, own, now) if node.op_type == "Reshape" else self._lengthened(node, target, own, now)
+        if node.op_type == "Reshape":
+            shape = self._reshaped(target, self._own.known_shape(node.input[0]), own, now)
+        else:
+            shape = self._lengthened(node, target, own, now)
         if shape is None:
             return None
         self.asked[node.output[0]] = _Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))
         return SymbolicTensor(source.dtype, shape)
 
-    def _reshaped(self, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
-        """The shape that a Reshape is to ask for, where ``target`` does not fit what it gets ``now``."""
+    def _reshaped(self, target: Sequence[int], before: Shape | None, own: Shape, now: Shape) -> Shape | None:
+        """The shape that a Reshape is to ask for, where ``target`` does not fit what it gets ``now``, and not ``before``."""
         size, lengths = math.prod(now), (*now, *([0] * len(target)))
         asked = math.prod(length or lengths[axis] for axis, length in enumerate(target) if length != -1)
         if asked == size or (-1 in target and asked and size % asked == 0):
             return None
         shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
-        return shapes[0] if len(shapes) == 1 else None
+        return shapes[0] if len(shapes) == 1 else None if before is None else _regrouped(before, own, now)
 
     def _lengthened(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
         """The shape that a Resize or an Expand is to ask for, where its ``target`` is still that at the model's own shapes."""
@@ -203,6 +207,37 @@ class SizedTensors:
             return _PRODUCTS[node.op_type](*map(self.shape, (*node.input[:2], node.output[0])))
         except (IndexError, NotTheSame, TypeError):  # malformed nodes are for others to name
             return 0
+
+
+def _regrouped(before: Shape, own: Shape, now: Shape) -> Shape | None:
+    """What a Reshape from ``before`` to ``own`` makes of ``now``: it merges axes, and splits those that are as long as before.
+
+    None where it splits another, or where the axes of both do not fall into groups.
+    """
+    if len(before) != len(now) or 0 in before or any(length != 1 for was, length in zip(before, now, strict=True) if was == 1):
+        return None
+    given = [(was, length) for was, length in zip(before, now, strict=True) if was != 1]
+    axes, shape = [axis for axis, length in enumerate(own) if length != 1], [1] * len(own)
+    while given and axes:
+        merged, parts = 1, 1
+        while (size := math.prod(was for was, _ in given[:merged])) != (
+            wanted := math.prod(own[axis] for axis in axes[:parts])
+        ):
+            if size < wanted and merged < len(given):
+                merged += 1
+            elif wanted < size and parts < len(axes):
+                parts += 1
+            else:
+                return None
+        if parts == 1:
+            shape[axes[0]] = math.prod(length for _, length in given[:merged])
+        elif all(was == length for was, length in given[:merged]):
+            for axis in axes[:parts]:
+                shape[axis] = own[axis]
+        else:
+            return None
+        given, axes = given[merged:], axes[parts:]
+    return None if given or axes else tuple(shape)
 
 
 def _known(shape: Sequence[object] | None) -> Shape | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 import onnx
 
@@ -37,6 +38,8 @@ class SmallerFirst:
         assert isinstance(own.reference, OnnxParticipant)
         self._smaller, self._own, self._trial = smaller, own, trial
         self.has_been_taken_over = False
+        # True once a candidate was found that may do something else there.
+        self._is_of_no_use = False
         reference = replace(own.reference, model=smaller.model, is_resized=True)
         self._comparer = Comparer(reference, own.runner, own.options, Comparison(own.reference.label), own.known)
         # Candidates as they are there, by identity; with the candidate, whose identity no other one has while it is kept.
@@ -50,18 +53,24 @@ class SmallerFirst:
     def try_out(
         self, candidates: Iterable[Candidate], may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never
     ) -> None:
-        """Work on candidates that may be those of the comparison."""
-        tried = list[Candidate]()
+        """Work on candidates that may be those of the comparison: at the model's own inputs where one is not the same there."""
+        candidates, tried = iter(candidates), list[Candidate]()
 
         def there() -> Iterator[Candidate]:
             for candidate in candidates:
+                tried.append(candidate)
                 found = self._at_smaller(candidate)
                 if found is None:
+                    self._is_of_no_use = True
                     return
-                tried.append(candidate)
                 yield found
 
-        self._comparer.try_out(there(), may_stay)
+        if not self._is_of_no_use:
+            self._comparer.try_out(there(), may_stay)
+        if self._is_of_no_use:
+            self._own.prepare(self._trial)
+            self._own.try_out(chain(tried, candidates), may_stay, nobody_waits)
+            return
         with suppress(Exception):  # it goes wrong again, and is told, where the candidate counts
             if tried and may_stay():
                 self._own.ask_ahead(self._trial, tried[-1:])
@@ -74,6 +83,8 @@ class SmallerFirst:
         there, or where nothing is known of the last one at the model's own. Each candidate is made of the one before it, so
         that there the last one speaks for all.
         """
+        if self._is_of_no_use:
+            return False
         there = [found for candidate in candidates if (found := self._at_smaller(candidate)) is not None]
         if not there or len(there) < len(candidates):
             return False
