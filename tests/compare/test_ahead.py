@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -13,12 +14,14 @@ from tests.compare.test_smaller_first import CHAIN, OF_CHAIN, changed, one_chann
 from tests.compare.test_verdict import X, deep
 from tests.models import parse, saved
 from trtnorm_cli.compare import smaller_inputs
+from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, PASSED, Comparison, Options, Trial
 from trtnorm_cli.compare.session import Session, build_settings, judge_session
+from trtnorm_cli.evaluate.ort_child import OrtChild, RunFailed
 from trtnorm_cli.profile.model import BuildProfile
 
 OPEN = CHAIN.replace("float[1,", "float[N,")
@@ -112,6 +115,39 @@ def test_what_is_wrong_at_larger_sizes_alone_is_found_in_the_network(built, aske
     assert found.state == FAILED
     assert [report.is_out_of_tolerance for report in found.candidates] == [place == 0, True]
     assert {verdict.trial for verdict in found.candidates[0].verdicts} == {SMALLER, OPT, MAX}
+
+
+def test_a_run_that_takes_too_long_is_left_out(built, asked, monkeypatch):
+    """No engine waits for it longer than for one that is begun later."""
+
+    def limit(self, begun):
+        limited.extend(begun)
+        for one in begun:
+            one.limit_s = -1.0
+
+    def line(self, limit_s: float) -> bytes:
+        if limit_s < 0:
+            self.is_lost = True
+            raise RunFailed("it was stopped", timed_out=True)
+        return original(self, limit_s)
+
+    limited, original = list[object](), OrtChild._line
+    monkeypatch.setattr(Budget, "limit", limit)
+    monkeypatch.setattr(OrtChild, "_line", line)
+    found = built(good(), good())
+    assert asked[: len(AT_FIRST) + 3] == [*AT_FIRST, *BEHIND[:2], KNOWN]
+    assert (found.state, found.trials[:2], len(limited)) == (PASSED, [SMALLER, MIN], 2)
+    assert found.skipped[0].startswith(f"{OPT}: not run, it takes longer")
+
+
+def test_a_run_may_take_what_is_left_for_all():
+    """And no longer than it may anyway."""
+    budget = Budget(Options(runs_budget_s=8.0), SimpleNamespace(used_s=3.0))
+    long, short = SimpleNamespace(limit_s=300.0), SimpleNamespace(limit_s=2.0)
+    budget.limit([long, None, short])
+    assert (long.limit_s, short.limit_s) == (5.0, 2.0)
+    Budget(Options(runs_budget_s=None), SimpleNamespace(used_s=3.0)).limit([short])
+    assert short.limit_s == 2.0
 
 
 def test_a_defect_is_found_at_the_smallest_sizes_of_the_model_as_ever(built):

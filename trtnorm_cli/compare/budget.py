@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.result import Options, Trial
 from trtnorm_cli.compare.trial_run import TrialRun
+from trtnorm_cli.evaluate.ort_runner import AskedRuns
 
 # A candidate may take longer than the reference, which a whole budget was left for.
 _SLOWER, _AT_LEAST_S = 4.0, 5.0
@@ -97,6 +98,13 @@ class Budget:
         """True for trials to begin while engines are built, when nobody waits for the comparison."""
         left = self.seconds_for_runs()
         return self._has_time_for(expected_s, _SHORT_AHEAD) and (left is None or expected_s <= left)
+
+    def limit(self, asked: Iterable[AskedRuns | None]) -> None:
+        """Let none of the runs that were ``asked`` for take longer than what is left for runs."""
+        left = self.seconds_for_runs()
+        for one in asked:
+            if one is not None and left is not None:
+                one.limit_s = min(one.limit_s, left)
 
     def _has_time_for(self, expected_s: float, short: float) -> bool:
         """True in what is left of the budget, and in a part of it that is ``short`` in any case."""

@@ -104,24 +104,26 @@ class Comparer:
     def go_ahead(self, first: Trial, candidates: Sequence[Candidate], nobody_waits: Callable[[], bool]) -> None:
         """Begin the trials that follow the ``first``, which has begun, with candidates that are likely.
 
-        One after the other while ``nobody_waits``, and as far as there is time for them.
+        One after the other while ``nobody_waits``, and as far as there is time for them. None takes longer than runs may.
         """
-        run, expected_s = self._begin(first), 0.0
+        run, spent_s = self._begin(first), 0.0
+        begun = [run.asked, *(attempt.asked for attempt in run.attempts), *self._asked_ahead(first)]
         for trial in self._following:
             self.runner.collect()
-            asked = [
-                run.asked,
-                *(attempt.asked for attempt in run.attempts),
-                *(one for _, one in self._ahead.get(first.label, ())),
-            ]
-            if any(one is None or one.failure is not None for one in asked):
+            if any(one is None or one.failure is not None for one in begun):
                 return
-            computing_s = sum(one.computing_s for one in asked if one is not None)
-            expected_s += computing_s * trial.elements / max(first.elements, 1)
+            took_s = sum(one.computing_s for one in begun if one is not None)
+            spent_s += 0.0 if first is run.trial else took_s
+            expected_s = spent_s + took_s * trial.elements / max(first.elements, 1)
             if not nobody_waits() or not self.budget.may_go_ahead(expected_s):
                 return
-            self._begin(trial)
+            following = self._begin(trial)
             self.ask_ahead(trial, candidates)
+            first, begun = trial, [following.asked, *self._asked_ahead(trial)]
+            self.budget.limit(begun)
+
+    def _asked_ahead(self, trial: Trial) -> list[AskedRuns]:
+        return [asked for _, asked in self._ahead.get(trial.label, ())]
 
     def try_out(
         self, candidates: Iterable[Candidate], may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never
