@@ -86,10 +86,11 @@ class Unchanged:
         if may_be_quick(model, bounds) and is_small(model, bounds):
             self.begun = job.side.start(self.built)
 
-    def built(self) -> BuiltVariant:
-        """The result of the build, in the thread that asks for it."""
+    def built(self, with_network: bool = False) -> BuiltVariant:
+        """The result of the build, in the thread that asks for it; ``with_network`` for a comparison, where one is wanted."""
         with self._job.clock.time("variants"):
-            return self._job.variants().built(self.rewriting.result(), self._job.unchanged)
+            variants = self._job.variants()
+            return variants.built(self.rewriting.result(), self._job.unchanged, variants.network if with_network else None)
 
     def is_needless(self, made: Making) -> bool:
         """True once the engine that was made shows that this one would not be better, and is small enough to be asked."""
@@ -197,6 +198,8 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
     model = made.variant.rewriting.model
     decides = may_be_replaced(job, made.variant)
     bounds = bounds_for(made.variant.rewriting.changes) if decides else TO_TELL
+    # Behind the first build there is a core for the network, in case that this one is chosen.
+    behind = Later(partial(unchanged.built, with_network=decides))
 
     def where_quick(begun: Awaited[BuiltVariant]) -> BuiltVariant | None:
         result = made.building.result()
@@ -210,10 +213,10 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
         rules = (one.rule for one in made.variant.rewriting.changes if one.optional and not one.in_passing)
         is_likely_needless = decides and may_tell(rules, job.session.model)
         if not (job.side.is_beside and is_likely) or not (is_likely_needless or unchanged.rewriting.error() is None):
-            return Later(lambda: where_quick(Later(unchanged.built)))
+            return Later(lambda: where_quick(behind))
         # TensorRT for RTX builds on one core: on two, both engines take as long as one.
         if not (decides and is_small(model, bounds) and usable_cores() > 1) or is_likely_needless:
-            return job.side.start(lambda: where_quick(Later(unchanged.built)))
+            return job.side.start(lambda: where_quick(behind))
         unchanged.begun = job.side.start(unchanged.built)
     begun = unchanged.begun
     return Later(lambda: where_quick(begun), (begun, made.building))

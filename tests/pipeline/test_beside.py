@@ -23,7 +23,7 @@ from trtnorm_cli.rewrite.realise import Realised
 from trtnorm_cli.rewrite.rewriting import RewritingSession
 from trtnorm_cli.rewrite.rule import Check, Match
 from trtnorm_cli.side_work import Later, SideWork
-from trtnorm_cli.tensorrt.kernel_search import Bounds, fastest
+from trtnorm_cli.tensorrt.kernel_search import Bounds, Variant, fastest
 from trtnorm_cli.tensorrt.launch import launch
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 
@@ -124,6 +124,19 @@ def test_an_engine_that_was_built_to_be_counted_is_not_built_again(work, started
     assert auto["changes"] == never["changes"] == []
     assert auto["network"] == never["network"]
     assert auto["comparison"]["state"] == never["comparison"]["state"] == "passed"
+    assert hidden(work) == left_in_temp(work) == []
+
+
+def test_an_engine_that_is_built_behind_the_first_one_leaves_its_network_to_be_compared(work, started, monkeypatch, unsure):
+    """The first one was expected to tell by itself, and does not."""
+    monkeypatch.setattr(variant_choice, "may_tell", lambda rules, model: True)
+    monkeypatch.setattr(variant_choice, "fastest", lambda session, tried, changed, unchanged, *_: Variant(unchanged.rewriting))
+    assert build("good.onnx") == 0
+    assert (started.count(ENGINE), started.count(NETWORK)) == (2, 0)
+    manifest = manifest_of(work / "good.engine")
+    assert (manifest["changes"], manifest["comparison"]["state"]) == ([], "passed")
+    assert build("good.onnx", "-o", "alone.engine", "--no-compare") == 0
+    assert started.count(NETWORK) == 0
     assert hidden(work) == left_in_temp(work) == []
 
 

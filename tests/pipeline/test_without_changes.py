@@ -52,7 +52,7 @@ def test_the_model_without_changes_is_built_once_one_is_foreseen_that_engines_de
     monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
     monkeypatch.setattr(variant_choice, "TO_DECIDE_ON_FOLDS", Bounds(600, 9))
     monkeypatch.setattr(variant_choice, "TO_DECIDE", Bounds(600, 99))
-    built = SimpleNamespace(built=lambda one, engine: (one, engine))
+    built = SimpleNamespace(built=lambda one, engine, network: (one, engine), network="network")
     job: Any = SimpleNamespace(
         clock=CLOCK, session=SimpleNamespace(rewrite=rewrite, model=NO_NODES),
         side=SimpleNamespace(is_beside=is_beside, start=Later), variants=lambda: built, unchanged="beside.engine",
@@ -105,7 +105,8 @@ def test_a_second_build_without_the_changes_is_begun_beside_the_comparison_where
     monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: likely)
     monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick)
     monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: False)
-    builder = SimpleNamespace(built=lambda one, engine: "unchanged" if (one, engine) == (NEVER, "beside.engine") else "wrong")
+    wanted = NEVER, "beside.engine", None  # it does not decide, and is not compared
+    builder = SimpleNamespace(built=lambda *given: "unchanged" if given == wanted else "wrong", network="network")
     job: Any = SimpleNamespace(
         options=SimpleNamespace(backend=backend), clock=CLOCK, session=SimpleNamespace(rewrite=rewrite, model=NO_NODES),
         side=SimpleNamespace(is_beside=is_beside, start=start), variants=lambda: builder, unchanged="beside.engine",
@@ -163,8 +164,9 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(
         events.append("first")
         return SimpleNamespace(ok=True)
 
-    def second(one: Any, engine: Any) -> str:
+    def second(one: Any, engine: Any, network: Any) -> str:
         events.append("second")
+        assert network == ("network" if decides and not at_once else None)
         return "unchanged"
 
     monkeypatch.setattr(variant_choice, "usable_cores", lambda: cores)
@@ -181,7 +183,7 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(
     every.model.graph.initializer.append("weight")
     job: Any = SimpleNamespace(
         options=SimpleNamespace(backend=None), clock=CLOCK, session=SESSION, side=SimpleNamespace(is_beside=True, start=start),
-        variants=lambda: SimpleNamespace(built=second), unchanged="beside.engine",
+        variants=lambda: SimpleNamespace(built=second, network="network"), unchanged="beside.engine",
     )  # fmt: skip
     making = replace(made(Variant(every), None), building=Later(first))
     found = variant_choice.without_changes(job, making, Unchanged(job)).result()
