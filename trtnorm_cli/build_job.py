@@ -158,7 +158,7 @@ class Job:
     def variants(self, keeps: bool = False) -> VariantBuilder:
         """The builder of engines that are only looked at. It ``keeps`` them for a build that may choose one."""
         kept_in = self.beside if keeps and not self.options.check_reproducible else None
-        network = NETWORK_FILE if self.options.compare else None
+        network = NETWORK_FILE if self.options.compare and not self.options.check_reproducible else None
         return VariantBuilder(self.work, self.request(self.built), self.estimated, self.limits, kept_in, network)
 
     def estimated(self, result: BuildResult, model: onnx.ModelProto) -> EngineCostRecord | None:

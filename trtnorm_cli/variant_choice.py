@@ -199,7 +199,7 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
     decides = may_be_replaced(job, made.variant)
     bounds = bounds_for(made.variant.rewriting.changes) if decides else TO_TELL
     # Behind the first build there is a core for the network, in case that this one is chosen.
-    behind = Later(partial(unchanged.built, with_network=decides))
+    behind = Later(partial(unchanged.built, with_network=decides and job.side.is_beside))
 
     def where_quick(begun: Awaited[BuiltVariant]) -> BuiltVariant | None:
         result = made.building.result()

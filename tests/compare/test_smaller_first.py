@@ -183,6 +183,29 @@ def test_where_a_likely_candidate_has_its_sizes_as_numbers_the_models_own_are_lo
     assert found.candidates == whole.candidates
 
 
+def test_a_candidate_that_is_not_the_same_there_and_does_not_stay_spoils_nothing(tmp_path, runs):
+    """What was found at smaller inputs of the one that stays is taken over, and it is held to the model's own that are known."""
+    text = CHAIN.replace("c = GlobalAveragePool(b)", "h = Reshape(b, halves) g = Reshape(h, back) c = GlobalAveragePool(g)")
+    split = parse(text, OF_CHAIN | {"halves": np.array([1, 4, 24, 2, 24, 2]), "back": np.array([1, 4, 48, 48])})
+    models = {"m": parse(CHAIN, OF_CHAIN), "split": split, "plain": parse(CHAIN, OF_CHAIN)}
+    there = {
+        label: replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
+        for label, model in models.items()
+    }
+    accepted, before = list[OnnxParticipant](), dict[str, int]()
+
+    def gather(try_out: Callable[..., None]) -> None:
+        try_out([there["plain"]], lambda: True)
+        try_out([there["split"]], lambda: True)
+        before.update(runs)
+        accepted.append(there["plain"])
+
+    settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=True)
+    found = judge_session(Session(there["m"], accepted, (), (), None, gather), None, settings)
+    assert (found.state, found.trials) == (PASSED, [SMALLER, OWN])
+    assert runs["plain"] == before["plain"] + 1
+
+
 def test_what_does_not_run_at_the_models_own_sizes_is_not_compared(compared, monkeypatch):
     """That it ran at smaller ones says nothing then."""
 

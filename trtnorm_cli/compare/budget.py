@@ -18,7 +18,7 @@ _NOT_LONG = 8
 # A trial that takes such a part of the budget at most is run though the clock says that it is used up: what uses it up is
 # often the start of processes, not the runs.
 _SHORT = 1 / 8
-# The same of trials that begin while engines are built.
+# The same of a trial that begins while engines are built.
 _SHORT_AHEAD = 1 / 2
 
 
@@ -95,16 +95,16 @@ class Budget:
         return self._has_time_for(expected, _SHORT)
 
     def may_go_ahead(self, expected_s: float) -> bool:
-        """True for trials to begin while engines are built, when nobody waits for the comparison."""
+        """True for a trial to begin while engines are built, when nobody waits for the comparison."""
         left = self.seconds_for_runs()
         return self._has_time_for(expected_s, _SHORT_AHEAD) and (left is None or expected_s <= left)
 
     def limit(self, asked: Iterable[AskedRuns | None]) -> None:
-        """Let none of the runs that were ``asked`` for take longer than what is left for runs."""
+        """Let none of the runs that were ``asked`` for take longer than what is left for runs, or a few seconds."""
         left = self.seconds_for_runs()
         for one in asked:
             if one is not None and left is not None:
-                one.limit_s = min(one.limit_s, left)
+                one.limit_s = min(one.limit_s, max(left, _AT_LEAST_S))
 
     def _has_time_for(self, expected_s: float, short: float) -> bool:
         """True in what is left of the budget, and in a part of it that is ``short`` in any case."""

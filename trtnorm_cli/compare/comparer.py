@@ -40,8 +40,8 @@ from trtnorm_cli.records.comparison import OutputVerdict
 class Comparer:
     """Remembers between trials what float64 said of the reference, and how much time was used.
 
-    ``known`` are the constants that another comparison of the same models knows. ``following`` are trials behind the first,
-    which may begin while it waits for engines.
+    ``known`` are the constants that another comparison of the same models knows. ``following`` is the trial behind the
+    first, which may begin while it waits for engines.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Comparer:
         options: Options,
         result: Comparison,
         known: Known | None = None,
-        following: Sequence[Trial] = (),
+        following: Trial | None = None,
     ) -> None:
         self.reference, self.runner, self.options, self.result = reference, runner, options, result
         self._following = following
@@ -102,28 +102,34 @@ class Comparer:
             self._ahead[trial.label] = list(zip(running, asked, strict=True))
 
     def go_ahead(self, first: Trial, candidates: Sequence[Candidate], nobody_waits: Callable[[], bool]) -> None:
-        """Begin the trials that follow the ``first``, which has begun, with candidates that are likely.
+        """Begin the trial that follows the ``first``, which has begun, with candidates that are likely.
 
-        One after the other while ``nobody_waits``, and as far as there is time for them. None takes longer than runs may.
+        Only while ``nobody_waits``, and where there is time for it. It takes no longer than runs may.
         """
-        run, spent_s = self._begin(first), 0.0
+        run = self._begin(first)
         begun = [run.asked, *(attempt.asked for attempt in run.attempts), *self._asked_ahead(first)]
-        for trial in self._following:
-            self.runner.collect()
-            if any(one is None or one.failure is not None for one in begun):
-                return
-            took_s = sum(one.computing_s for one in begun if one is not None)
-            spent_s += 0.0 if first is run.trial else took_s
-            expected_s = spent_s + took_s * trial.elements / max(first.elements, 1)
-            if not nobody_waits() or not self.budget.may_go_ahead(expected_s):
-                return
-            following = self._begin(trial)
-            self.ask_ahead(trial, candidates)
-            first, begun = trial, [following.asked, *self._asked_ahead(trial)]
-            self.budget.limit(begun)
+        if self._following is None or self._following.label in self._ahead or not nobody_waits():
+            return
+        self.runner.collect()
+        if not nobody_waits() or any(one is None or one.failure is not None for one in begun):
+            return
+        took_s = sum(one.computing_s for one in begun if one is not None)
+        if self.budget.may_go_ahead(took_s * self._following.elements / max(first.elements, 1)):
+            following = self._begin(self._following)
+            self.ask_ahead(self._following, candidates)
+            self.budget.limit([following.asked, *self._asked_ahead(self._following)])
 
     def _asked_ahead(self, trial: Trial) -> list[AskedRuns]:
         return [asked for _, asked in self._ahead.get(trial.label, ())]
+
+    def _has_begun(self, trial: Trial) -> bool:
+        """True where most of what ``trial`` costs was paid: the candidates run, and there is nothing to evaluate."""
+        if trial.label not in self._begun or trial.label not in self._ahead:
+            return trial.label in self._begun
+        ahead = [candidate for candidate, _ in self._ahead[trial.label]]
+        needed = self.pairings[-1:] if self._last_speaks_for_all else self.pairings
+        are_there = all(any(pairing.candidate is candidate for candidate in ahead) for pairing in needed)
+        return are_there and not (self._has_run and self._wants_float64())
 
     def try_out(
         self, candidates: Iterable[Candidate], may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never
@@ -226,7 +232,7 @@ class Comparer:
         """
         if self.result.candidates and all(report.error is not None for report in self.result.candidates):
             return
-        is_begun, expected = trial.label in self._begun, self.budget.expected_s(trial, self._wants_float64())
+        is_begun, expected = self._has_begun(trial), self.budget.expected_s(trial, self._wants_float64())
         why_not = self.budget.used_up(is_begun, expected) if self._has_run else None
         why_not = why_not or (None if is_begun or not self._has_run else self.budget.too_long(expected))
         if why_not is not None:
@@ -245,18 +251,20 @@ class Comparer:
         self.result.trials.append(trial.label)
         self._has_run = True
         self._judge_all(run)
-        if self._last_speaks_for_all and not self.is_free_of_doubt:
+        if self._last_speaks_for_all and not (self.is_free_of_doubt and self.has_judged_last(trial)):
             self._last_speaks_for_all = False
             judged = list(run.attempts)
             self._ask_candidates(run)
             self._judge_all(run, judged)
         self.budget.last = run
+        self._ahead.pop(trial.label, None)
 
     def _begin(self, trial: Trial) -> TrialRun:
         if trial.label not in self._begun:
-            run = self._begun[trial.label] = TrialRun(trial, self.known.for_other_inputs(), Ties(self._nearness()))
+            run = TrialRun(trial, self.known.for_other_inputs(), Ties(self._nearness()))
             if isinstance(self.reference, OnnxParticipant):
                 run.asked = self._natives.ask(self.reference, trial.feeds)
+            self._begun[trial.label] = run
         return self._begun[trial.label]
 
     def _ask_candidates(self, run: TrialRun, last_only: bool = False) -> None:

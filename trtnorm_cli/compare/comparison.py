@@ -43,7 +43,7 @@ def compare(
     ):
         runner.start(wait=False)
         ordered = sorted(trials, key=lambda t: t.elements)
-        comparer = Comparer(reference, runner, options, result, following=ordered[1:])
+        comparer = Comparer(reference, runner, options, result, following=next(iter(ordered[1:]), None))
         first = None if smaller is None else SmallerFirst(smaller, comparer, ordered[0])
         if ordered and callable(candidates):
             comparer.prepare(ordered[0]) if first is None else first.prepare()

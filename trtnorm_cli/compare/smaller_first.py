@@ -27,6 +27,10 @@ class SmallerTrial:
     model: onnx.ModelProto
 
 
+class _NotTheSameThere(Exception):
+    """A candidate that may do something else at smaller inputs."""
+
+
 class SmallerFirst:
     """The comparison of ``smaller``, which is of use where nothing in it speaks against a candidate.
 
@@ -38,8 +42,6 @@ class SmallerFirst:
         assert isinstance(own.reference, OnnxParticipant)
         self._smaller, self._own, self._trial = smaller, own, trial
         self.has_been_taken_over = False
-        # True once a candidate was found that may do something else there.
-        self._is_of_no_use = False
         reference = replace(own.reference, model=smaller.model, is_resized=True)
         self._comparer = Comparer(reference, own.runner, own.options, Comparison(own.reference.label), own.known)
         # Candidates as they are there, by identity; with the candidate, whose identity no other one has while it is kept.
@@ -61,18 +63,19 @@ class SmallerFirst:
                 tried.append(candidate)
                 found = self._at_smaller(candidate)
                 if found is None:
-                    self._is_of_no_use = True
-                    return
+                    raise _NotTheSameThere
                 yield found
 
-        if not self._is_of_no_use:
-            self._comparer.try_out(there(), may_stay)
-        if self._is_of_no_use:
-            self._own.prepare(self._trial)
+        self._comparer.try_out(there(), may_stay)
+        if not may_stay():
+            return
+        if any(self._at_smaller(candidate) is None for candidate in tried):
+            with self._own.budget.paid():
+                self._own.prepare(self._trial)
             self._own.try_out(chain(tried, candidates), may_stay, nobody_waits)
             return
         with suppress(Exception):  # it goes wrong again, and is told, where the candidate counts
-            if tried and may_stay():
+            if tried:
                 self._own.ask_ahead(self._trial, tried[-1:])
                 self._own.go_ahead(self._trial, tried[-1:], nobody_waits)
 
@@ -83,8 +86,6 @@ class SmallerFirst:
         there, or where nothing is known of the last one at the model's own. Each candidate is made of the one before it, so
         that there the last one speaks for all.
         """
-        if self._is_of_no_use:
-            return False
         there = [found for candidate in candidates if (found := self._at_smaller(candidate)) is not None]
         if not there or len(there) < len(candidates):
             return False
