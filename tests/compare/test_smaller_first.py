@@ -184,7 +184,7 @@ def test_where_a_likely_candidate_has_its_sizes_as_numbers_the_models_own_are_lo
 
 
 def test_a_candidate_that_is_not_the_same_there_and_does_not_stay_spoils_nothing(tmp_path, runs):
-    """What was found at smaller inputs of the one that stays is taken over, and it is held to the model's own that are known."""
+    """What was found there of the one that stays is taken over, and it is held to the model's own sizes, which are known."""
     text = CHAIN.replace("c = GlobalAveragePool(b)", "h = Reshape(b, halves) g = Reshape(h, back) c = GlobalAveragePool(g)")
     split = parse(text, OF_CHAIN | {"halves": np.array([1, 4, 24, 2, 24, 2]), "back": np.array([1, 4, 48, 48])})
     models = {"m": parse(CHAIN, OF_CHAIN), "split": split, "plain": parse(CHAIN, OF_CHAIN)}
