@@ -210,7 +210,7 @@ class SizedTensors:
 
 
 def _regrouped(before: Shape, own: Shape, now: Shape) -> Shape | None:
-    """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits such as are as long as before.
+    """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits those as long as before.
 
     None where it splits another, or where the axes of both do not fall into groups.
     """
