@@ -42,24 +42,24 @@ def refusal(result: BuildResult, model: onnx.ModelProto, folder: Path, subject: 
     if result.stage == "write":
         reason = "; ".join(message.text for message in result.errors)
         return BuilderDied(f"the engine cannot be written: {reason}", hint="make room there, or choose another folder with -o")
-    messages = informative(result.errors)
-    groups = _alike(messages, model)
-    lines = [line for group in groups[:_SHOWN] for line in _lines(group, model, subject)]
+    messages, nodes = informative(result.errors), ParsedNodes(model)
+    groups = _alike(messages, nodes)
+    lines = [line for group in groups[:_SHOWN] for line in _lines(group, nodes, subject)]
     # A meaning that several messages share is said once.
     lines = [line for i, line in enumerate(lines) if not line.startswith(_MEANS) or line not in lines[:i]]
     if len(groups) > _SHOWN:
         lines.append(f"and {len(groups) - _SHOWN} more messages")
     lines.append(f"log: {folder / LOG_FILE}")
-    error = TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages, model, subject))
-    error.nodes = tuple(name for message in messages if (name := node_of(message, model)[0]))
+    error = TensorRTRefusal(_STAGES[result.stage], "\n".join(lines), _hint(messages, nodes, subject))
+    error.nodes = tuple(name for message in messages if (name := nodes.of(message)[0]))
     return error
 
 
-def _alike(messages: list[TensorRTMessage], model: onnx.ModelProto) -> list[list[TensorRTMessage]]:
+def _alike(messages: list[TensorRTMessage], nodes: ParsedNodes) -> list[list[TensorRTMessage]]:
     """The messages in groups that say the same of several nodes of one operator."""
     groups: dict[tuple[str, str], list[TensorRTMessage]] = {}
     for message in messages:
-        groups.setdefault((words(message.text), node_of(message, model)[1]), []).append(message)
+        groups.setdefault((words(message.text), nodes.of(message)[1]), []).append(message)
     return list(groups.values())
 
 
@@ -87,38 +87,45 @@ def words(text: str) -> str:
     return _SOURCE_PLACE.sub("", " ".join(" ".join(telling).split()))
 
 
-def node_of(message: TensorRTMessage, model: onnx.ModelProto) -> tuple[str, str]:
-    """Name and operator of the node that ``message`` is about, or empty when it names none.
+class ParsedNodes:
+    """The nodes of a ``model``, by the names that TensorRT has for them."""
 
-    The parser names the node, or says which one it is when it has no name. The builder puts the layer's name into its text.
-    That is the node's name, ``node_of_`` and its output when it has none, or either with an ending.
-    """
-    nodes = {parser_name(node): node for node in all_nodes(model) if node.output}
-    if message.node:
-        known = nodes.get(message.node)
-        return _name(known) if known else message.node, message.operator or (known.op_type if known else "")
-    if 0 <= message.number < len(model.graph.node) and model.graph.node[message.number].op_type == message.operator:
-        return _name(model.graph.node[message.number]), message.operator
-    # A pattern is made for names that occur at all: a graph has thousands of nodes, and a name may be megabytes long.
-    occurring = [name for name in nodes if name in message.text]
-    for ending in (r"(?![\w/])", r"_\w+"):
-        mentioned = [name for name in occurring if re.search(rf"(?<![\w/.]){re.escape(name)}{ending}", message.text)]
-        if mentioned:
-            node = nodes[max(mentioned, key=len)]
-            return _name(node), node.op_type
-    return "", message.operator
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self._named = {parser_name(node): node for node in all_nodes(model) if node.output}
+
+    def of(self, message: TensorRTMessage) -> tuple[str, str]:
+        """Name and operator of the node that ``message`` is about, or empty when it names none.
+
+        The parser names the node, or says which one it is when it has no name. The builder puts the layer's name into its text.
+        That is the node's name, ``node_of_`` and its output when it has none, or either with an ending.
+        """
+        if message.node:
+            known = self._named.get(message.node)
+            return _name(known) if known else message.node, message.operator or (known.op_type if known else "")
+        numbered = self.model.graph.node
+        if 0 <= message.number < len(numbered) and numbered[message.number].op_type == message.operator:
+            return _name(numbered[message.number]), message.operator
+        # A pattern is made for names that occur at all: a graph has thousands of nodes, and a name may be megabytes long.
+        occurring = [name for name in self._named if name in message.text]
+        for ending in (r"(?![\w/])", r"_\w+"):
+            mentioned = [name for name in occurring if re.search(rf"(?<![\w/.]){re.escape(name)}{ending}", message.text)]
+            if mentioned:
+                node = self._named[max(mentioned, key=len)]
+                return _name(node), node.op_type
+        return "", message.operator
 
 
 def _name(node: onnx.NodeProto) -> str:
     return node.name or f"-> {node.output[0]}"
 
 
-def _lines(group: list[TensorRTMessage], model: onnx.ModelProto, subject: Subject | None) -> list[str]:
+def _lines(group: list[TensorRTMessage], nodes: ParsedNodes, subject: Subject | None) -> list[str]:
     """A message of TensorRT about one node, or the same about several."""
-    name, operator = node_of(group[0], model)
+    name, operator = nodes.of(group[0])
     entry = explain(group[0].text, operator)
     where = " ".join(part for part in ("node", name, f"({operator})" if operator else "") if part)
-    origin = subject.origin(name, model) if subject is not None and name else ""
+    origin = subject.origin(name, nodes.model) if subject is not None and name else ""
     where += f", {origin}" if origin else ""
     where += f", and {len(group) - 1} more of this operator" if len(group) > 1 else ""
     means = [f"{_MEANS}{entry.meaning}"] if entry else []
@@ -131,9 +138,9 @@ def _quoted(text: str) -> str:
     return "that it does not take the node, and no more (false)" if re.fullmatch(r"(Assertion failed: )?false", said) else said
 
 
-def _hint(messages: list[TensorRTMessage], model: onnx.ModelProto, subject: Subject | None) -> str:
+def _hint(messages: list[TensorRTMessage], nodes: ParsedNodes, subject: Subject | None) -> str:
     """Advice about each known message, and the command to run next. General advice is left out where there is other."""
-    found = [entry for message in messages if (entry := explain(message.text, node_of(message, model)[1])) is not None]
+    found = [entry for message in messages if (entry := explain(message.text, nodes.of(message)[1])) is not None]
     entries = [entry for entry in found if not entry.general] or found
     advice = list(dict.fromkeys(entry.advice for entry in entries)) or [UNKNOWN]
     command = entries[0].command if entries else ISOLATE

@@ -18,7 +18,7 @@ from trtnorm_cli.errors import BuilderDied, UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.extract import CannotBeCut, extract, reads
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types, model_inputs, pinned_types
-from trtnorm_cli.tensorrt.explain import explain, informative, node_of, words
+from trtnorm_cli.tensorrt.explain import ParsedNodes, explain, informative, words
 from trtnorm_cli.tensorrt.request import BuildResult, ShapeTriple
 
 MAX_TRIALS = 60
@@ -218,7 +218,7 @@ def failure_of(result: BuildResult, model: onnx.ModelProto) -> BuildFailure:
     first = informative(result.errors)[0]
     entry = explain(first.text, first.operator)
     family = entry.meaning if entry is not None else _without_names(words(first.text), model)
-    return BuildFailure(f"{result.stage}: {family}", node_of(first, model)[1])
+    return BuildFailure(f"{result.stage}: {family}", ParsedNodes(model).of(first)[1])
 
 
 def death_of(error: BuilderDied) -> BuildFailure:
@@ -228,7 +228,8 @@ def death_of(error: BuilderDied) -> BuildFailure:
 
 def named_nodes(result: BuildResult, model: onnx.ModelProto) -> list[str]:
     """The nodes that TensorRT's messages are about."""
-    names = (node_of(message, model)[0] for message in informative(result.errors))
+    nodes = ParsedNodes(model)
+    names = (nodes.of(message)[0] for message in informative(result.errors))
     return list(dict.fromkeys(name for name in names if name))
 
 
