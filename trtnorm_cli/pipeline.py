@@ -192,12 +192,13 @@ def float32_kernels(job: Job, made: Making) -> Awaited[Kernels | None]:
 def settled_on(job: Job, begun: Making, unbuilt: Awaited[BuiltVariant | None], without: Unchanged, likely: Likely) -> Making:
     """The making of the rewriting that stays: what was ``begun``, or another once it is known that its engine is better.
 
-    While it waits for engines, what is ``likely`` to stay is compared.
+    While it waits for engines, what is ``likely`` to stay is compared. Then the build ``without`` changes has a core.
     """
     if not may_be_replaced(job, begun.variant):
         return begun
     if job.side.is_beside:
         likely(begun.rewritten, partial(may_stay, job, begun, unbuilt, without), lambda: not begun.building.is_done())
+        without.begin_beside(begun.building)
     job.clock.seconds.update(begun.result.seconds)
     unchanged, variants = unbuilt.result(), job.variants(keeps=True)
     better = faster(job, begun, unchanged, without, variants, likely)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +45,7 @@ from trtnorm_cli.tensorrt.manifest import (
     Kernels,
     Optimization,
 )
-from trtnorm_cli.tensorrt.may_tell import may_tell
+from trtnorm_cli.tensorrt.may_tell import is_doubtful, may_tell
 from trtnorm_cli.tensorrt.network.parsed import ParsedNetwork
 from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain
 from trtnorm_cli.tensorrt.part_search import Built, is_as_good
@@ -64,6 +65,8 @@ class Unchanged:
     """The model without the changes that only improve it, and its engine, which shows what they do.
 
     Its build is ``begun`` as soon as such a change is foreseen, where it is likely to decide and there is a core for it.
+    Where the engine with the changes may tell, it is put off until that one is there. Where that is in doubt, it is begun
+    before, once a core has nothing to do.
     """
 
     def __init__(self, job: Job) -> None:
@@ -71,6 +74,8 @@ class Unchanged:
         self.begun: Awaited[BuiltVariant] | None = None
         self._job = job
         self._needless: Later[bool] | None = None
+        self.may_begin_beside = False
+        self._lock = threading.Lock()
 
     def foresee(self, rule: str) -> None:
         """Begin the build: ``rule`` found a change that is optional.
@@ -85,6 +90,21 @@ class Unchanged:
         model = self.rewriting.result().model
         if may_be_quick(model, bounds) and is_small(model, bounds):
             self.begun = job.side.start(self.built)
+
+    def begin_beside(self, building: Awaited[BuildResult]) -> None:
+        """Begin the build, where it ``may_begin_beside`` the first engine, which is still ``building``.
+
+        The thread that asks has nothing to do until that one is there.
+        """
+        with self._lock:
+            if self.may_begin_beside and self.begun is None and not building.is_done():
+                self.begun = self._job.side.start(self.built)
+
+    def begun_or(self, behind: Later[BuiltVariant]) -> Awaited[BuiltVariant]:
+        """The build that was begun, or the one ``behind`` the first engine, which is there."""
+        with self._lock:
+            self.may_begin_beside = False
+            return self.begun or behind
 
     def built(self, with_network: bool = False) -> BuiltVariant:
         """The result of the build, in the thread that asks for it; ``with_network`` for a comparison, where one is wanted."""
@@ -201,8 +221,9 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
     # Behind the first build there is a core for the network, in case that this one is chosen.
     behind = Later(partial(unchanged.built, with_network=decides and job.side.is_beside))
 
-    def where_quick(begun: Awaited[BuiltVariant]) -> BuiltVariant | None:
+    def where_quick() -> BuiltVariant | None:
         result = made.building.result()
+        begun = unchanged.begun_or(behind)
         if result.ok and is_quick(result, bounds) and not (decides and unchanged.is_needless(made)):
             return begun.result()
         begun.cancel()
@@ -210,16 +231,17 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
 
     if unchanged.begun is None:
         is_likely = first_installed(job.options.backend) == QUICK_BACKEND and may_be_quick(model, bounds)
-        rules = (one.rule for one in made.variant.rewriting.changes if one.optional and not one.in_passing)
+        rules = [one.rule for one in made.variant.rewriting.changes if one.optional and not one.in_passing]
         is_likely_needless = decides and may_tell(rules, job.session.model)
         if not (job.side.is_beside and is_likely) or not (is_likely_needless or unchanged.rewriting.error() is None):
-            return Later(lambda: where_quick(behind))
+            return Later(where_quick)
         # TensorRT for RTX builds on one core: on two, both engines take as long as one.
-        if not (decides and is_small(model, bounds) and usable_cores() > 1) or is_likely_needless:
-            return job.side.start(lambda: where_quick(behind))
+        has_core = decides and is_small(model, bounds) and usable_cores() > 1
+        if not has_core or is_likely_needless:
+            unchanged.may_begin_beside = has_core and is_doubtful(rules, job.session.model)
+            return job.side.start(where_quick)
         unchanged.begun = job.side.start(unchanged.built)
-    begun = unchanged.begun
-    return Later(lambda: where_quick(begun), (begun, made.building))
+    return Later(where_quick, (unchanged.begun, made.building))
 
 
 def may_stay(job: Job, made: Making, unbuilt: Awaited[BuiltVariant | None], without: Unchanged) -> bool:

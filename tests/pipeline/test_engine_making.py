@@ -92,14 +92,14 @@ def test_engines_that_are_there_are_offered_to_the_rewriting_that_comes_instead(
     job: Any = SimpleNamespace(clock=clock, variants=lambda keeps: SimpleNamespace(kept=["kept"] if keeps else []))
     job.side = SimpleNamespace(is_beside=True)
     worked_on: list[Any] = []
-    no_other: Any = None
+    other: Any = SimpleNamespace(begin_beside=lambda building: worked_on.append(building))
 
     def likely(one: Any, may_stay: Any, nobody_waits: Any) -> None:
         assert nobody_waits() == (not begun.building.is_done())
         worked_on.append(one.rewriting)
 
-    found: Any = pipeline.settled_on(job, begun, Later(lambda: unchanged), no_other, likely)
-    assert worked_on == ([EVERY] if replaced else [])
+    found: Any = pipeline.settled_on(job, begun, Later(lambda: unchanged), other, likely)
+    assert worked_on == ([EVERY, begun.building] if replaced else [])
     assert (clock.seconds == {"parse": 1.0}) == replaced
     if known is None:
         assert (found.variant.is_settled, found.rewriting, offered, cancelled) == (replaced, EVERY, [], [])

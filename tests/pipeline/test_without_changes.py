@@ -195,6 +195,63 @@ def test_an_engine_that_decides_is_built_beside_the_first_one(
 
 
 @pytest.mark.parametrize(
+    ("cores", "size", "doubtful", "tells", "there", "beside"),
+    [
+        (2, 9, True, False, False, True),
+        (2, 9, True, True, False, True),
+        (2, 9, False, False, False, False),
+        (1, 9, True, False, False, False),
+        (2, 10, True, False, False, False),
+        (2, 9, True, False, True, False),
+    ],
+    ids=["it is wanted", "it is not wanted", "no doubt", "one core", "large", "the first one is there"],
+)
+def test_where_it_is_in_doubt_a_core_that_is_free_builds_the_engine_without_changes(
+    monkeypatch, cores, size, doubtful, tells, there, beside
+):
+    begun: list[Begun] = []
+    networks: list[Any] = []
+
+    def start(work: Any) -> Begun:
+        begun.append(Begun(work))
+        return begun[-1]
+
+    def second(one: Any, engine: Any, network: Any) -> str:
+        networks.append(network)
+        return "unchanged"
+
+    monkeypatch.setattr(variant_choice, "usable_cores", lambda: cores)
+    monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: True)
+    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: Bounds(600, 9))
+    monkeypatch.setattr(variant_choice, "may_tell", lambda rules, model: True)
+    monkeypatch.setattr(variant_choice, "is_doubtful", lambda rules, model: doubtful)
+    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: True)
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: True)
+    monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: "tensorrt-rtx")
+    monkeypatch.setattr(variant_choice, "tensor_bytes", lambda tensor: size)
+    monkeypatch.setattr(Unchanged, "is_needless", lambda unchanged, made: tells)
+    every = rewriting(NEEDED, OPTIONAL)
+    every.model.graph.initializer.append("weight")
+    job: Any = SimpleNamespace(
+        options=SimpleNamespace(backend=None), clock=CLOCK, session=SESSION, side=SimpleNamespace(is_beside=True, start=start),
+        variants=lambda: SimpleNamespace(built=second, network="network"), unchanged="beside.engine",
+    )  # fmt: skip
+    building = Later(lambda: SimpleNamespace(ok=True))
+    unchanged = Unchanged(job)
+    found = variant_choice.without_changes(job, replace(made(Variant(every), None), building=building), unchanged)
+    if there:
+        building.result()
+    unchanged.begin_beside(building)
+    unchanged.begin_beside(building)
+    assert len(begun) == 1 + beside
+    assert found.result() == (None if tells else "unchanged")
+    assert networks == ([] if tells else [None] if beside else ["network"]), "it is built once"
+    assert [one.cancelled for one in begun[1:]] == [tells] * beside
+    unchanged.begin_beside(building)
+    assert len(begun) == 1 + beside
+
+
+@pytest.mark.parametrize(
     ("ok", "cost", "quick", "nothing_to_gain", "needless"),
     [
         (True, "cost", True, True, True),

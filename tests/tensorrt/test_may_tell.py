@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from tests.models import batchnorm, parse, random
-from trtnorm_cli.tensorrt.may_tell import may_tell
+from trtnorm_cli.tensorrt.may_tell import is_doubtful, may_tell
 
 SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
 
@@ -75,3 +75,28 @@ def test_instance_norms_of_several_samples_are_likely_to_be_told(rules: str, sha
     if shape is not None:
         one.graph.value_info.append(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, shape))
     assert may_tell(rules.split(), one) is likely
+
+
+@pytest.mark.parametrize(
+    ("rules", "nodes", "doubtful"),
+    [
+        ("fold-batchnorm-conv batchnorm-to-scale-shift", "y = Relu(c)", False),
+        ("fold-batchnorm-downstream fold-batchnorm-conv", "y = Relu(c)", True),
+        ("batchnorm-to-scale-shift fold-batchnorm-upstream", "y = Relu(c)", True),
+        ("fold-scale-shift-upstream", "y = Softmax(c)", False),
+        ("fold-scale-shift-upstream", "s, y = Split <axis=1, num_outputs=2> (c)", True),
+        ("fold-scale-shift-upstream", "y = Slice(c, i, j)", True),
+        ("fold-scale-shift-upstream fold-batchnorm-conv", "y = Softmax(c)", True),
+        ("fold-scale-shift-upstream drop-expand", "y = Softmax(c)", False),
+        ("fold-batchnorm-conv", "s, y = Split <axis=1, num_outputs=2> (c)", False),
+        ("", "y = InstanceNormalization(c, g, b)", True),
+        ("normalization-in-rows", "y = InstanceNormalization(c, g, b)", False),
+    ],
+    ids=[
+        *("folds", "folds downstream", "folds upstream", "scaled products", "taken apart", "sliced", "products of both kinds"),
+        *("what leaves the kernels", "convolutions that are taken apart", "norms that stay", "norms that do not"),
+    ],
+)
+def test_it_is_known_where_an_engine_may_as_well_not_tell(rules: str, nodes: str, doubtful: bool) -> None:
+    one = parse(f"g (float[N,4,8,8] x) => (float[N,4,8,8] y) {{ c = Conv(x, w) {nodes} }}", opset=21)
+    assert is_doubtful(rules.split(), one) is doubtful
