@@ -101,11 +101,17 @@ def test_what_a_part_costs_is_the_mean_of_all_profiles_by_their_weights(tmp_path
         ([Sums(1643.1, 57, 1), Sums(1642.0, 57, 53)], Sums(1641.1, 57, 3), False),
         ([Sums(1648.0, 58, 1), Sums(1642.0, 57, 53)], Sums(1641.1, 57, 3), True),
         ([Sums(1724.8, 57, 17), Sums(1715.0, 57, 53)], Sums(1713.8, 57, 21), True),
+        ([Sums(2174.9, 236, 55), Sums(3118.3, 329, 93)], Sums(2174.9, 236, 54), False),
+        ([Sums(2174.9, 236, 55), Sums(3118.3, 329, 93)], Sums(2174.9, 236, 49), True),
+        ([Sums(1000.0, 57, 0), Sums(1001.0, 57, 1)], Sums(999.0, 57, 0), False),
         ([Sums(1000.0, 57, 1), Sums(1001.0, 57, 1)], Sums(996.0, 57, 1), False),
         ([Sums(1000.0, 57, 1), Sums(1001.0, 57, 1)], Sums(994.0, 57, 1), True),
         ([Sums(1000.0, 57, 1), Sums(1001.0, 57, 1)], Sums(999.0, 56, 1), True),
     ],
-    ids=["hardly faster", "fewer kernels", "fewer to compile than the best", "less than half a percent", "more", "a kernel"],
+    ids=[
+        *("hardly faster", "fewer kernels", "fewer to compile than the best", "one of many to compile", "a tenth of these"),
+        *("none to compile", "less than half a percent", "more", "a kernel"),
+    ],
 )
 def test_a_further_engine_is_built_for_kernels_or_for_half_a_percent_of_the_time(built, expected, pays) -> None:
     search = object.__new__(PartSearch)

@@ -31,6 +31,8 @@ _FEW_SITES = 3
 MOST_FURTHER_BUILDS = 3
 # The share of the time that a further engine has to save, where it saves no kernel: estimates of kernels are off by more.
 WORTH = 0.005
+# The same of the kernels that are compiled on the device, which takes time only when the engine is loaded.
+_WORTH_COMPILED = 0.1
 
 Sites = frozenset[str]
 
@@ -187,11 +189,15 @@ class PartSearch:
         )
 
     def _pays(self, expected: Sums) -> bool:
-        """True for fewer kernels than the best one built has, fewer that are compiled on the device, or clearly less time."""
+        """True for fewer kernels than the best one built has, clearly fewer that are compiled on the device, or clearly less
+        time."""
         best, *others = [one.sums for one in self.built.values()]
         for other in others:
             best = other if self.worse(best, other) else best
-        return (expected.launches, expected.compiled) < (best.launches, best.compiled) or expected.us < (1 - WORTH) * best.us
+        if expected.launches < best.launches or expected.us < (1 - WORTH) * best.us:
+            return True
+        compiled = (1 - _WORTH_COMPILED) * best.compiled
+        return expected.launches == best.launches and expected.compiled <= compiled and best.compiled > 0
 
     def _expected(self, left_out: Sites) -> Sums | None:
         """The sums of a choice from what its parts cost; None where one of them was not tried."""
