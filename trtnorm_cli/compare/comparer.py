@@ -148,6 +148,8 @@ class Comparer:
             is_left = run.begun is not None
             if is_left:  # the rest of the reference is evaluated beside them
                 deque(self._ask_tried(run, candidates), maxlen=0)
+            if run.truth is None:  # while it runs
+                self._learn_truth(run)
             if self._know_reference(run):
                 self._before_tries = run.known.mark(run.inner.values.values()) if is_left else self._before_tries
                 said = list(self.result.notes), list(self.result.skipped)
@@ -294,6 +296,7 @@ class Comparer:
             if native is None:
                 return False
             run.native = native
+            self._remember_errors(run)
         if wants_float64 and run.truth is None and not run.is_alike:
             self._learn_truth(run)
         return True
@@ -333,14 +336,14 @@ class Comparer:
             if found is not None:
                 self.result.float64.update(found.evaluated_with)
                 run.truth, run.float64_s = found.outputs, found.seconds
-        for name, exact in (run.truth or {}).items():
-            self._remember(name, distance(exact, run.native[name]))
+        self._remember_errors(run)
 
-    def _remember(self, name: str, error: Distance) -> None:
+    def _remember_errors(self, run: TrialRun) -> None:
         """Keep the larger of the distances seen: one lucky run must not make the bound tight for the others."""
-        known = self._reference_errors.get(name)
-        if known is None or error.largest > known.largest:
-            self._reference_errors[name] = error
+        for name, exact in (run.truth or {}).items() if run.native else ():
+            error, known = distance(exact, run.native[name]), self._reference_errors.get(name)
+            if known is None or error.largest > known.largest:
+                self._reference_errors[name] = error
 
     def _judge_all(self, run: TrialRun, judged: Sequence[Attempt] = ()) -> None:
         """Judge every candidate after all were evaluated: what noise is asked of depends on all of them.
