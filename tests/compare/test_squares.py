@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from trtnorm_cli.compare import squares
-from trtnorm_cli.compare.inner_tensors import InnerTensors, _is_same, relative_distance, slice_distances
-from trtnorm_cli.compare.squares import Apart, Sizes, apart, furthest_and_square, squares_by_axis
+from trtnorm_cli.compare.inner_tensors import (
+    InnerTensors,
+    Recognition,
+    SliceDistances,
+    _held_to,
+    relative_distance,
+    slice_distances,
+)
+from trtnorm_cli.compare.squares import Apart, Sizes, apart, first_apart, furthest_and_square, squares_by_axis
+from trtnorm_cli.evaluate.float64 import Follower, Ties
 
 SHAPES = [(), (1,), (7,), (1, 1), (5, 1), (3, 4), (1, 6, 1), (2, 3, 5, 7), (1, 4, 1, 9), (40, 3), (0, 4), (2, 0), (3, 1, 5)]
 
@@ -21,6 +29,10 @@ def piece(request, monkeypatch):
 
 def drawn(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape)
+
+
+def _is_same(one: np.ndarray, other: np.ndarray, limit: float, furthest: float) -> bool:
+    return _held_to(one, other, limit, furthest, Sizes(one))[0]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -47,6 +59,8 @@ def test_sizes_and_distances_are_those_of_the_whole_array(shape):
     assert list(measured.squares) == list(squares)
     for axis, sums in squares.items():
         np.testing.assert_array_equal(measured.squares[axis], sums)
+    assert first_apart(one, one.copy()) == 0
+    assert 0 < first_apart(one, other) <= furthest or not one.size
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -107,3 +121,24 @@ def test_a_slice_that_is_off_tells_tensors_apart():
 def test_tensors_of_one_element_are_the_same_only_where_each_is():
     assert _is_same(np.ones(1), np.ones(1), 1e-6, 1e-6)
     assert not _is_same(np.ones(1), np.ones(1) * (1 + 2e-6), 1e-6, 1.0)
+
+
+def test_the_distance_of_tensors_is_measured_once(monkeypatch):
+    """Whether they are the same, and how far they are where not: what differs from the first piece on is measured later."""
+    passes: list[str] = []
+    real = squares._by_axis
+    monkeypatch.setattr(squares, "_by_axis", lambda values, minus, look: passes.append("") or real(values, minus, look))
+    one = drawn((40, 50), 0)
+    kept = InnerTensors()
+    for name in "ab":
+        kept.keep(name, one)
+    seen = Recognition(SliceDistances(kept, 0.0), (), 1e-7, Follower(Ties(0.0)))
+    same, other = one * (1 + 1e-15), one.copy()
+    other[3] *= 1 + 1.2e-12
+    assert np.shares_memory(seen.watch("a", same), one)
+    assert len(passes) == 2, "the sizes of the slices, and how far they are"
+    assert seen.watch("b", other) is other
+    assert len(passes) == 4
+    assert list(seen.slices.found) == ["b"]
+    np.testing.assert_allclose(seen.slices.found["b"][0].argmax(), 3)
+    assert seen.depth == {"a": 0.0, "b": pytest.approx(relative_distance(one, other))}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from trtnorm_cli.compare.squares import Apart, Sizes, apart, differences, furthest_and_square, squares_by_axis
+from trtnorm_cli.compare.squares import Apart, Sizes, apart, first_apart, furthest_and_square
 from trtnorm_cli.evaluate.float64 import Follower
 from trtnorm_cli.evaluate.tolerance import allowed_each
 from trtnorm_cli.light_dataclass import dataclass
@@ -137,10 +137,10 @@ class SliceDistances:
             self.look(name, value)
         return value
 
-    def look(self, name: str, value: np.ndarray) -> Apart:
-        """Measure a tensor that has a partner, and its slices."""
+    def look(self, name: str, value: np.ndarray, measured: Apart | None = None) -> Apart:
+        """Measure a tensor that has a partner, and its slices; where it was ``measured`` in its partner's shape, these."""
         wanted = self.reference.values[name]
-        measured = apart(wanted, value.reshape(wanted.shape))
+        measured = apart(wanted, value.reshape(wanted.shape)) if measured is None else measured
         found = slice_distances(wanted, measured, self.floor, self.reference.sizes(name))
         if found:
             self.found[name] = found
@@ -165,22 +165,22 @@ class Recognition:
 
     def watch(self, name: str, value: Any) -> Any:
         value = self.follower.follow(name, value)
-        same = self._same(self.slices.reference, name, value)
+        same, measured = self._same(self.slices.reference, name, value)
         if same is not None:
             self.depth[name] = 0.0
             return same
         for other in self.others:
-            same = self._same(other.own, name, value)
+            same, _ = self._same(other.own, name, value)
             if same is not None:
                 self._take_over(other, name, same)
                 return same
-        self._measure(name, value)
+        self._measure(name, value, measured)
         self.own.keep(name, value)
         return value
 
-    def _measure(self, name: str, value: Any) -> None:
+    def _measure(self, name: str, value: Any, measured: Apart | None = None) -> None:
         if self.slices.reference.of(name, value) is not None:
-            measured = self.slices.look(name, value)
+            measured = self.slices.look(name, value, measured)
             self.depth[name] = _relative(measured.square, self.slices.reference.sizes(name).square)
 
     def _take_over(self, other: Recognition, name: str, same: np.ndarray) -> None:
@@ -192,12 +192,15 @@ class Recognition:
             if name in other.slices.found:
                 self.slices.found[name] = other.slices.found[name]
 
-    def _same(self, other: InnerTensors, name: str, value: Any) -> np.ndarray | None:
+    def _same(self, other: InnerTensors, name: str, value: Any) -> tuple[np.ndarray | None, Apart | None]:
+        """The other model's tensor where this is the same, or else how far it is, if that was measured in the other's shape."""
         known = other.of(name, value)
         if known is None or (_is_one(known, value) and math.isfinite(other.sizes(name).square)):
-            return known
-        limit = _SAME_ULPS * self.ulp
-        return known if _is_same(known, value, limit, limit * other.sizes(name).largest) else None
+            return known, None
+        kept, limit = other.sizes(name), _SAME_ULPS * self.ulp
+        has_its_shape = other.values[name].shape == known.shape
+        is_same, measured = _held_to(known, value, limit, limit * kept.largest, kept if has_its_shape else Sizes(known))
+        return known if is_same else None, measured if has_its_shape else None
 
 
 def _is_one(one: np.ndarray, other: np.ndarray) -> bool:
@@ -206,22 +209,23 @@ def _is_one(one: np.ndarray, other: np.ndarray) -> bool:
     return one.strides == other.strides and len(set(places)) == 1
 
 
-def _is_same(one: np.ndarray, other: np.ndarray, limit: float, furthest: float) -> bool:
-    """True where no element, or else no slice along any axis, is further off than ``limit`` of its own size.
+def _held_to(one: np.ndarray, other: np.ndarray, limit: float, furthest: float, sizes: Sizes) -> tuple[bool, Apart | None]:
+    """True where no slice along any axis is further off than ``limit`` of its own size, which ``sizes`` of ``one`` have.
 
-    Nor is any element further off than ``furthest``: of tensors that differ, the first few show it.
+    Nor is any element further off than ``furthest``: of tensors that differ, the first few show it. How far they are where that
+    was measured.
     """
-    is_each_near = True
-    for difference, part in differences(one, other):
-        most = float(np.maximum(difference.max(), -difference.min()))
-        if not most <= furthest < math.inf:
-            return False
-        if most > 0 and is_each_near:
-            is_each_near = bool(np.all(np.abs(difference, out=difference) <= limit * np.abs(part)))
-    if is_each_near:
-        return True
-    squares, sizes = squares_by_axis(other, one), squares_by_axis(one)
-    return one.size > 1 and all(bool(np.all(squares[axis] <= limit**2 * sizes[axis])) for axis in squares)
+    most = first_apart(one, other)
+    if most == 0:
+        return True, None
+    if not most <= furthest < math.inf:
+        return False, None
+    measured = apart(one, other)
+    if not measured.furthest <= furthest:
+        return False, measured
+    if not measured.squares:  # one element
+        return measured.square <= limit**2 * sizes.square, measured
+    return all(bool(np.all(measured.squares[axis] <= limit**2 * sizes.squares[axis])) for axis in measured.squares), measured
 
 
 def slice_distances(wanted: np.ndarray, got: Apart, floor: float, sizes: Sizes | None = None) -> dict[int, np.ndarray]:

@@ -76,13 +76,22 @@ class Apart:
 
 def apart(one: np.ndarray, other: np.ndarray) -> Apart:
     """The distances of ``other`` from ``one``, which has the same shape; all in one pass over both."""
-    furthest = list[float]()
-    squares = _by_axis(other, one, lambda piece: furthest.append(float(np.maximum(piece.max(), -piece.min()))))
+    largest = list[float]()
+    squares = _by_axis(other, one, lambda part: largest.append(float(part.max())))
     if not squares:
         return Apart(*furthest_and_square(one, other), {})
-    if not np.all(np.isfinite(furthest)):
+    if not np.all(np.isfinite(largest)):
         return Apart(math.inf, math.inf, {})
-    return Apart(max(furthest), float(next(iter(squares.values())).sum()), squares)
+    return Apart(math.sqrt(max(largest)), float(next(iter(squares.values())).sum()), squares)
+
+
+def first_apart(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest distance of two elements in the first piece that differs; 0 where none does."""
+    for difference, _ in differences(one, other):
+        most = float(np.maximum(difference.max(), -difference.min()))
+        if most != 0:
+            return most
+    return 0.0
 
 
 def squares_by_axis(values: np.ndarray, minus: np.ndarray | None = None) -> dict[int, np.ndarray]:
@@ -90,11 +99,11 @@ def squares_by_axis(values: np.ndarray, minus: np.ndarray | None = None) -> dict
 
     By that axis, for each that is longer than one; its sums have shape ``(values.shape[axis],)``.
     """
-    return _by_axis(values, minus, lambda piece: None)
+    return _by_axis(values, minus, lambda part: None)
 
 
 def _by_axis(values: np.ndarray, minus: np.ndarray | None, look: Callable[[np.ndarray], object]) -> dict[int, np.ndarray]:
-    """``look`` is shown each piece before it is squared."""
+    """``look`` is shown the squares of each piece."""
     axes = [axis for axis, length in enumerate(values.shape) if length > 1]
     if not axes or not values.size:
         return {}
@@ -107,8 +116,8 @@ def _by_axis(values: np.ndarray, minus: np.ndarray | None, look: Callable[[np.nd
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
         part = part if others is None else part - others[start : start + step]
-        look(part)
         squares = np.square(part, out=None if others is None else part)
+        look(squares)
         # A product with ones is the fastest sum over either axis.
         last += ones[: len(part)] @ squares
         of_rows[start : start + step] = squares @ ones[:width]
