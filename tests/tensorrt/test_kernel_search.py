@@ -105,3 +105,32 @@ def test_every_change_stays_unless_an_engine_that_was_built_is_better(monkeypatc
     found = kernel_search.fastest(session, session, built[frozenset()], unchanged, measured=True)
     assert found.rewriting == stays
     assert (found.choice.builds, found.choice.chosen) == (3, built[frozenset(found.choice.left_out)].total)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "whole", "made"),
+    [("norm", "norm inside further", "scale"), ("scale", "scale", "norm"), ("", "", "norm scale")],
+    ids=["others take its place", "nothing does", "nothing is left out"],
+)
+def test_what_takes_the_place_of_a_change_that_is_left_out_is_left_out_too(left_out: str, whole: str, made: str) -> None:
+    """No engine has shown what it does. BiT's norms were written in rows, in the time and the kernels of those before."""
+    instead = {"norm": "inside", "inside": "further"}
+
+    def change(tensor: str, optional: bool = True) -> Any:
+        while tensor in instead and tensor in asked[-1]:
+            tensor = instead[tensor]
+        return SimpleNamespace(tensor=tensor, optional=optional)
+
+    def rewrite(policy: str, left_out: frozenset[str], measured: bool) -> Any:
+        assert (policy, measured) == ("auto", True)
+        asked.append(left_out)
+        changes = [change("norm"), change("scale"), change("a repair", optional=False)]
+        return SimpleNamespace(changes=[one for one in changes if one.tensor not in left_out])
+
+    asked: list[frozenset[str]] = [frozenset()]
+    session: Any = SimpleNamespace(rewrite=rewrite)
+    every = rewrite("auto", frozenset(), measured=True)
+    found, all_left_out = kernel_search.mixture(session, every, frozenset(left_out.split()), measured=True)
+    assert all_left_out == frozenset(whole.split())
+    assert [one.tensor for one in found.changes] == [*made.split(), "a repair"]
+    assert asked[-1] == all_left_out

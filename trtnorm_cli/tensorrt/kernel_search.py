@@ -34,6 +34,8 @@ class Bounds:
 TO_DECIDE, TO_TELL = Bounds(600, 1 << 30), Bounds(24, 4 << 20)
 # Folds seldom cost anything, and what one costs is little beside large weights.
 TO_DECIDE_ON_FOLDS = Bounds(600, 128 << 20)
+# Rules that may take the place of one that is left out, one after the other.
+_MOST_IN_TURN = 3
 # The nodes of a model that go into one launch, seldom more.
 _NODES_IN_A_LAUNCH = 8
 
@@ -109,8 +111,11 @@ def fastest(
         choice = Choice(every, never, every, skipped, 2, skipped)
         return Variant(changed.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
 
+    whole: dict[frozenset[str], frozenset[str]] = {}
+
     def build(left_out: frozenset[str]) -> Built | None:
-        made = tried(session.rewrite("auto", left_out | not_tried, measured))
+        rewriting, whole[left_out] = mixture(session, changed.rewriting, left_out | not_tried, measured)
+        made = tried(rewriting)
         return None if made.result is None or made.cost is None else Built(made.rewriting, made.result, made.cost)
 
     found = search.run(build)
@@ -118,8 +123,25 @@ def fastest(
     least = preferred(list(costs.values()))
     chosen = every if all(is_as_good(every, one) for one in costs.values()) else least
     left_out, best = next((left_out, found[left_out]) for left_out, cost in costs.items() if cost == chosen)
-    choice = Choice(every, never, chosen, tuple(sorted(left_out | not_tried)), len(found), skipped)
+    choice = Choice(every, never, chosen, tuple(sorted(whole.get(left_out, left_out | not_tried))), len(found), skipped)
     return Variant(best.rewriting, choice, measured, is_settled=True, not_tried=not_tried)
+
+
+def mixture(session: Rewriter, every: Rewriting, left_out: frozenset[str], measured: bool) -> tuple[Rewriting, frozenset[str]]:
+    """The rewriting with the optional changes of ``every`` but for those ``left_out``, and all that are left out of it.
+
+    Another rule may take the place of a change that is left out: an InstanceNormalization is written in rows where the
+    GroupNormalization around it is not recomposed. No engine has shown what that does, so that it is left out, too.
+    """
+    known = {change.tensor for change in every.changes}
+    rewriting = session.rewrite("auto", left_out, measured)
+    for _ in range(_MOST_IN_TURN):
+        others = {change.tensor for change in rewriting.changes if change.optional} - known
+        if not others:
+            break
+        left_out |= others
+        rewriting = session.rewrite("auto", left_out, measured)
+    return rewriting, left_out
 
 
 def takes_longer(one: Sums, other: Sums) -> bool:
