@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.models import loaded, operators
+from tests.rewrite.rules.test_recompose_group_norm import group_norm
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.records.engine_parts import Kernel
 from trtnorm_cli.rewrite.kernels import Cost
+from trtnorm_cli.rewrite.rewriting import RewritingSession
 from trtnorm_cli.tensorrt import kernel_search
 from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick, preferred, why_more
 from trtnorm_cli.tensorrt.request import BuildResult
@@ -134,3 +138,17 @@ def test_what_takes_the_place_of_a_change_that_is_left_out_is_left_out_too(left_
     assert all_left_out == frozenset(whole.split())
     assert [one.tensor for one in found.changes] == [*made.split(), "a repair"]
     assert asked[-1] == all_left_out
+
+
+def test_a_group_norm_that_is_left_out_is_not_written_in_rows(tmp_path) -> None:
+    """As its InstanceNormalization would be by another rule, which comes to the same kernels."""
+    session = RewritingSession(loaded(group_norm(shape=(2, 4, 8, 8)), tmp_path), None, RewriteSettings())
+    every = session.rewrite("auto", measured=True)
+    assert [change.rule for change in every.changes] == ["recompose-group-norm"]
+    left_out = frozenset(change.tensor for change in every.changes)
+    instead = session.rewrite("auto", left_out, measured=True)
+    assert [change.rule for change in instead.changes] == ["normalization-in-rows"]
+    found, whole = kernel_search.mixture(session, every, left_out, measured=True)
+    assert not found.changes
+    assert whole == left_out | {change.tensor for change in instead.changes}
+    assert operators(found.model) == operators(session.rewrite("never").model)
