@@ -97,7 +97,10 @@ class Unchanged:
         The thread that asks has nothing to do until that one is there.
         """
         with self._lock:
-            if self.may_begin_beside and self.begun is None and not building.is_done():
+            if not self.may_begin_beside or self.begun is not None or building.is_done():
+                return
+            # Made here, as no two threads rewrite at once.
+            if self.rewriting.error() is None and not building.is_done():
                 self.begun = self._job.side.start(self.built)
 
     def begun_or(self, behind: Later[BuiltVariant]) -> Awaited[BuiltVariant]:

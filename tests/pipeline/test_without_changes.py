@@ -251,6 +251,29 @@ def test_where_it_is_in_doubt_a_core_that_is_free_builds_the_engine_without_chan
     assert len(begun) == 1 + beside
 
 
+@pytest.mark.parametrize("case", ["usual", "refused", "the first engine is there meanwhile"])
+def test_the_rewriting_without_changes_is_made_by_the_thread_that_begins_its_build(case):
+    """Another one may rewrite once the first engine is there, and no two do at once."""
+    building, started = Later(lambda: SimpleNamespace(ok=True)), []
+
+    def rewrite(policy: str) -> Any:
+        assert started == []
+        if case == "refused":
+            raise UsageProblem("no")
+        if case != "usual":
+            building.result()
+        return NEVER
+
+    job: Any = SimpleNamespace(
+        session=SimpleNamespace(rewrite=rewrite), side=SimpleNamespace(start=lambda work: started.append(work) or Later(work))
+    )
+    unchanged = Unchanged(job)
+    unchanged.may_begin_beside = True
+    unchanged.begin_beside(building)
+    assert bool(started) == (case == "usual")
+    assert unchanged.rewriting.is_done()
+
+
 @pytest.mark.parametrize(
     ("ok", "cost", "quick", "nothing_to_gain", "needless"),
     [
