@@ -41,7 +41,7 @@ def is_doubtful(rules: Iterable[str], model: onnx.ModelProto) -> bool:
     """True where an engine that ``may_tell`` does not do so more often than it does, after changes of these rules.
 
     So it is where a fold crosses other nodes, where what scaled products give is taken apart, where products of both kinds are
-    scaled, and where norms stay between convolutions. Of 17 such networks eleven did not tell, of 30 others one.
+    scaled, and where norms stay between convolutions. Of 25 such networks 17 did not tell, of 46 others five.
     """
     rules, operators = frozenset(rules), {node.op_type for node in model.graph.node}
     if INTO_PRODUCTS in rules and (rules & OF_CONVOLUTIONS - SAME_KERNELS or not operators.isdisjoint(_PARTS)):
