@@ -17,6 +17,7 @@ from trtnorm_cli.compare import smaller_inputs
 from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparison import compare
+from trtnorm_cli.compare.float64_answers import Float64Answers
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participant_runs import ParticipantRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
@@ -92,6 +93,15 @@ def test_the_one_behind_the_first_begins_while_engines_are_built(built, asked):
     found = built(good(), good())
     assert asked == [*AT_FIRST, *BEHIND, KNOWN, *LAST]
     assert (found.state, found.trials, found.skipped) == (PASSED, [SMALLER, MIN, OPT, MAX], [])
+
+
+def test_the_model_is_evaluated_before_its_own_run_is_waited_for(built, monkeypatch):
+    events: list[str] = []
+    waits, evaluates = ParticipantRuns.of_reference, Float64Answers.of_reference
+    monkeypatch.setattr(ParticipantRuns, "of_reference", lambda *given: events.append("waits") or waits(*given))
+    monkeypatch.setattr(Float64Answers, "of_reference", lambda *given: events.append("evaluates") or evaluates(*given))
+    assert built(good(), good()).state == PASSED
+    assert events[:2] == ["evaluates", "waits"]
 
 
 def test_what_was_begun_for_others_is_run_for_those_that_stay(built, asked):
