@@ -245,6 +245,24 @@ def test_external_data_that_cannot_be_used(tmp_path, entries, summary):
     assert error.hint
 
 
+def test_links_to_a_model_and_its_data_are_followed(tmp_path):
+    """As Hugging Face's cache has them: the files lie beside each other, under names that tell nothing."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    saved(with_external({"location": "w.bin"}), blobs / "4f1c")
+    (blobs / "9a02").write_bytes(bytes(WEIGHT_BYTES))
+    (snapshot / "m.onnx").symlink_to("../blobs/4f1c")
+    (snapshot / "w.bin").symlink_to("../blobs/9a02")
+    loaded = load_model(snapshot / "m.onnx")
+    assert (loaded.warnings, loaded.data_files) == ((), (snapshot / "w.bin",))
+    # Data that lie elsewhere are none of the model's.
+    (tmp_path / "secret").write_bytes(bytes(WEIGHT_BYTES))
+    (snapshot / "w.bin").unlink()
+    (snapshot / "w.bin").symlink_to("../secret")
+    assert refusal(snapshot / "m.onnx").summary.startswith("the external data 'w.bin' is outside")
+
+
 def test_a_folder_below_the_model_is_inside(tmp_path):
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "w.bin").write_bytes(bytes(WEIGHT_BYTES))

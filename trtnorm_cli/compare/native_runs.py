@@ -29,7 +29,7 @@ class NativeRuns:
         if not participant.is_resized:
             return self.runner.begin(participant.path, feeds, hold=_is_small(participant), nodes=nodes)
         source = resized(participant.model, {name: array.shape for name, array in feeds.items()}, participant.path)
-        return self.runner.begin(participant.path, feeds, source=source, nodes=nodes)
+        return self.runner.begin(participant.path.resolve(), feeds, source=source, nodes=nodes)
 
     def outputs(
         self,

@@ -48,7 +48,8 @@ def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, fol
 def resized(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], path: Path) -> bytes | None:
     """``model``, read from ``path``, with inputs of other ``shapes``: a message that refers to the weights there.
 
-    None where it holds many weights itself, or refers to some in another folder.
+    It refers to the files that links lead to, as ONNX Runtime takes no other. None where it holds many weights itself, or
+    refers to some in another folder than that of the file that ``path`` leads to.
     """
     slim = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     slim.graph.name = model.graph.name
@@ -62,12 +63,13 @@ def resized(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], path: P
             dim.dim_value = size
     for value in slim.graph.output:
         value.type.tensor_type.ClearField("shape")
-    folder = path.absolute().parent
+    folder, real = path.absolute().parent, path.resolve().parent
     for tensor in filter(is_external, slim.graph.initializer):
         part = file_part(tensor, folder)
-        if part.file.parent != folder:
+        file = part.file.resolve()
+        if file.parent != real:
             return None
-        refer(tensor, reference(part.file.name, part.offset, part.length))
+        refer(tensor, reference(file.name, part.offset, part.length))
     for tensor in filter(is_own_reference, list(external_tensors(slim))):
         bring_in(tensor, folder)  # ONNX Runtime reads nothing but initializers from files
     return slim.SerializeToString() if slim.ByteSize() <= _MOST_MESSAGE_BYTES else None

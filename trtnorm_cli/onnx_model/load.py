@@ -100,7 +100,9 @@ def load_model(path: Path) -> LoadedModel:
     require_known_types(path, proto)
     require_whole_nodes(path, proto)
     files = _require_external_data(path, proto)
-    warnings = (*mended.notes, *_check(path, proto, is_mended=bool(mended.notes)))
+    # The checker opens no data that a link leads to, which others do.
+    is_asked_alone = bool(mended.notes) or any(file.is_symlink() for file in files)
+    warnings = (*mended.notes, *_check(path, proto, is_asked_alone))
     _require_whole_tensors(path, proto)
     state.add(files)
     return LoadedModel(path, proto, warnings, tuple(files), mended.runs_unmended, state)
@@ -172,7 +174,9 @@ def _require_external_data(path: Path, proto: onnx.ModelProto) -> list[Path]:
 
 def _external_file(path: Path, location: str, where: str) -> Path:
     file = path.parent / location
-    if not location or Path(location).is_absolute() or not _is_inside(file, path.parent):
+    # A cache of downloads has links to the model and to its data, which lie beside each other under other names.
+    folders = (path.parent, path.resolve().parent)
+    if not location or Path(location).is_absolute() or not any(_is_inside(file, folder) for folder in folders):
         raise ModelError(
             f"the external data {location!r} is outside the model's folder",
             where,
@@ -259,9 +263,12 @@ def _require_utf8_name(path: Path) -> None:
         raise ModelError("the file's name is not UTF-8, which ONNX asks for", str(path), "rename the file") from error
 
 
-def _check(path: Path, proto: onnx.ModelProto, is_mended: bool) -> tuple[str, ...]:
-    """Raise ``ModelError`` for what the ONNX checker refuses and no runtime takes; returns what it refuses besides."""
-    reason = checker_objection(proto) if is_mended else objection_to_file(path, proto)
+def _check(path: Path, proto: onnx.ModelProto, is_asked_alone: bool) -> tuple[str, ...]:
+    """Raise ``ModelError`` for what the ONNX checker refuses and no runtime takes; returns what it refuses besides.
+
+    ``proto`` is asked about alone where the file has other content, or the checker would not look at its data.
+    """
+    reason = checker_objection(proto) if is_asked_alone else objection_to_file(path, proto)
     if reason is None:
         return ()
     if not any(text in reason for text in _CHECKER_OBJECTIONS_THAT_RUN):
