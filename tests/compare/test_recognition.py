@@ -45,6 +45,19 @@ def test_a_tensor_of_two_candidates_is_measured_once(measured, again):
     assert inner_tensors.suspicious(second.slices) == ["t"]
 
 
+def test_the_very_tensor_of_an_earlier_candidate_is_not_held_to_the_reference_again(monkeypatch):
+    inner = reference()
+    first = candidate(inner)
+    first.watch("t", OFF)
+    compared = []
+    monkeypatch.setattr(inner_tensors, "_held_to", lambda *arrays: compared.append(arrays) or (False, None))
+    second, coarser = candidate(inner, first), candidate(inner, first, ulp=2.0**-11)
+    assert second.watch("t", OFF) is OFF
+    assert (compared, second.depth) == ([], first.depth)
+    coarser.watch("t", OFF)
+    assert len(compared) == 1
+
+
 def test_a_tensor_of_the_reference_is_at_no_distance(measured):
     inner = reference()
     first = candidate(inner)

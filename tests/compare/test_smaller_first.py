@@ -20,6 +20,7 @@ from trtnorm_cli.compare.session import Session, build_settings, judge_session
 from trtnorm_cli.evaluate.float64 import free_values
 from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.onnx_model.stored import is_external
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.model_input import inputs_of
 from trtnorm_cli.profile.prove import prove
@@ -102,6 +103,18 @@ def test_what_is_found_is_found_at_the_models_own_sizes(compared, name, change):
     assert found.trials == wanted.trials == [OWN]
     assert found.candidates == wanted.candidates
     assert found.notes == wanted.notes
+
+
+@pytest.mark.parametrize(("row", "wanted"), [(0, FAILED), (95, FAILED), (None, PASSED)])
+def test_a_number_of_one_position_is_looked_at_wherever_it_is(compared, row: int | None, wanted: str):
+    """Only the first numbers are taken at smaller inputs."""
+    text = CHAIN.replace("r = Relu(n)", "p = Add(n, table) r = Relu(p)")
+    table = random(96, 96, seed=3)
+    other = table.copy()
+    if row is not None:
+        other[row, 3] += 0.01
+    found = compared(*(parse(text, OF_CHAIN | {"table": numbers}) for numbers in (table, other)))
+    assert (found.state, found.trials) == (wanted, [SMALLER, OWN] if row is None else [OWN])
 
 
 def test_a_candidate_that_differs_only_there_is_no_failure(compared):
@@ -246,4 +259,22 @@ def test_a_message_with_other_sizes_refers_to_the_weights_of_the_file(tmp_path):
     with OrtRunner(60.0) as runner:
         (got,) = runner.begin(participant.path, {"x": x}, source=source).results()
         wanted = runner.run(fully, {"x": x})
+    np.testing.assert_array_equal(got["y"], wanted["y"])
+
+
+def test_a_message_with_other_sizes_refers_to_the_file_that_a_link_leads_to(tmp_path):
+    """ONNX Runtime reads no weights from a link to another folder."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    weights = OF_CHAIN | {"w": random(64, 3, 9, 9), "v": random(4, 64, 3, 3)} | batchnorm(64)
+    text = CHAIN.replace("pads=[1, 1, 1, 1]>(x", "pads=[4, 4, 4, 4]>(x")
+    saved(parse(text, weights), blobs / "4f1c")
+    (snapshot / "m.onnx").symlink_to("../blobs/4f1c")
+    linked = replace(onnx_participant(snapshot / "m.onnx"), is_resized=True)
+    assert any(map(is_external, linked.model.graph.initializer))
+    x = {"x": random(1, 3, 32, 64)}
+    with OrtRunner(60.0) as runner:
+        (got,) = NativeRuns(runner).ask(linked, x).results()
+        wanted = runner.run(parse(text.replace("96, 96", "32, 64"), weights), x)
     np.testing.assert_array_equal(got["y"], wanted["y"])

@@ -30,7 +30,7 @@ def _however_quick(monkeypatch):
 
 def shapes_of(text: str, weights: dict[str, np.ndarray], sizes: dict[str, tuple[int, ...]] = SIZES, **how: int):
     found = smaller_inputs.smaller_inputs(parse(text, weights, **how), sizes)
-    return None if found is None else dict(found[0])
+    return None if found is None else dict(found.shapes)
 
 
 def test_convolutions_do_the_same_at_fewer_positions():
@@ -99,6 +99,19 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         "y = Slice(a, i0, i2, i1)",
         "y = Pad(a, pads)",
         "y = Gather<axis=1>(a, two)",
+        # As many places at one end, whichever, or all but as many.
+        "y = Concat<axis=3>(a, a)",
+        "y = Gather<axis=2>(a, two)",
+        "y = Gather<axis=2>(a, minus1)",
+        "y = Slice(a, i0, i1, axis2)",
+        "y = Slice(a, minus2, minus1, axis2)",
+        "y = Slice(a, i1, far, axis2)",
+        "y = Slice(a, i1, i96, axis2)",
+        # Numbers for each position.
+        "y = Add(a, table)",
+        "y = Mul(table, a)",
+        "t = Transpose<perm=[1, 0]>(table) u = Unsqueeze(t, i0) y = Where(is_left, a, u)",
+        "f = Reshape(a, merged) t = Transpose<perm=[0, 2, 1]>(f) c = Concat<axis=1>(class, t) y = Add(c, embedding)",
         f"{RANGE} y = Gather<axis=2>(a, r)",
         f"{RANGE} {PADDED} y = Gather<axis=2>(a, g)",
         "f = Reshape(a, rows) m = ReduceMean<axes=[2]>(f) y = Sub(f, m)",
@@ -140,22 +153,30 @@ WEIGHTS = {
     "merged": np.array([1, 4, 96 * 96]),
     "six": random(4, 6),
     "heads": np.array([1, 96 * 96, 2, 3]),
+    "minus2": np.array([-2]),
+    "far": np.array([2**63 - 1]),
+    "i96": np.array([96]),
+    "longer": random(1, 97),
+    "is_left": random(96, 96) > 0,
+    "class": random(1, 1, 4),
+    "embedding": random(1, 96 * 96 + 1, 4),
 }
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        "y = Add(a, table)",  # each position has its own number
         "y = Resize<mode='nearest'>(a, , , uneven)".replace("'", '"'),  # 32 and 64 positions would become 42.3 and 84.7
         "y = Reshape(a, halves)",
         "y = Slice(a, i0, i95, axis2)",
         "p, q = Split<axis=2>(a, half) y = Add(p, q)",
-        "y = Concat<axis=3>(a, a)",
         "y = MatMul(a, wide)",
         "y = CumSum(a, i1)",
-        "y = Gather<axis=2>(a, two)",
-        "y = Gather<axis=2>(a, i0)",
+        "y = Gather<axis=2>(a, i95)",  # no such place is left
+        "y = Slice(a, i1, i95, axis2)",
+        "y = Slice(a, i0, i95, axis2, two)",
+        "b = Add(a, table) y = MatMul(b, wide)",
+        "y = Add(a, longer)",
         f"{RANGE} b = Sub(n, r) p = Sub(b, one) y = Gather<axis=2>(a, p)",  # from the last to the first
         f"{RANGE} h = Div(r, two0) y = Gather<axis=2>(a, h)",
         f"{RANGE} l = Sub(n, one) c = Range(zero, l, one) y = Gather<axis=2>(a, c)",  # all but the last
@@ -226,6 +247,65 @@ def test_sizes_that_are_written_as_numbers_are_those_of_the_tensor_that_is_resto
     assert "restored" in next(node for node in model.graph.node if node.output[0] == "y").input
     swapped = parse(RESTORED, WEIGHTS | {"restored": np.array([1, 4, 48, 192])})
     assert smaller_inputs.at_smaller(swapped, SIZES, {"x": (1, 3, 32, 64)}) is None
+
+
+TOKENS = """g (float[1, 3, 96, 96] x) => (float y) {
+    a = Conv<pads=[1, 1, 1, 1]>(x, w)
+    f = Reshape(a, merged)
+    t = Transpose<perm=[0, 2, 1]>(f)
+    c = Concat<axis=1>(class, t)
+    y = Add(c, embedding)
+}"""
+SMALLER = {"x": (1, 3, 32, 64)}
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_of_numbers_for_each_position_the_first_are_taken(tmp_path, opset: int):
+    model = parse(TOKENS, WEIGHTS, opset=opset)
+    found = smaller_inputs.smaller_inputs(model, SIZES)
+    assert found is not None
+    assert len(found.positions) == 1
+    x, w = random(*SMALLER["x"]), WEIGHTS["w"]
+    run = onnx.ModelProto.FromString(resized(found.model, SMALLER, tmp_path / "m.onnx"))
+    alone = "g (float[1, 3, 32, 64] x) => (float a) { a = Conv<pads=[1, 1, 1, 1]>(x, w) }"
+    with OrtRunner(threads=1) as runner:
+        (made,) = runner.run(run, {"x": x}).values()
+        (convolved,) = runner.run(parse(alone, {"w": w}), {"x": x}).values()
+    tokens = np.concatenate([WEIGHTS["class"], convolved.reshape(1, 4, -1).transpose(0, 2, 1)], axis=1)
+    np.testing.assert_array_equal(made, tokens + WEIGHTS["embedding"][:, : 32 * 64 + 1])
+
+
+@pytest.mark.parametrize("changed", [0, 32 * 64 + 1, -1])
+def test_numbers_for_each_position_are_the_same_in_all_models(changed: int):
+    """Wherever the other number is: nobody would see one at a position that is left out."""
+    found = smaller_inputs.smaller_inputs(parse(TOKENS, WEIGHTS), SIZES)
+    assert found is not None
+    assert smaller_inputs.at_smaller(parse(TOKENS, WEIGHTS), SIZES, SMALLER, found.positions) is not None
+    other = WEIGHTS["embedding"].copy()
+    other[0, changed, 2] *= 1 + 1e-6
+    assert smaller_inputs.at_smaller(parse(TOKENS, WEIGHTS | {"embedding": other}), SIZES, SMALLER, found.positions) is None
+    assert smaller_inputs.at_smaller(parse(TOKENS.replace("Add(c, embedding)", "Relu(c)"), WEIGHTS), SIZES, SMALLER) is not None
+    without = parse(TOKENS.replace("Add(c, embedding)", "Relu(c)"), WEIGHTS)
+    assert smaller_inputs.at_smaller(without, SIZES, SMALLER, found.positions) is None
+
+
+def test_numbers_for_each_position_may_be_worked_out_or_stored_elsewhere(tmp_path):
+    order, rows = np.random.default_rng(0).permutation(96), random(96, 96, seed=2)
+    text = "e = Gather<axis=0>(rows, order) u = Unsqueeze(e, i0) y = Add(a, u)"
+    gathered = parse(body(text), WEIGHTS | {"rows": rows, "order": order})
+    found = smaller_inputs.smaller_inputs(gathered, SIZES)
+    assert found is not None
+    stored = parse(body("y = Add(a, table)"), WEIGHTS | {"table": rows[order]})
+    onnx.save(stored, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    stored = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is not None
+    (tmp_path / "m.data").unlink()
+    assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is None
+
+
+def test_numbers_that_nobody_can_work_out_keep_the_shapes():
+    text = body("r = RandomNormalLike(table) y = Add(a, r)")
+    assert shapes_of(text, WEIGHTS) is None
 
 
 @pytest.mark.parametrize(

@@ -100,26 +100,56 @@ class _Asked:
                 raise NotTheSame(self.node.op_type)
 
 
+def _put_together(asked: _Asked) -> None:
+    """Tensors one behind the other."""
+
+
 def _along_one_axis(asked: _Asked) -> None:
-    """Tensors are put together, or parts of one taken, along an axis that keeps its length."""
-    axis = int(asked.attributes.get("axis") or 0)
-    asked.require_equal_lengths(axis)
-    for name in asked.node.input[1:] if asked.node.op_type == "Concat" else ():
-        before, after = asked.shapes(name)
-        if before[axis] != after[axis]:
-            raise NotTheSame(asked.node.op_type)
+    """Parts are taken along an axis that keeps its length."""
+    asked.require_equal_lengths(int(asked.attributes.get("axis") or 0))
 
 
 def _sliced(asked: _Asked) -> None:
-    """All is taken along axes that do not keep their length."""
+    """All is taken along axes that do not keep their length, or all but as many at either end, or as many at one."""
     (x, other_x), (y, other_y) = asked.shapes(asked.node.input[0]), asked.shapes(asked.node.output[0])
-    for before, after, taken, taken_after in zip(x, other_x, y, other_y, strict=True):
-        if before != after and (taken != before or taken_after != after):
+    differing = [axis for axis, (before, after) in enumerate(zip(x, other_x, strict=True)) if before != after]
+    if all(y[axis] == x[axis] and other_y[axis] == other_x[axis] for axis in differing):
+        return
+    own, other = (_ends(asked, at, len(x)) for at in (asked.own, asked.other))
+    for axis in differing:
+        ends = zip(own.get(axis, (0, None)), other.get(axis, (0, None)), strict=True)
+        if not all(_is_same_place(a, b, x[axis], other_x[axis]) for a, b in ends):
             raise NotTheSame("Slice")
 
 
+def _ends(asked: _Asked, at: SizedTensors, rank: int) -> dict[int, tuple[Any, Any]]:
+    """Where a Slice begins and ends, by axis; raises ``NotTheSame`` where that is not known, or it leaves positions out."""
+    given: list[Sequence[Any] | None] = [asked.attributes.get(name) for name in ("starts", "ends", "axes", "steps")]
+    for number, name in enumerate(asked.node.input[1:]):
+        given[number] = at.elements(name) if name else None
+        if name and given[number] is None:
+            raise NotTheSame("Slice")
+    starts, ends, axes, steps = given
+    if starts is None or ends is None or any(step != 1 for step in steps or ()):
+        raise NotTheSame("Slice")
+    axes = range(len(starts)) if axes is None else axes
+    return {axis % rank: (start, end) for axis, start, end in zip(axes, starts, ends, strict=True)}
+
+
+def _is_same_place(own: int | None, other: int | None, length: int, other_length: int) -> bool:
+    """True for two places that are as far from the same end; None is the end itself."""
+    own, other = (_counted(place, size) for place, size in ((own, length), (other, other_length)))
+    return own == other or length - own == other_length - other
+
+
+def _counted(place: int | None, length: int) -> int:
+    """A place from the front."""
+    place = length if place is None else place
+    return min(max(place + length if place < 0 else place, 0), length)
+
+
 def _gathered(asked: _Asked) -> None:
-    """The same places along an axis that keeps its length, and along another all of them in order.
+    """The same places, or along an axis that does not keep its length all of them in order.
 
     Those at the ends may be repeated, as often at both shapes: so TensorRT pads, and puts other numbers over what it repeats.
     """
@@ -128,9 +158,8 @@ def _gathered(asked: _Asked) -> None:
     own, other = asked.own.elements(indices), asked.other.elements(indices)
     if own is None or other is None:
         raise NotTheSame("Gather")
-    if x[axis] == other_x[axis]:
-        is_same = own == other
-    else:
+    is_same = own == other and all(-other_x[axis] <= place < other_x[axis] for place in other)
+    if not is_same and x[axis] != other_x[axis]:
         found = _repeated(own, x[axis])
         is_same = found is not None and found == _repeated(other, other_x[axis])
     if not is_same:
@@ -165,7 +194,7 @@ def _resized(asked: _Asked) -> None:
 
 
 _RULES: Mapping[str, Callable[[_Asked], None]] = {
-    "Concat": _along_one_axis,
+    "Concat": _put_together,
     "Gather": _gathered,
     "Pad": _by_constants,
     "Resize": _resized,

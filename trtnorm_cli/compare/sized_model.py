@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.shapes.propagate import propagate
 from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
@@ -26,6 +26,9 @@ _MOST_SIZES = 64
 
 # The inputs that say a shape in numbers.
 _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
+# These take a constant that has numbers for each position element by element.
+_ELEMENT_BY_ELEMENT = frozenset(("Add", "Div", "Max", "Min", "Mul", "Sub", "Where"))
+_SLICE_TAKES_INPUTS = 10
 
 
 class NotTheSame(Exception):
@@ -55,7 +58,7 @@ class SizedModel:
 
     def at(self, smaller: Shapes) -> SizedTensors:
         """The model at other shapes; raises ``NotTheSame`` where its sizes do not fit together there."""
-        found = self._at(smaller, _Restored(self.own))
+        found = self._at(smaller, _Restored(self.own, self._constant))
         if found.broken:
             raise NotTheSame(found.broken[0])
         return found
@@ -68,7 +71,17 @@ class SizedModel:
             for dim, size in zip(dims, shape, strict=True):
                 dim.dim_value = size
         found = propagate(self._pinned, instead=restored)
-        return SizedTensors(self._model, dict(found.tensors), found.broken, {} if restored is None else restored.asked)
+        asked, cut = ({}, {}) if restored is None else (restored.asked, restored.cut)
+        return SizedTensors(self._model, dict(found.tensors), found.broken, asked, cut)
+
+    @cached_property
+    def _constant(self) -> Set[str]:
+        """The tensors that no input of the model decides about."""
+        found = {"", *(tensor.name for tensor in self._model.graph.initializer)}
+        for node in self._model.graph.node:
+            if (node.input or node.op_type == "Constant") and found.issuperset(node.input):
+                found.update(node.output)
+        return found - {""}
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,10 @@ class _Numbers:
     values: Shape
 
 
+# Of the inputs of a node, what it takes of them along their axes.
+_Cut = Mapping[int, Shape]
+
+
 class _Restored:
     """Nodes that say a shape in numbers: what they ask for at other shapes, by their results, is in ``asked``.
 
@@ -86,17 +103,22 @@ class _Restored:
     result the very shape that a tensor before it has, or merges and splits axes as there. A Resize lengthens each axis by the
     same factor as at the model's own shapes, and an Expand leaves each as long as it is; both make of a single position what
     such a tensor has.
+
+    Constants with numbers for each position are ``cut`` to the first of these, by the results of the nodes that take them.
     """
 
-    def __init__(self, own: SizedTensors) -> None:
+    def __init__(self, own: SizedTensors, constant: Set[str]) -> None:
         self.asked: dict[str, _Numbers] = {}
-        self._own = own
+        self.cut: dict[str, _Cut] = {}
+        self._own, self._constant = own, constant
         # What tensors of a shape have as their shape now.
         self._seen: dict[Shape, set[Shape]] = {}
         self._looked_at = 0
 
     def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         place = _PLACES_OF_SIZES.get(node.op_type)
+        if node.domain in DEFAULT_DOMAINS and node.op_type in _ELEMENT_BY_ELEMENT:
+            return self._taken_in_part(node, tensors)
         if place is None or node.domain not in DEFAULT_DOMAINS or len(node.input) <= place:
             return None
         target, source = tensors.get(node.input[place], UNKNOWN).integers(), tensors.get(node.input[0], UNKNOWN)
@@ -112,6 +134,33 @@ class _Restored:
             return None
         self.asked[node.output[0]] = _Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))
         return SymbolicTensor(source.dtype, shape)
+
+    def _taken_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """What a node gives that takes a constant with as many positions as its other inputs have at the model's own shapes."""
+        own, given = self._own.known_shape(node.output[0]), [tensors.get(name, UNKNOWN) for name in node.input]
+        now = [_known(tensor.shape) for tensor in given]
+        constant = [place for place, name in enumerate(node.input) if name in self._constant]
+        if own is None or not constant or len(constant) == len(now):
+            return None
+        lengths = [(*(1,) * (len(own) - len(shape)), *shape) for shape in now if shape is not None]
+        if len(lengths) < len(now) or any(len(shape) > len(own) for shape in lengths):
+            return None
+        # The lengths that data have there; where they have one position or none, those of the constants.
+        shape = [max({lengths[place][axis] for place in range(len(now)) if place not in constant}) for axis in range(len(own))]
+        shape = [length if length != 1 else max(each[axis] for each in lengths) for axis, length in enumerate(shape)]
+        longer: dict[int, Shape] = {}
+        for place in constant:
+            fits = [length in (1, wanted) for length, wanted in zip(lengths[place], shape, strict=True)]
+            if not all(fits):
+                whole = zip(fits, lengths[place], own, shape, strict=True)
+                if any(not fit and not (length == before > wanted) for fit, length, before, wanted in whole):
+                    return None
+                parts = [min(length, wanted) for length, wanted in zip(lengths[place], shape, strict=True)]
+                longer[place] = tuple(parts[len(own) - len(now[place] or ()) :])
+        if not longer:
+            return None
+        self.cut[node.output[0]] = longer
+        return SymbolicTensor(given[-1].dtype, tuple(shape))
 
     def _reshaped(self, target: Sequence[int], before: Shape | None, own: Shape, now: Shape) -> Shape | None:
         """The shape that a Reshape is to ask for, where ``target`` does not fit what it gets ``now``, and not ``before``."""
@@ -153,7 +202,8 @@ class _Restored:
 class SizedTensors:
     """A model at some shapes of its inputs: its tensors, and the demands that are ``broken`` there.
 
-    ``asked`` is what nodes ask for there instead of the numbers that stand in the model, by their results.
+    By their results, ``asked`` is what nodes ask for there instead of the numbers that stand in the model, and ``cut`` is what
+    they take of constants with numbers for each position.
     """
 
     def __init__(
@@ -162,8 +212,9 @@ class SizedTensors:
         tensors: Mapping[str, SymbolicTensor],
         broken: Sequence[str],
         asked: Mapping[str, _Numbers],
+        cut: Mapping[str, _Cut],
     ) -> None:
-        self.model, self.broken, self._tensors, self._asked = model, broken, tensors, asked
+        self.model, self.broken, self._tensors, self._asked, self._cut = model, broken, tensors, asked, cut
         self._shapes: dict[str, Shape | None] = {}
 
     def shape(self, name: str) -> Shape:
@@ -178,20 +229,52 @@ class SizedTensors:
         return self._shapes[name]
 
     def adapted(self) -> onnx.ModelProto:
-        """The model, or a copy in which nodes ask for other sizes in numbers. Its weights stay where they are."""
-        if not self._asked:
+        """The model, or a copy in which nodes ask for other sizes in numbers and take parts of constants.
+
+        Its weights stay where they are.
+        """
+        if not self._asked and not self._cut:
             return self.model
         copy = onnx.ModelProto()
         copy.CopyFrom(self.model)
         del copy.graph.value_info[:]
-        taken = {name for node in copy.graph.node for name in (*node.input, *node.output)}
-        for node in copy.graph.node:
-            asked = self._asked.get(node.output[0]) if node.output else None
-            if asked is not None:
-                name = next(name for number in count() if (name := f"{node.output[0]}/smaller{number or ''}") not in taken)
-                copy.graph.initializer.append(onnx.numpy_helper.from_array(np.array(asked.values, np.int64), name))
-                node.input[asked.place] = name
+        added = _Added(copy)
+        nodes = list[onnx.NodeProto]()
+        for node in self.model.graph.node:
+            own = onnx.NodeProto()
+            own.CopyFrom(node)
+            name = own.output[0] if own.output else ""
+            if (asked := self._asked.get(name)) is not None:
+                own.input[asked.place] = added.numbers(name, asked.values)
+            for place, lengths in self._cut.get(name, {}).items():
+                part = added.first(own.input[place], lengths)
+                own.input[place] = part.output[0]
+                nodes.append(part)
+            nodes.append(own)
+        del copy.graph.node[:]
+        copy.graph.node.extend(nodes)
         return copy
+
+    def constants_in_part(self) -> Iterator[tuple[str, onnx.ModelProto]]:
+        """The constants of which nodes take the first positions, each with the model that makes it from what is stored."""
+        taken = [
+            node.input[place] for node in self.model.graph.node if node.output for place in self._cut.get(node.output[0], ())
+        ]
+        for name in dict.fromkeys(taken):
+            yield name, self._maker(name)
+
+    def _maker(self, name: str) -> onnx.ModelProto:
+        graph, needed, nodes = self.model.graph, {name}, list[onnx.NodeProto]()
+        for node in reversed(graph.node):
+            if not needed.isdisjoint(node.output):
+                needed.update(node.input)
+                nodes.append(node)
+        maker = onnx.ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
+        maker.graph.name = graph.name
+        maker.graph.node.extend(reversed(nodes))
+        maker.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
+        maker.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+        return maker
 
     def elements(self, name: str) -> list[Any] | None:
         """The elements of a tensor that holds sizes; None where one is not known."""
@@ -207,6 +290,32 @@ class SizedTensors:
             return _PRODUCTS[node.op_type](*map(self.shape, (*node.input[:2], node.output[0])))
         except (IndexError, NotTheSame, TypeError):  # malformed nodes are for others to name
             return 0
+
+
+class _Added:
+    """What is added to a ``model``, under names that it does not have."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._graph, self._opset = model.graph, default_opset(model.opset_import) or 1
+        self._taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
+
+    def _name(self, of: str) -> str:
+        name = next(name for number in count() if (name := f"{of}/smaller{number or ''}") not in self._taken)
+        self._taken.add(name)
+        return name
+
+    def numbers(self, of: str, values: Sequence[int]) -> str:
+        name = self._name(of)
+        self._graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, np.int64), name))
+        return name
+
+    def first(self, tensor: str, lengths: Shape) -> onnx.NodeProto:
+        """A node that gives the first ``lengths`` of a ``tensor`` along its axes."""
+        name, starts, axes = self._name(tensor), [0] * len(lengths), range(len(lengths))
+        if self._opset < _SLICE_TAKES_INPUTS:
+            return onnx.helper.make_node("Slice", [tensor], [name], starts=starts, ends=lengths, axes=axes)
+        numbers = [self.numbers(name, values) for values in (starts, lengths, axes)]
+        return onnx.helper.make_node("Slice", [tensor, *numbers], [name])
 
 
 def _regrouped(before: Shape, own: Shape, now: Shape) -> Shape | None:

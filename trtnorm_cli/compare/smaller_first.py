@@ -7,24 +7,22 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-import onnx
-
 from trtnorm_cli.compare.candidates import never
 from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, OnnxParticipant
 from trtnorm_cli.compare.result import Comparison, Trial
 from trtnorm_cli.compare.sized_model import Shape
-from trtnorm_cli.compare.smaller_inputs import at_smaller
+from trtnorm_cli.compare.smaller_inputs import Smaller, at_smaller
 from trtnorm_cli.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)
 class SmallerTrial:
-    """A ``trial`` that stands in for that at the model's own ``shapes`` in float64, and the reference's ``model`` there."""
+    """A ``trial`` that stands in for that at the model's own ``shapes`` in float64, and the reference there."""
 
     trial: Trial
     shapes: Mapping[str, Shape]
-    model: onnx.ModelProto
+    there: Smaller
 
 
 class _NotTheSameThere(Exception):
@@ -42,7 +40,7 @@ class SmallerFirst:
         assert isinstance(own.reference, OnnxParticipant)
         self._smaller, self._own, self._trial = smaller, own, trial
         self.has_been_taken_over = False
-        reference = replace(own.reference, model=smaller.model, is_resized=True)
+        reference = replace(own.reference, model=smaller.there.model, is_resized=True)
         self._comparer = Comparer(reference, own.runner, own.options, Comparison(own.reference.label), own.known)
         # Candidates as they are there, by identity; with the candidate, whose identity no other one has while it is kept.
         self._there: dict[int, tuple[Candidate, OnnxParticipant | None]] = {}
@@ -104,7 +102,8 @@ class SmallerFirst:
         if id(candidate) not in self._there:
             found = None
             if isinstance(candidate, OnnxParticipant) and candidate.inputs().keys() == self._smaller.shapes.keys():
-                model = at_smaller(candidate.model, self._smaller.shapes, self._smaller.trial.shapes)
+                there, folder = self._smaller.there, candidate.path.absolute().parent
+                model = at_smaller(candidate.model, self._smaller.shapes, there.shapes, there.positions, folder)
                 found = None if model is None else replace(candidate, model=model, is_resized=True)
             self._there[id(candidate)] = candidate, found
         return self._there[id(candidate)][1]

@@ -2,7 +2,9 @@
 
 A convolution does the same at every position, and an evaluation takes as long as there are positions. A weight that is off is
 off at all of them. So float64 may look at fewer, where each weight still reaches the data and no node knows where it is: then
-ONNX Runtime alone runs the model at the file's own shapes, where a wrong size or border shows in any number.
+ONNX Runtime alone runs the model at the file's own shapes, where a wrong size or border shows in any number. What is added to
+each position, as a transformer's embedding, may be another number for each: of that the first are taken, and what all of them
+are has to be the same in every model, to the bit.
 
 Sizes are followed through the model from both shapes. A node is asked what it does where its tensors differ between them
 (``position_rules.py``).
@@ -10,13 +12,19 @@ Sizes are followed through the model from both shapes. A node is asked what it d
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
 
+import numpy as np
 import onnx
 
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel
+from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors
+from trtnorm_cli.errors import ModelError
+from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import model_inputs
 
 # Fewer multiply-adds take no time, in float64 either.
@@ -32,10 +40,22 @@ _CHANNELS_OF_AN_IMAGE = 4
 _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 
 
-def smaller_inputs(model: onnx.ModelProto, shapes: Shapes) -> tuple[Shapes, onnx.ModelProto] | None:
-    """Shapes of the inputs at which ``model`` does the same with less than half of the work at ``shapes``.
+@dataclass(frozen=True)
+class Smaller:
+    """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
-    With these, the model as it is there. None where there are none, or it takes little time anyway.
+    Of constants with numbers for each position the first are taken; ``positions`` are digests of all that these hold.
+    """
+
+    shapes: Shapes
+    model: onnx.ModelProto
+    positions: Set[bytes]
+
+
+def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
+    """Smaller inputs than those of ``shapes``; None where there are none, or the model takes little time anyway.
+
+    ``folder`` is what the places of weights are relative to.
     """
     images = {name: axes for name, shape in shapes.items() if (axes := _image_axes(model, name, shape))}
     if not images or _most_work(model, shapes, images) < _FEW_MULTIPLY_ADDS:
@@ -47,20 +67,40 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes) -> tuple[Shapes, onnx
             if sized.own.work() < _FEW_MULTIPLY_ADDS:
                 return None
             if is_large_enough(sized.own, other):
-                return (smaller, other.adapted()) if other.work() <= _SHARE * sized.own.work() else None
+                is_quicker = other.work() <= _SHARE * sized.own.work()
+                return Smaller(smaller, other.adapted(), _positions(other, folder)) if is_quicker else None
     except NotTheSame:
         return None
     return None
 
 
-def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Shapes) -> onnx.ModelProto | None:
-    """``model`` as it is at ``smaller`` inputs; None where it may not do the same there as at ``shapes``."""
+def at_smaller(
+    model: onnx.ModelProto, shapes: Shapes, smaller: Shapes, positions: Set[bytes] = frozenset(), folder: Path | None = None
+) -> onnx.ModelProto | None:
+    """``model`` as it is at ``smaller`` inputs; None where it may not do the same there as at ``shapes``.
+
+    What it has for each position has to be the ``positions`` of :class:`Smaller`: of those left out there, nothing is seen.
+    """
     sized = SizedModel(model, shapes)
     try:
         other = sized.at(smaller)
-        return other.adapted() if is_large_enough(sized.own, other) else None
+        return other.adapted() if is_large_enough(sized.own, other) and _positions(other, folder) == positions else None
     except NotTheSame:
         return None
+
+
+def _positions(sized: SizedTensors, folder: Path | None) -> Set[bytes]:
+    """What the constants hold that are read in part, each by a digest."""
+    return frozenset(_digest(maker, name, folder) for name, maker in sized.constants_in_part())
+
+
+def _digest(maker: onnx.ModelProto, name: str, folder: Path | None) -> bytes:
+    """A digest of the elements in order, whatever shape they are in and wherever they were worked out."""
+    try:
+        value = evaluate_float64(Float64Model(maker, folder), {}).outputs[name]
+    except (ModelError, ReferenceUnavailable) as error:  # for others to say
+        raise NotTheSame(name) from error
+    return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=20).digest()
 
 
 def _image_axes(model: onnx.ModelProto, name: str, shape: Shape) -> range | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -61,16 +62,18 @@ def trials_of(
     trials = [Trial(point.label, fed, point.optional) for point, fed in zip(points, feeds, strict=True)]
     smaller = None
     if settings.may_be_smaller and not (profile is not None and profile.data):
-        smaller = _smaller(model, ranges, min(points, key=lambda point: point.elements), settings.seed)
+        smaller = _smaller(
+            model, described.path.absolute().parent, ranges, min(points, key=lambda point: point.elements), settings.seed
+        )
     return Trials(trials, (*proof.notes, *notes), chosen, proof, smaller)
 
 
-def _smaller(model: onnx.ModelProto, ranges: InputRanges, point: ShapePoint, seed: int) -> SmallerTrial | None:
+def _smaller(model: onnx.ModelProto, folder: Path, ranges: InputRanges, point: ShapePoint, seed: int) -> SmallerTrial | None:
     """The trial that stands in for that at ``point``, if there is one."""
-    found = smaller_inputs(model, point.shapes)
-    if found is None:
+    there = smaller_inputs(model, point.shapes, folder)
+    if there is None:
         return None
-    shapes, there = found
+    shapes = there.shapes
     differs = {name: shape for name, shape in shapes.items() if shape != point.shapes[name]}
     told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in differs.items())
     label = f"{point.label} (smaller: {told})"
