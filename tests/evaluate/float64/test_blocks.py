@@ -9,7 +9,8 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.evaluate.float64 import evaluate_float64
-from trtnorm_cli.evaluate.float64.kernels import elementwise, normalization
+from trtnorm_cli.evaluate.float64.kernels import elementwise, linear, normalization
+from trtnorm_cli.evaluate.float64.kernels.call import Call
 
 FORMULAS = (
     *("Celu<alpha = 0.7>", "Elu<alpha = 0.5>", "Gelu", 'Gelu<approximate = "tanh">', "HardSigmoid", "HardSwish"),
@@ -121,3 +122,33 @@ def test_a_normalization_of_transposed_data_is_that_of_its_copy(monkeypatch):
         feeds = {"s": random(6), "v": random(6) ** 2}
         found = [evaluated(node, {"x": given, **feeds}) for given in (x, np.ascontiguousarray(x))]
         np.testing.assert_allclose(*found, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("elements", [1, 7, 1000])
+@pytest.mark.parametrize("shape", [(3, 5, 6), (1, 1), (4,)])
+def test_so_is_a_softmax(monkeypatch, shape: tuple[int, ...], elements: int):
+    x = random(*shape).astype(np.float64)
+    x.flat[0] = -np.inf
+    monkeypatch.setattr(linear, "SOFTMAX_ELEMENTS", elements)
+    with np.errstate(all="ignore"):
+        powers = np.exp(x - x.max(-1, keepdims=True))
+        whole = powers / powers.sum(-1, keepdims=True)
+        for given in (x, np.asfortranarray(x)):
+            np.testing.assert_array_equal(linear.softmax(given, -1), whole)
+
+
+@pytest.mark.parametrize("elements", [1, 7, 1000])
+def test_a_sum_with_zeros_has_the_bits_of_the_other(monkeypatch, elements: int):
+    monkeypatch.setattr(elementwise, "_BLOCK", elements)
+    monkeypatch.setattr(elementwise, "_FEW", 1)
+    x, zeros = random(3, 5).astype(np.float64), np.zeros(5)
+    x[1, 2], x[2, 4] = 0.0, np.nan
+    turned = x.copy()
+    turned[1, 2] = -0.0
+    for pair, given in (((x, zeros), x), ((zeros, x), x), ((turned, zeros), None), ((x, zeros.astype(np.float32)), None)):
+        (found,) = elementwise.KERNELS["Add"](Call("Add", 17, pair, {}, ("y",)))
+        np.testing.assert_array_equal(found, pair[0] + pair[1])
+        assert not np.signbit(found[1, 2])
+        assert (found is given) == (given is not None)
+    (found,) = elementwise.KERNELS["Add"](Call("Add", 17, (x[:1], np.zeros((3, 5))), {}, ("y",)))
+    assert found.shape == (3, 5)

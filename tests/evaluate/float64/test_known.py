@@ -11,7 +11,7 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.evaluate.float64 import Known, Perturbation, evaluate_float64
-from trtnorm_cli.evaluate.float64.kernels import KERNELS, convolution
+from trtnorm_cli.evaluate.float64.kernels import KERNELS, convolution, elementwise
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.perturbation import Moves
 
@@ -163,6 +163,33 @@ def test_only_what_is_kept_is_found_again(evaluated, kept):
     # What follows from a tensor that was not kept cannot be recognised either.
     is_found = {"p": kept is None or "p" in kept, "r": kept is None, "y": kept is None}
     assert evaluated["MatMul"] == (not is_found["p"]) + (not is_found["y"])
+
+
+ZEROS = {"zeros": np.zeros(16, np.float32), "ones": np.ones(16, np.float32), "minus": np.full(16, -0.0, np.float32)}
+
+
+@pytest.mark.parametrize(("few", "products"), [("zeros", 0), ("minus", 0), ("ones", 1)])
+@pytest.mark.parametrize("named", [{"b"}, {"b", "y"}])
+def test_a_product_whose_sum_with_zeros_is_kept_is_found_again(monkeypatch, evaluated, named, few: str, products: int):
+    """The biases of an untrained network are zero. A rewriting leaves them out, and has the product under the sum's name."""
+    monkeypatch.setattr(elementwise, "_FEW", 1)
+    known, plain = Known(), model("b = MatMul(x, w) y = Relu(b)")
+    wanted = outputs(plain, None)
+    outputs(model(f"p = MatMul(x, w) b = Add(p, {few}) y = Relu(b)", **ZEROS), known, kept=named)
+    evaluated.clear()
+    np.testing.assert_array_equal(outputs(plain, known), wanted)
+    assert evaluated["MatMul"] == products
+
+
+def test_a_product_that_is_read_before_is_none_to_find_again(monkeypatch, evaluated):
+    monkeypatch.setattr(elementwise, "_FEW", 1)
+    known = Known()
+    body = "p = MatMul(x, w) q = Relu(p) b = Add(q, zeros) y = Add(b, p)"
+    wanted = outputs(model(body, **ZEROS), None)
+    outputs(model(body, **ZEROS), known, kept={"b"})
+    evaluated.clear()
+    np.testing.assert_array_equal(outputs(model(body, **ZEROS), known), wanted)
+    assert evaluated["MatMul"] == 1
 
 
 def test_a_node_without_inputs_is_nothing_to_compare():

@@ -43,6 +43,7 @@ from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.progress import Stage, stage
 
 _SIZES = ("Shape", "Size")
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 DISCONTINUOUS = (
     *("ArgMax", "ArgMin", "DynamicQuantizeLinear", "Hardmax", "NonMaxSuppression", "QLinearConv", "QLinearMatMul"),
     *("QuantizeLinear", "Round", "Sign", "TopK", "Unique"),
@@ -161,6 +162,8 @@ class Evaluation:
         self._free: set[str] = set()
         self._constants: set[Hashable] = set()
         self._scope, self._results = _Scope(partial(_weight_of, ref(self))), list[Any]()
+        # Products that nobody asks for by their names, until their last reader was evaluated.
+        self._unnamed: dict[str, Call] = {}
         for name, value in feeds.items():
             stays = isinstance(value, Stored) and perturbation is None
             self._scope.values[name] = value if stays else self._fed(raised_array(value))
@@ -303,6 +306,7 @@ class Evaluation:
             self._varying.update(step.node.output)
         for name in step.done:
             scope.values.pop(name, None)
+            self._unnamed.pop(name, None)
         self._results = []
 
     def _read(self, scope: _Scope, step: Step, index: int) -> Any:
@@ -352,7 +356,18 @@ class Evaluation:
             self._free.add(node.op_type)
             return [values]
         learns = self._perturbation is None and (self._kept is None or not self._kept.isdisjoint(node.output))
-        return known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)
+        results = known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)
+        if learns:
+            self._learn_unnamed(node, inputs, results[0], known)
+        elif self._perturbation is None and node.op_type in _PRODUCTS:
+            self._unnamed[node.output[0]] = call
+        return results
+
+    def _learn_unnamed(self, node: onnx.NodeProto, inputs: Sequence[Any], result: Any, known: Known) -> None:
+        """Remember the product that a node gives on as it is: an addition of zeros, which a candidate does without."""
+        for name, value in zip(node.input, inputs, strict=True):
+            if value is result and name in self._unnamed:
+                known.learn_late(self._unnamed[name], (result,))
 
     def _dispatch(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
         node = step.node

@@ -216,6 +216,11 @@ class Known:
         self._found[self._key] = tuple(results), self._results.among((*call.inputs, *results))
         return True
 
+    def learn_late(self, call: Call, results: Sequence[Any]) -> None:
+        """Remember results, which are kept, of a node that was asked for before: another node gives them under a name."""
+        if (key := _key(call, self._token, self._attributes)) is not None and all(map(self._kept, results)):
+            self._found[key] = tuple(results), self._results.among((*call.inputs, *results))
+
     def _reshaped(self, value: Any, result: Any, learn: bool) -> Any:
         """A view is recognised as it is, a copy as that of another reshaping."""
         token = self._token(value)

@@ -14,6 +14,8 @@ from trtnorm_cli.evaluate.float64.kernels.error_function import erf
 
 # Elements at a time: what lies between the argument and the result stays in the processor's caches.
 _BLOCK = 1 << 15
+# An array is large beside another of a part of its elements.
+_FEW = 16
 
 
 def in_blocks(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -159,6 +161,25 @@ def _binary(function: Callable[[np.ndarray, np.ndarray], Any]) -> Kernel:
     return lambda call: (np.asarray(function(call.inputs[0], call.inputs[1])),)
 
 
+def _sum(call: Call) -> tuple[np.ndarray]:
+    """A sum; of a large array and a few zeros it is the array itself, as those are the biases of an untrained network."""
+    for x, few in (call.inputs[:2], call.inputs[1::-1]):
+        if few.size * _FEW <= x.size and not few.any() and _is_unmoved(x, few):
+            return (x,)
+    return (np.asarray(np.add(*call.inputs[:2])),)
+
+
+def _is_unmoved(x: np.ndarray, zeros: np.ndarray) -> bool:
+    """True where the sum of both has the bits of ``x``: minus zero and zero are zero."""
+    if x.dtype != zeros.dtype or np.broadcast_shapes(x.shape, zeros.shape) != x.shape or not x.flags.c_contiguous:
+        return False
+    if not np.issubdtype(x.dtype, np.floating):
+        return True
+    flat = x.reshape(-1)
+    blocks = (flat[start : start + _BLOCK] for start in range(0, flat.size, _BLOCK))
+    return all(np.count_nonzero(block) == block.size or not np.signbit(block[block == 0]).any() for block in blocks)
+
+
 def _variadic(function: Callable[[Any, Any], Any]) -> Kernel:
     return lambda call: (functools.reduce(function, call.inputs),)
 
@@ -197,7 +218,7 @@ KERNELS: dict[str, Kernel] = {
     "Sqrt": _unary(np.sqrt),
     "Tan": _unary(np.tan),
     "Tanh": _unary(np.tanh),
-    "Add": _binary(np.add),
+    "Add": _sum,
     "And": _binary(np.logical_and),
     "BitwiseAnd": _binary(np.bitwise_and),
     "BitwiseOr": _binary(np.bitwise_or),

@@ -18,6 +18,10 @@ RAISED_ELEMENTS = 1 << 20
 """A weight in a lower type is raised in pieces of so many elements (8 MiB), which take the same memory one after the other."""
 
 
+SOFTMAX_ELEMENTS = 1 << 15
+"""Rows of so many elements at a time stay in the processor's caches."""
+
+
 def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``a`` [..., M, K] times ``b`` [..., K, N]. ``b`` may be of a lower type than ``a``: its numbers are taken exactly."""
     if b.dtype == a.dtype:
@@ -85,10 +89,21 @@ def along_axis(function: Callable[[np.ndarray, int], np.ndarray]) -> Kernel:
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     if not x.size:
         return x
-    e = x - x.max(axis=axis, keepdims=True)
-    np.exp(e, out=e)
-    e /= e.sum(axis=axis, keepdims=True)
-    return e
+    if axis % x.ndim < x.ndim - 1 or not x.flags.c_contiguous:
+        return _fill_softmax(x, np.empty_like(x), axis)
+    rows, made = x.reshape(-1, x.shape[-1]), np.empty_like(x)
+    filled, step = made.reshape(rows.shape), max(SOFTMAX_ELEMENTS // x.shape[-1], 1)
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        _fill_softmax(rows[part], filled[part], 1)
+    return made
+
+
+def _fill_softmax(x: np.ndarray, made: np.ndarray, axis: int) -> np.ndarray:
+    np.subtract(x, x.max(axis=axis, keepdims=True), out=made)
+    np.exp(made, out=made)
+    made /= made.sum(axis=axis, keepdims=True)
+    return made
 
 
 def log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
