@@ -136,7 +136,7 @@ class _Restored:
         return SymbolicTensor(source.dtype, shape)
 
     def _taken_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
-        """What a node gives that takes a constant with as many positions as its other inputs have at the model's own shapes."""
+        """The result of a node that takes a constant with as many positions as its other inputs have at the model's own shapes."""
         own, given = self._own.known_shape(node.output[0]), [tensors.get(name, UNKNOWN) for name in node.input]
         now = [_known(tensor.shape) for tensor in given]
         constant = [place for place, name in enumerate(node.input) if name in self._constant]
@@ -293,7 +293,7 @@ class SizedTensors:
 
 
 class _Added:
-    """What is added to a ``model``, under names that it does not have."""
+    """Adds nodes and numbers to a ``model``, under names that it does not have."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._graph, self._opset = model.graph, default_opset(model.opset_import) or 1

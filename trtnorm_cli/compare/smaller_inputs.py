@@ -90,7 +90,7 @@ def at_smaller(
 
 
 def _positions(sized: SizedTensors, folder: Path | None) -> Set[bytes]:
-    """What the constants hold that are read in part, each by a digest."""
+    """The digests of the constants that are read in part."""
     return frozenset(_digest(maker, name, folder) for name, maker in sized.constants_in_part())
 
 
