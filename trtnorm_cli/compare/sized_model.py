@@ -136,7 +136,7 @@ class _Restored:
         return SymbolicTensor(source.dtype, shape)
 
     def _taken_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
-        """The result of a node that takes a constant with a number for each position that its other inputs have in the model."""
+        """The result of a node that takes a constant with a number for each position of its other inputs."""
         own, given = self._own.known_shape(node.output[0]), [tensors.get(name, UNKNOWN) for name in node.input]
         now = [_known(tensor.shape) for tensor in given]
         constant = [place for place, name in enumerate(node.input) if name in self._constant]
