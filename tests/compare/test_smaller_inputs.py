@@ -99,6 +99,7 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         "y = Slice(a, i0, i2, i1)",
         "y = Pad(a, pads)",
         "y = Gather<axis=1>(a, two)",
+        "y = Einsum<equation='nchw,ndhw->ncd'>(a, a)".replace("'", '"'),
         # As many places at one end, whichever, or all but as many.
         "y = Concat<axis=3>(a, a)",
         "y = Gather<axis=2>(a, two)",
@@ -171,6 +172,7 @@ WEIGHTS = {
         "y = Slice(a, i0, i95, axis2)",
         "p, q = Split<axis=2>(a, half) y = Add(p, q)",
         "y = MatMul(a, wide)",
+        "y = Einsum<equation='nchw,hk->nckw'>(a, wide)".replace("'", '"'),
         "y = CumSum(a, i1)",
         "y = Gather<axis=2>(a, i95)",  # no such place is left
         "y = Slice(a, i1, i95, axis2)",
@@ -327,6 +329,31 @@ def test_numbers_that_nobody_can_work_out_keep_the_shapes():
 )
 def test_a_reshape_merges_and_splits_axes_as_at_the_models_own_sizes(before, own, now, wanted):
     assert sized_model._regrouped(before, own, now) == wanted
+
+
+@pytest.mark.parametrize(
+    ("grids", "wanted"),
+    [
+        ({(8, 6): {(4, 5)}}, (1, 4, 5, 24)),
+        ({(8, 6): {(4, 5), (2, 10)}}, None),  # in which of both ways nobody knows
+        ({(8, 6): {(4, 5), (3, 3)}}, (1, 4, 5, 24)),
+        ({(6, 8): {(4, 5)}}, None),
+    ],
+)
+def test_an_axis_is_split_as_an_image_lies_elsewhere(grids, wanted):
+    assert sized_model._regrouped((1, 48, 24), (1, 8, 6, 24), (1, 20, 24), grids) == wanted
+
+
+def test_positions_in_a_row_become_an_image_again_with_other_channels():
+    """As a decoder has them that reads a vision transformer."""
+    lines = "f = Reshape(a, merged) t = Transpose<perm=[0, 2, 1]>(f) u = MatMul(t, six) c = Transpose<perm=[0, 2, 1]>(u)"
+    text = body(f"{lines} i = Reshape(c, image) y = Conv<pads=[1, 1, 1, 1]>(i, k)")
+    weights = WEIGHTS | {"image": np.array([-1, 6, 96, 96]), "k": random(2, 6, 3, 3)}
+    assert shapes_of(text, weights) == {"x": (1, 3, 32, 64)}
+    model = smaller_inputs.at_smaller(parse(text, weights), SIZES, SMALLER)
+    assert model is not None
+    target = next(node.input[1] for node in model.graph.node if node.output[0] == "i")
+    assert {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in model.graph.initializer}[target] == [1, 6, 32, 64]
 
 
 def test_an_image_without_elements_is_enlarged_by_no_factor():

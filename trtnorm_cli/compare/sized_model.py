@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,9 @@ class _Restored:
         self.asked: dict[str, _Numbers] = {}
         self.cut: dict[str, _Cut] = {}
         self._own, self._constant = own, constant
-        # What tensors of a shape have as their shape now.
+        # What tensors of a shape have as their shape now, and as neighbouring lengths that have all changed.
         self._seen: dict[Shape, set[Shape]] = {}
+        self._grids: dict[Shape, set[Shape]] = {}
         self._looked_at = 0
 
     def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
@@ -169,7 +171,7 @@ class _Restored:
         if asked == size or (-1 in target and asked and size % asked == 0):
             return None
         shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
-        return shapes[0] if len(shapes) == 1 else None if before is None else _regrouped(before, own, now)
+        return shapes[0] if len(shapes) == 1 else None if before is None else _regrouped(before, own, now, self._grids)
 
     def _lengthened(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
         """The shape that a Resize or an Expand is to ask for, where its ``target`` is still that at the model's own shapes."""
@@ -194,8 +196,12 @@ class _Restored:
         names = list(tensors)
         for name in names[self._looked_at :]:
             shape, own = _known(tensors[name].shape), self._own.known_shape(name)
-            if own is not None and shape is not None:
-                self._seen.setdefault(own, set()).add(shape)
+            if own is not None and shape is not None and shape not in self._seen.setdefault(own, set()):
+                self._seen[own].add(shape)
+                for axes in _windows(len(own)):
+                    if len(own) == len(shape) and all(own[axis] != shape[axis] for axis in axes):
+                        grid = tuple(own[axis] for axis in axes)
+                        self._grids.setdefault(grid, set()).add(tuple(shape[axis] for axis in axes))
         self._looked_at = len(names)
 
 
@@ -318,10 +324,16 @@ class _Added:
         return onnx.helper.make_node("Slice", [tensor, *numbers], [name])
 
 
-def _regrouped(before: Shape, own: Shape, now: Shape) -> Shape | None:
+def _windows(rank: int) -> Iterator[range]:
+    """Axes beside each other, along which an image or a volume may lie."""
+    return (range(first, first + length) for length in (2, 3) for first in range(rank - length + 1))
+
+
+def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[Shape]] = MappingProxyType({})) -> Shape | None:
     """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits those as long as before.
 
-    None where it splits another, or where the axes of both do not fall into groups.
+    One that is not is split as the ``grids`` say, by the lengths that it is split into in ``own``, if in one way alone. None
+    where it is not, or where the axes of both do not fall into groups.
     """
     if len(before) != len(now) or 0 in before or any(length != 1 for was, length in zip(before, now, strict=True) if was == 1):
         return None
@@ -344,7 +356,12 @@ def _regrouped(before: Shape, own: Shape, now: Shape) -> Shape | None:
             for axis in axes[:parts]:
                 shape[axis] = own[axis]
         else:
-            return None
+            size = math.prod(length for _, length in given[:merged])
+            found = [grid for grid in grids.get(tuple(own[axis] for axis in axes[:parts]), ()) if math.prod(grid) == size]
+            if len(found) != 1:
+                return None
+            for axis, length in zip(axes[:parts], found[0], strict=True):
+                shape[axis] = length
         given, axes = given[merged:], axes[parts:]
     return None if given or axes else tuple(shape)
 
