@@ -158,6 +158,7 @@ WEIGHTS = {
     "far": np.array([2**63 - 1]),
     "i96": np.array([96]),
     "longer": random(1, 97),
+    "whole_plane": np.array([1, 1, 96, 96]),
     "is_left": random(96, 96) > 0,
     "class": random(1, 1, 4),
     "embedding": random(1, 96 * 96 + 1, 4),
@@ -179,6 +180,8 @@ WEIGHTS = {
         "y = Slice(a, i0, i95, axis2, two)",
         "b = Add(a, table) y = MatMul(b, wide)",
         "y = Add(a, longer)",
+        # What is read beside the numbers has the size of the file.
+        "p = GlobalAveragePool(a) t = Tile(p, whole_plane) y = Where(is_left, a, t)",
         f"{RANGE} b = Sub(n, r) p = Sub(b, one) y = Gather<axis=2>(a, p)",  # from the last to the first
         f"{RANGE} h = Div(r, two0) y = Gather<axis=2>(a, h)",
         f"{RANGE} l = Sub(n, one) c = Range(zero, l, one) y = Gather<axis=2>(a, c)",  # all but the last

@@ -140,28 +140,29 @@ class _Restored:
     def _taken_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The result of a node that takes a constant with a number for each position of its other inputs."""
         own, given = self._own.known_shape(node.output[0]), [tensors.get(name, UNKNOWN) for name in node.input]
+        is_constant = [name in self._constant for name in node.input]
         now = [_known(tensor.shape) for tensor in given]
-        constant = [place for place, name in enumerate(node.input) if name in self._constant]
-        if own is None or not constant or len(constant) == len(now):
+        if own is None or not any(is_constant) or all(is_constant):
             return None
-        lengths = [(*(1,) * (len(own) - len(shape)), *shape) for shape in now if shape is not None]
-        if len(lengths) < len(now) or any(len(shape) > len(own) for shape in lengths):
+        lengths = [(*(1,) * (len(own) - len(shape)), *shape) for shape in now if shape is not None and len(shape) <= len(own)]
+        if len(lengths) < len(now):
             return None
-        # The lengths that data have there; where they have one position or none, those of the constants.
-        shape = [max({lengths[place][axis] for place in range(len(now)) if place not in constant}) for axis in range(len(own))]
-        shape = [length if length != 1 else max(each[axis] for each in lengths) for axis, length in enumerate(shape)]
-        longer: dict[int, Shape] = {}
-        for place in constant:
-            fits = [length in (1, wanted) for length, wanted in zip(lengths[place], shape, strict=True)]
-            if not all(fits):
-                whole = zip(fits, lengths[place], own, shape, strict=True)
-                if any(not fit and not (length == before > wanted) for fit, length, before, wanted in whole):
-                    return None
-                parts = [min(length, wanted) for length, wanted in zip(lengths[place], shape, strict=True)]
-                longer[place] = tuple(parts[len(own) - len(now[place] or ()) :])
-        if not longer:
+        # As long as the data; where these have one position or none, as long as the constants.
+        of_data = [each for each, constant in zip(lengths, is_constant, strict=True) if not constant]
+        shape = [
+            max(along) if max(along) != 1 else max(each[axis] for each in lengths) for axis, along in enumerate(zip(*of_data))
+        ]
+        cut: dict[int, Shape] = {}
+        for place, each in enumerate(lengths):
+            part = tuple(map(min, each, shape))
+            longer = [axis for axis, length in enumerate(each) if length not in (1, shape[axis])]
+            if longer and (not is_constant[place] or any(not each[axis] == own[axis] > shape[axis] for axis in longer)):
+                return None
+            if longer:
+                cut[place] = part[len(own) - len(now[place] or ()) :]
+        if not cut:
             return None
-        self.cut[node.output[0]] = longer
+        self.cut[node.output[0]] = cut
         return SymbolicTensor(given[-1].dtype, tuple(shape))
 
     def _reshaped(self, target: Sequence[int], before: Shape | None, own: Shape, now: Shape) -> Shape | None:
