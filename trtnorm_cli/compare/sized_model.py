@@ -148,10 +148,8 @@ class _Restored:
         if len(lengths) < len(now):
             return None
         # As long as the data; where these have one position or none, as long as the constants.
-        of_data = [each for each, constant in zip(lengths, is_constant, strict=True) if not constant]
-        shape = [
-            max(along) if max(along) != 1 else max(each[axis] for each in lengths) for axis, along in enumerate(zip(*of_data))
-        ]
+        of_data = np.max([each for each, constant in zip(lengths, is_constant, strict=True) if not constant], axis=0)
+        shape = [int(length) for length in np.where(of_data != 1, of_data, np.max(lengths, axis=0))]
         cut: dict[int, Shape] = {}
         for place, each in enumerate(lengths):
             part = tuple(map(min, each, shape))
