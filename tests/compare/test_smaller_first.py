@@ -262,15 +262,28 @@ def test_a_message_with_other_sizes_refers_to_the_weights_of_the_file(tmp_path):
     np.testing.assert_array_equal(got["y"], wanted["y"])
 
 
-def test_a_message_with_other_sizes_refers_to_the_file_that_a_link_leads_to(tmp_path):
+@pytest.mark.parametrize(
+    "layout", ["links to both", "a link to the model", "a link to the data below", "data below", "a link to the whole"]
+)
+def test_a_message_with_other_sizes_refers_to_the_files_that_links_lead_to(tmp_path, layout: str):
     """ONNX Runtime reads no weights from a link to another folder."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
-    blobs.mkdir()
-    snapshot.mkdir()
+    for folder in (blobs / "sub", snapshot / "sub"):
+        folder.mkdir(parents=True)
     weights = OF_CHAIN | {"w": random(64, 3, 9, 9), "v": random(4, 64, 3, 3)} | batchnorm(64)
     text = CHAIN.replace("pads=[1, 1, 1, 1]>(x", "pads=[4, 4, 4, 4]>(x")
-    saved(parse(text, weights), blobs / "4f1c")
-    (snapshot / "m.onnx").symlink_to("../blobs/4f1c")
+    location = None if layout == "a link to the whole" else "sub/w.bin" if layout == "data below" else "w.bin"
+    model, external = parse(text, weights), {"save_as_external_data": True, "location": location, "size_threshold": 0}
+    onnx.save(model, blobs / "m.onnx", **({} if location is None else external))
+    if location is not None:
+        real = {"a link to the model": snapshot / location, "a link to the data below": snapshot / "sub" / "2"}
+        data = (blobs / location).rename(real.get(layout, blobs / "4f1c" if layout == "links to both" else snapshot / location))
+        if data != snapshot / location:
+            (snapshot / location).symlink_to(data)
+    if layout in ("links to both", "a link to the model", "a link to the whole"):
+        (snapshot / "m.onnx").symlink_to("../blobs/m.onnx")
+    else:
+        (blobs / "m.onnx").rename(snapshot / "m.onnx")
     linked = replace(onnx_participant(snapshot / "m.onnx"), is_resized=True)
     assert any(map(is_external, linked.model.graph.initializer))
     x = {"x": random(1, 3, 32, 64)}

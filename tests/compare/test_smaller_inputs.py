@@ -110,8 +110,8 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         "y = Slice(a, i1, i96, axis2)",
         # Numbers for each position.
         "y = Add(a, table)",
-        "y = Mul(table, a)",
-        "t = Transpose<perm=[1, 0]>(table) u = Unsqueeze(t, i0) y = Where(is_left, a, u)",
+        "y = Sub(table, a)",
+        "t = Transpose<perm=[1, 0]>(table) u = Unsqueeze(t, i0) y = Add(a, u)",
         "f = Reshape(a, merged) t = Transpose<perm=[0, 2, 1]>(f) c = Concat<axis=1>(class, t) y = Add(c, embedding)",
         f"{RANGE} y = Gather<axis=2>(a, r)",
         f"{RANGE} {PADDED} y = Gather<axis=2>(a, g)",
@@ -158,6 +158,9 @@ WEIGHTS = {
     "far": np.array([2**63 - 1]),
     "i96": np.array([96]),
     "longer": random(1, 97),
+    "mask": np.where(random(96, 96) > 0, -1e9, 0).astype(np.float32),
+    "late": np.where(np.arange(96)[:, None] < 64, 0, random(96, 96)).astype(np.float32),
+    "zeros": np.array([0, 0]),
     "whole_plane": np.array([1, 1, 96, 96]),
     "is_left": random(96, 96) > 0,
     "class": random(1, 1, 4),
@@ -182,6 +185,12 @@ WEIGHTS = {
         "y = Add(a, longer)",
         # What is read beside the numbers has the size of the file.
         "p = GlobalAveragePool(a) t = Tile(p, whole_plane) y = Where(is_left, a, t)",
+        # What the numbers that are taken may keep from what follows, or do not show.
+        "y = Mul(table, a)",
+        "b = Relu(a) y = Where(is_left, a, b)",
+        "y = Add(a, mask)",
+        "y = Add(a, late)",
+        "s = Shape(a) h = Slice(s, i2, far) t = Slice(table, zeros, h) y = Add(a, t)",
         f"{RANGE} b = Sub(n, r) p = Sub(b, one) y = Gather<axis=2>(a, p)",  # from the last to the first
         f"{RANGE} h = Div(r, two0) y = Gather<axis=2>(a, h)",
         f"{RANGE} l = Sub(n, one) c = Range(zero, l, one) y = Gather<axis=2>(a, c)",  # all but the last
@@ -306,6 +315,19 @@ def test_numbers_for_each_position_may_be_worked_out_or_stored_elsewhere(tmp_pat
     assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is not None
     (tmp_path / "m.data").unlink()
     assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is None
+
+
+def test_numbers_that_begin_alike_are_no_numbers_to_cut():
+    """Which of both is added where would not show."""
+    other = WEIGHTS["table"].copy()
+    other[90:] *= 2
+    lines = "b = Add(a, table) c = Relu(b) y = Add(c, other)"
+    assert shapes_of(body(lines), WEIGHTS | {"other": other}) is None
+    assert shapes_of(body(lines), WEIGHTS | {"other": random(96, 96, seed=7)}) == SMALLER
+    twice = smaller_inputs.smaller_inputs(parse(body(lines), WEIGHTS | {"other": WEIGHTS["table"]}), SIZES)
+    assert twice is not None
+    once = parse(body("b = Add(a, table) y = Relu(b)"), WEIGHTS)
+    assert smaller_inputs.at_smaller(once, SIZES, SMALLER, twice.positions) is None
 
 
 def test_numbers_that_nobody_can_work_out_keep_the_shapes():

@@ -256,7 +256,10 @@ def test_links_to_a_model_and_its_data_are_followed(tmp_path):
     (snapshot / "w.bin").symlink_to("../blobs/9a02")
     loaded = load_model(snapshot / "m.onnx")
     assert (loaded.warnings, loaded.data_files) == ((), (snapshot / "w.bin",))
-    # Data that lie elsewhere are none of the model's.
+    # What a location says outright is no link, and data that lie elsewhere are none of the model's.
+    saved(with_external({"location": "../blobs/9a02"}), blobs / "4f1c")
+    assert refusal(snapshot / "m.onnx").summary.startswith("the external data '../blobs/9a02' is outside")
+    saved(with_external({"location": "w.bin"}), blobs / "4f1c")
     (tmp_path / "secret").write_bytes(bytes(WEIGHT_BYTES))
     (snapshot / "w.bin").unlink()
     (snapshot / "w.bin").symlink_to("../secret")

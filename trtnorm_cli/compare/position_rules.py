@@ -113,6 +113,8 @@ def _sliced(asked: _Asked) -> None:
     """All is taken along axes that do not keep their length, or all but as many at either end, or as many at one."""
     (x, other_x), (y, other_y) = asked.shapes(asked.node.input[0]), asked.shapes(asked.node.output[0])
     differing = [axis for axis, (before, after) in enumerate(zip(x, other_x, strict=True)) if before != after]
+    if any(y[axis] != other_y[axis] for axis in range(len(x)) if axis not in differing):
+        raise NotTheSame("Slice")
     if all(y[axis] == x[axis] and other_y[axis] == other_x[axis] for axis in differing):
         return
     own, other = (_ends(asked, at, len(x)) for at in (asked.own, asked.other))

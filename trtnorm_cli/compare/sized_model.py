@@ -27,8 +27,8 @@ _MOST_SIZES = 64
 
 # The inputs that say a shape in numbers.
 _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
-# These take a constant that has numbers for each position element by element.
-_ELEMENT_BY_ELEMENT = frozenset(("Add", "Div", "Max", "Min", "Mul", "Sub", "Where"))
+# These add a number of its own to each position. Factors and conditions may keep data from what follows.
+_ADDS_NUMBERS = frozenset(("Add", "Sub"))
 _SLICE_TAKES_INPUTS = 10
 
 
@@ -119,7 +119,7 @@ class _Restored:
 
     def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         place = _PLACES_OF_SIZES.get(node.op_type)
-        if node.domain in DEFAULT_DOMAINS and node.op_type in _ELEMENT_BY_ELEMENT:
+        if node.domain in DEFAULT_DOMAINS and node.op_type in _ADDS_NUMBERS:
             return self._taken_in_part(node, tensors)
         if place is None or node.domain not in DEFAULT_DOMAINS or len(node.input) <= place:
             return None
@@ -260,13 +260,14 @@ class SizedTensors:
         copy.graph.node.extend(nodes)
         return copy
 
-    def constants_in_part(self) -> Iterator[tuple[str, onnx.ModelProto]]:
-        """The constants of which nodes take the first positions, each with the model that makes it from what is stored."""
-        taken = [
-            node.input[place] for node in self.model.graph.node if node.output for place in self._cut.get(node.output[0], ())
-        ]
-        for name in dict.fromkeys(taken):
-            yield name, self._maker(name)
+    def constants_in_part(self) -> Iterator[tuple[str, Shape, onnx.ModelProto]]:
+        """The constants of which nodes take the first positions, with what they take, and the model that makes each.
+
+        One for each time that something is taken.
+        """
+        for node in self.model.graph.node:
+            for place, lengths in self._cut.get(node.output[0] if node.output else "", {}).items():
+                yield node.input[place], lengths, self._maker(node.input[place])
 
     def _maker(self, name: str) -> onnx.ModelProto:
         graph, needed, nodes = self.model.graph, {name}, list[onnx.NodeProto]()
@@ -302,7 +303,10 @@ class _Added:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._graph, self._opset = model.graph, default_opset(model.opset_import) or 1
-        self._taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
+        named = (*model.graph.input, *model.graph.output, *model.graph.initializer)
+        self._taken = {name for node in model.graph.node for name in (*node.input, *node.output)} | {
+            each.name for each in named
+        }
 
     def _name(self, of: str) -> str:
         name = next(name for number in count() if (name := f"{of}/smaller{number or ''}") not in self._taken)

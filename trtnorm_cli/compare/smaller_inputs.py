@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +35,8 @@ _SHARE = 0.45
 # to five times, and volumes mostly four times.
 _STEPS = {4: (32,), 5: (16, 32)}
 _MOST_TRIES = 6
+# No number that is added to a position is larger, but for one that masks it.
+_LARGE = 32.0
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
 _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
@@ -44,12 +46,12 @@ _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUB
 class Smaller:
     """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
-    Of constants with numbers for each position the first are taken; ``positions`` are digests of all that these hold.
+    Of constants with numbers for each position the first are taken; ``positions`` are digests of all that these hold, in order.
     """
 
     shapes: Shapes
     model: onnx.ModelProto
-    positions: Set[bytes]
+    positions: Sequence[bytes]
 
 
 def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
@@ -75,7 +77,7 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None =
 
 
 def at_smaller(
-    model: onnx.ModelProto, shapes: Shapes, smaller: Shapes, positions: Set[bytes] = frozenset(), folder: Path | None = None
+    model: onnx.ModelProto, shapes: Shapes, smaller: Shapes, positions: Sequence[bytes] = (), folder: Path | None = None
 ) -> onnx.ModelProto | None:
     """``model`` as it is at ``smaller`` inputs; None where it may not do the same there as at ``shapes``.
 
@@ -89,17 +91,30 @@ def at_smaller(
         return None
 
 
-def _positions(sized: SizedTensors, folder: Path | None) -> Set[bytes]:
-    """The digests of the constants that are read in part."""
-    return frozenset(_digest(maker, name, folder) for name, maker in sized.constants_in_part())
+def _positions(sized: SizedTensors, folder: Path | None) -> Sequence[bytes]:
+    """The digests of the constants that are read in part, one for each time.
+
+    Raises ``NotTheSame`` where the part might not show what the whole does: two of them begin with the same numbers, some are
+    as large as those that keep data from what follows, or all are equal along the axes that are shorter.
+    """
+    found: list[bytes] = []
+    of_parts: dict[bytes, bytes] = {}
+    for name, lengths, maker in sized.constants_in_part():
+        try:
+            whole = evaluate_float64(Float64Model(maker, folder), {}).outputs[name]
+            found.append(_digest(whole))
+            part = whole[tuple(map(slice, lengths))]
+            axes = tuple(axis for axis, length in enumerate(lengths) if length < whole.shape[axis])
+            is_lost = (np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0)
+        except (ModelError, ReferenceUnavailable, TypeError, ValueError) as error:  # for others to say
+            raise NotTheSame(name) from error
+        if of_parts.setdefault(_digest(part), found[-1]) != found[-1] or is_lost.any() or not np.abs(whole).max() <= _LARGE:
+            raise NotTheSame(name)
+    return tuple(sorted(found))
 
 
-def _digest(maker: onnx.ModelProto, name: str, folder: Path | None) -> bytes:
-    """A digest of the elements in order, whatever shape they are in and wherever they were worked out."""
-    try:
-        value = evaluate_float64(Float64Model(maker, folder), {}).outputs[name]
-    except (ModelError, ReferenceUnavailable) as error:  # for others to say
-        raise NotTheSame(name) from error
+def _digest(value: np.ndarray) -> bytes:
+    """A digest of the elements in order, whatever shape they are in."""
     return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=20).digest()
 
 

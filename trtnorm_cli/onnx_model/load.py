@@ -175,8 +175,8 @@ def _require_external_data(path: Path, proto: onnx.ModelProto) -> list[Path]:
 def _external_file(path: Path, location: str, where: str) -> Path:
     file = path.parent / location
     # A cache of downloads has links to the model and to its data, which lie beside each other under other names.
-    folders = (path.parent, path.resolve().parent)
-    if not location or Path(location).is_absolute() or not any(_is_inside(file, folder) for folder in folders):
+    is_linked = ".." not in Path(location).parts and _is_inside(file, path.resolve().parent)
+    if not location or Path(location).is_absolute() or not (_is_inside(file, path.parent) or is_linked):
         raise ModelError(
             f"the external data {location!r} is outside the model's folder",
             where,

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from tests.models import parse, random
-from trtnorm_cli.evaluate.float64 import Known, Perturbation, evaluate_float64
+from trtnorm_cli.evaluate.float64 import Evaluation, Known, Perturbation, evaluate_float64
 from trtnorm_cli.evaluate.float64.kernels import KERNELS, convolution, elementwise
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.perturbation import Moves
@@ -190,6 +190,19 @@ def test_a_product_that_is_read_before_is_none_to_find_again(monkeypatch, evalua
     evaluated.clear()
     np.testing.assert_array_equal(outputs(model(body, **ZEROS), known), wanted)
     assert evaluated["MatMul"] == 1
+
+
+@pytest.mark.parametrize("later", ["q = Relu(p) y = Add(q, p)", "y = Concat<axis=2>(p, p)", "y = Add(p, zeros)"])
+def test_no_product_is_held_for_a_sum_that_does_not_come(later: str):
+    """Its inputs, which nobody reads any more, are as large."""
+    evaluation = Evaluation(model(f"r = Relu(x) p = MatMul(r, w) {later}", **ZEROS), X, known=Known(), kept={"y"})
+    most = 0
+    while not evaluation.is_done:
+        steps = iter([False, True])
+        evaluation.go_on(until=lambda steps=steps: next(steps))
+        most = max(most, len(evaluation._unnamed))
+    assert most == ("zeros" in later)
+    assert not evaluation._unnamed
 
 
 def test_a_node_without_inputs_is_nothing_to_compare():

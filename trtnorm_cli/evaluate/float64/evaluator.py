@@ -162,7 +162,7 @@ class Evaluation:
         self._free: set[str] = set()
         self._constants: set[Hashable] = set()
         self._scope, self._results = _Scope(partial(_weight_of, ref(self))), list[Any]()
-        # Products that nobody asks for by their names, until their last reader was evaluated.
+        # Products that nobody asks for by their names, until the sum with a constant that reads them was evaluated.
         self._unnamed: dict[str, Call] = {}
         for name, value in feeds.items():
             stays = isinstance(value, Stored) and perturbation is None
@@ -172,6 +172,8 @@ class Evaluation:
         self._plan, self._at = self._model.plan(outputs), 0
         self._check_inputs(self._plan, feeds)
         self.ahead = {name for step in self._plan.steps for name in step.node.output if name}
+        sums = (step.node.input for step in self._plan.steps if step.node.op_type == "Add" and kept is not None)
+        self._with_constants = {name for names in sums for name in names if any(map(self._model.is_stored, names))}
 
     @property
     def is_done(self) -> bool:
@@ -306,7 +308,6 @@ class Evaluation:
             self._varying.update(step.node.output)
         for name in step.done:
             scope.values.pop(name, None)
-            self._unnamed.pop(name, None)
         self._results = []
 
     def _read(self, scope: _Scope, step: Step, index: int) -> Any:
@@ -357,17 +358,18 @@ class Evaluation:
             return [values]
         learns = self._perturbation is None and (self._kept is None or not self._kept.isdisjoint(node.output))
         results = known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)
-        if learns:
-            self._learn_unnamed(node, inputs, results[0], known)
-        elif self._perturbation is None and node.op_type in _PRODUCTS:
+        if node.op_type == "Add":
+            self._learn_unnamed(node, inputs, results[0] if learns else None, known)
+        elif self._perturbation is None and node.op_type in _PRODUCTS and node.output[0] in self._with_constants:
             self._unnamed[node.output[0]] = call
         return results
 
     def _learn_unnamed(self, node: onnx.NodeProto, inputs: Sequence[Any], result: Any, known: Known) -> None:
         """Remember the product that a node gives on as it is: an addition of zeros, which a candidate does without."""
         for name, value in zip(node.input, inputs, strict=True):
-            if value is result and name in self._unnamed:
-                known.learn_late(self._unnamed[name], (result,))
+            call = self._unnamed.pop(name, None)
+            if call is not None and value is result:
+                known.learn_late(call, (result,))
 
     def _dispatch(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
         node = step.node
