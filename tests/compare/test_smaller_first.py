@@ -251,8 +251,8 @@ def test_a_message_with_other_sizes_refers_to_the_weights_of_the_file(tmp_path):
     weights = OF_CHAIN | {"w": random(64, 3, 9, 9), "v": random(4, 64, 3, 3)} | batchnorm(64)
     text = CHAIN.replace("pads=[1, 1, 1, 1]>(x", "pads=[4, 4, 4, 4]>(x")
     participant = onnx_participant(saved(parse(text, weights), tmp_path / "m.onnx"))
-    source = resized(participant.model, {"x": (1, 3, 32, 64)}, participant.path)
-    assert source is not None
+    source, folder = resized(participant.model, {"x": (1, 3, 32, 64)}, participant.path)
+    assert folder == participant.path.parent
     assert len(source) < participant.path.stat().st_size / 4
     x = random(1, 3, 32, 64)
     fully = parse(text.replace("96, 96", "32, 64"), weights)

@@ -8,7 +8,7 @@ import numpy as np
 
 from trtnorm_cli.compare.participants import OnnxParticipant
 from trtnorm_cli.compare.result import Outputs
-from trtnorm_cli.evaluate.model_file import resized, weights_folder
+from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
 from trtnorm_cli.progress import stage
 
@@ -28,10 +28,9 @@ class NativeRuns:
         nodes = len(participant.model.graph.node)
         if not participant.is_resized:
             return self.runner.begin(participant.path, feeds, hold=_is_small(participant), nodes=nodes)
-        source = resized(participant.model, {name: array.shape for name, array in feeds.items()}, participant.path)
-        folder = None if source is None else weights_folder(participant.model, participant.path)
-        path = participant.path if folder is None else folder / participant.path.name
-        return self.runner.begin(path, feeds, source=source, nodes=nodes)
+        shapes = {name: array.shape for name, array in feeds.items()}
+        source, folder = resized(participant.model, shapes, participant.path) or (None, participant.path.parent)
+        return self.runner.begin(folder / participant.path.name, feeds, source=source, nodes=nodes)
 
     def outputs(
         self,

@@ -21,8 +21,8 @@ _POSITIONS = 2
 # What these compute at one position, or of all, does not depend on which or how many there are.
 _ANYWHERE = frozenset(
     (
-        *("Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Conv", "ConvTranspose", "Cos"),
-        *("DepthToSpace", "Div", "Dropout", "Einsum", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Gemm"),
+        *("Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Concat", "Conv", "ConvTranspose"),
+        *("Cos", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Gemm"),
         *("GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Identity"),
         *("InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool"),
         *("Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "RMSNormalization", "Reciprocal"),
@@ -98,10 +98,6 @@ class _Asked:
             before, after = self.shapes(name)
             if before[axis] != after[axis]:
                 raise NotTheSame(self.node.op_type)
-
-
-def _put_together(asked: _Asked) -> None:
-    """Tensors one behind the other."""
 
 
 def _along_one_axis(asked: _Asked) -> None:
@@ -196,7 +192,6 @@ def _resized(asked: _Asked) -> None:
 
 
 _RULES: Mapping[str, Callable[[_Asked], None]] = {
-    "Concat": _put_together,
     "Gather": _gathered,
     "Pad": _by_constants,
     "Resize": _resized,

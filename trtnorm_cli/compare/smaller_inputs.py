@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -46,7 +47,7 @@ _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUB
 class Smaller:
     """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
-    Of constants with numbers for each position the first are taken; ``positions`` are digests of all that these hold, in order.
+    Of constants with numbers for each position the first are taken; ``positions`` are the sorted digests of these.
     """
 
     shapes: Shapes
@@ -97,20 +98,35 @@ def _positions(sized: SizedTensors, folder: Path | None) -> Sequence[bytes]:
     Raises ``NotTheSame`` where the part might not show what the whole does: two of them begin with the same numbers, some are
     as large as those that keep data from what follows, or all are equal along the axes that are shorter.
     """
-    found: list[bytes] = []
+    found: dict[tuple[str, Shape], bytes] = {}
+    times = Counter[bytes]()
     of_parts: dict[bytes, bytes] = {}
     for name, lengths, maker in sized.constants_in_part():
-        try:
-            whole = evaluate_float64(Float64Model(maker, folder), {}).outputs[name]
-            found.append(_digest(whole))
+        if (name, lengths) not in found:
+            whole = _evaluated(maker, name, folder)
             part = whole[tuple(map(slice, lengths))]
-            axes = tuple(axis for axis, length in enumerate(lengths) if length < whole.shape[axis])
-            is_lost = (np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0)
-        except (ModelError, ReferenceUnavailable, TypeError, ValueError) as error:  # for others to say
-            raise NotTheSame(name) from error
-        if of_parts.setdefault(_digest(part), found[-1]) != found[-1] or is_lost.any() or not np.abs(whole).max() <= _LARGE:
-            raise NotTheSame(name)
-    return tuple(sorted(found))
+            if not _shows_the_whole(part, whole):
+                raise NotTheSame(name)
+            found[name, lengths] = _digest(whole)
+            if of_parts.setdefault(_digest(part), found[name, lengths]) != found[name, lengths]:
+                raise NotTheSame(name)
+        times[found[name, lengths]] += 1
+    return tuple(sorted(times.elements()))
+
+
+def _evaluated(maker: onnx.ModelProto, name: str, folder: Path | None) -> np.ndarray:
+    try:
+        return evaluate_float64(Float64Model(maker, folder), {}).outputs[name]
+    except (ModelError, ReferenceUnavailable) as error:  # for others to say
+        raise NotTheSame(name) from error
+
+
+def _shows_the_whole(part: np.ndarray, whole: np.ndarray) -> bool:
+    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others later not."""
+    if whole.dtype != np.float64 or not part.size or not np.abs(whole).max() <= _LARGE:
+        return False
+    axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
+    return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
 
 
 def _digest(value: np.ndarray) -> bytes:
@@ -121,8 +137,7 @@ def _digest(value: np.ndarray) -> bytes:
 def _image_axes(model: onnx.ModelProto, name: str, shape: Shape) -> range | None:
     """The axes of an input along which an image or a volume lies; None where it is neither."""
     kind = model_inputs(model)[name]
-    is_real = kind.dtype in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-    if not is_real or len(shape) not in _STEPS:
+    if kind.dtype not in _REAL or len(shape) not in _STEPS:
         return None
     return range(1, len(shape) - 1) if shape[-1] <= _CHANNELS_OF_AN_IMAGE < shape[1] else range(2, len(shape))
 

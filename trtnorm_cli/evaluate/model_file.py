@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,31 +45,20 @@ def model_file(model: Path | onnx.ModelProto, outputs: Sequence[str] | None, fol
     return _with_outputs(path, inner, folder / "model.onnx"), str(path.parent)
 
 
-def weights_folder(model: onnx.ModelProto, path: Path) -> Path | None:
-    """The folder in which, or in folders below which, all weights lie that ``model``, read from ``path``, has in files.
+def resized(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], path: Path) -> tuple[bytes, Path] | None:
+    """``model``, read from ``path``, with inputs of other ``shapes``: a message that refers to weights, and their folder.
 
-    Links are followed, as ONNX Runtime takes none to other folders. None where there is no such.
+    Links are followed, as ONNX Runtime takes none to other folders. None where it holds many weights itself, or they lie
+    neither below the folder of the file that ``path`` leads to nor in one folder.
     """
-    real = path.resolve().parent
-    files = {part.file.resolve() for part in _parts(model, path)}
-    folders = {file.parent for file in files}
-    if all(file.is_relative_to(real) for file in files):
-        return real
-    return folders.pop() if len(folders) == 1 else None
-
-
-def _parts(model: onnx.ModelProto, path: Path) -> Iterator[FilePart]:
-    return (file_part(tensor, path.absolute().parent) for tensor in model.graph.initializer if is_external(tensor))
-
-
-def resized(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], path: Path) -> bytes | None:
-    """``model``, read from ``path``, with inputs of other ``shapes``: a message that refers to weights in ``weights_folder``.
-
-    None where it holds many weights itself, or there is no such folder.
-    """
-    folder = weights_folder(model, path)
-    if folder is None:
-        return None
+    own = path.absolute().parent
+    parts = [file_part(tensor, own) for tensor in model.graph.initializer if is_external(tensor)]
+    files = {file: file.resolve() for file in {part.file for part in parts}}
+    folder, folders = path.resolve().parent, {file.parent for file in files.values()}
+    if not all(file.is_relative_to(folder) for file in files.values()):
+        if len(folders) > 1:
+            return None
+        (folder,) = folders
     slim = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     slim.graph.name = model.graph.name
     slim.graph.node.extend(model.graph.node)
@@ -82,11 +71,11 @@ def resized(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], path: P
             dim.dim_value = size
     for value in slim.graph.output:
         value.type.tensor_type.ClearField("shape")
-    for tensor, part in zip(filter(is_external, slim.graph.initializer), _parts(model, path), strict=True):
-        refer(tensor, reference(part.file.resolve().relative_to(folder).as_posix(), part.offset, part.length))
+    for tensor, part in zip(filter(is_external, slim.graph.initializer), parts, strict=True):
+        refer(tensor, reference(files[part.file].relative_to(folder).as_posix(), part.offset, part.length))
     for tensor in filter(is_own_reference, list(external_tensors(slim))):
-        bring_in(tensor, path.absolute().parent)  # ONNX Runtime reads nothing but initializers from files
-    return slim.SerializeToString() if slim.ByteSize() <= _MOST_MESSAGE_BYTES else None
+        bring_in(tensor, own)  # ONNX Runtime reads nothing but initializers from files
+    return (slim.SerializeToString(), folder) if slim.ByteSize() <= _MOST_MESSAGE_BYTES else None
 
 
 def _inner(model: onnx.ModelProto, outputs: Sequence[str] | None) -> list[str]:

@@ -37,13 +37,13 @@ from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, n
 from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
 from trtnorm_cli.evaluate.float64.ties import Ties
+from trtnorm_cli.evaluate.float64.unnamed_products import UnnamedProducts
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.progress import Stage, stage
 
 _SIZES = ("Shape", "Size")
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 DISCONTINUOUS = (
     *("ArgMax", "ArgMin", "DynamicQuantizeLinear", "Hardmax", "NonMaxSuppression", "QLinearConv", "QLinearMatMul"),
     *("QuantizeLinear", "Round", "Sign", "TopK", "Unique"),
@@ -162,8 +162,6 @@ class Evaluation:
         self._free: set[str] = set()
         self._constants: set[Hashable] = set()
         self._scope, self._results = _Scope(partial(_weight_of, ref(self))), list[Any]()
-        # Products that nobody asks for by their names, until the sum with a constant that reads them was evaluated.
-        self._unnamed: dict[str, Call] = {}
         for name, value in feeds.items():
             stays = isinstance(value, Stored) and perturbation is None
             self._scope.values[name] = value if stays else self._fed(raised_array(value))
@@ -172,8 +170,8 @@ class Evaluation:
         self._plan, self._at = self._model.plan(outputs), 0
         self._check_inputs(self._plan, feeds)
         self.ahead = {name for step in self._plan.steps for name in step.node.output if name}
-        sums = (step.node.input for step in self._plan.steps if step.node.op_type == "Add" and kept is not None)
-        self._with_constants = {name for names in sums for name in names if any(map(self._model.is_stored, names))}
+        steps = [] if perturbation is not None or kept is None else self._plan.steps
+        self._unnamed = UnnamedProducts((step.node for step in steps), self._model.is_stored)
 
     @property
     def is_done(self) -> bool:
@@ -359,17 +357,10 @@ class Evaluation:
         learns = self._perturbation is None and (self._kept is None or not self._kept.isdisjoint(node.output))
         results = known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)
         if node.op_type == "Add":
-            self._learn_unnamed(node, inputs, results[0] if learns else None, known)
-        elif self._perturbation is None and node.op_type in _PRODUCTS and node.output[0] in self._with_constants:
-            self._unnamed[node.output[0]] = call
+            self._unnamed.learn(node, inputs, results[0] if learns else None, known)
+        elif not learns:
+            self._unnamed.hold(node, call)
         return results
-
-    def _learn_unnamed(self, node: onnx.NodeProto, inputs: Sequence[Any], result: Any, known: Known) -> None:
-        """Remember the product that a node gives on as it is: an addition of zeros, which a candidate does without."""
-        for name, value in zip(node.input, inputs, strict=True):
-            call = self._unnamed.pop(name, None)
-            if call is not None and value is result:
-                known.learn_late(call, (result,))
 
     def _dispatch(self, step: Step, inputs: list[Any], scope: _Scope, opsets: Mapping[str, int]) -> Sequence[Any]:
         node = step.node
