@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from onnx import helper
 
 from tests.models import loaded, operators
 from tests.rewrite.rules.test_recompose_group_norm import group_norm
@@ -15,7 +16,7 @@ from trtnorm_cli.records.engine_parts import Kernel
 from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rewriting import RewritingSession
 from trtnorm_cli.tensorrt import kernel_search
-from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick, preferred, why_more
+from trtnorm_cli.tensorrt.kernel_search import TO_DECIDE, TO_TELL, Bounds, is_quick, may_be_quick, preferred, why_more
 from trtnorm_cli.tensorrt.request import BuildResult
 
 SMALL = BuildResult(True, "done", "tensorrt-rtx", kernels=(Kernel("k", "kgen", "", (), (), ()),) * 80, engine_bytes=50 << 20)
@@ -38,6 +39,25 @@ def test_whether_a_build_is_repeated_does_not_depend_on_the_clock(
     result: BuildResult, bounds: Bounds, quick: bool, seconds: float
 ) -> None:
     assert is_quick(replace(result, seconds={"build": seconds}), bounds) is quick
+
+
+@pytest.mark.parametrize(
+    ("operator", "direction", "nodes", "quick"),
+    [
+        ("Add", None, 4800, True),
+        ("Add", None, 4801, False),
+        ("LSTM", None, 23, True),
+        ("LSTM", "reverse", 23, True),
+        ("LSTM", "bidirectional", 23, False),
+        ("GRU", "bidirectional", 11, True),
+        ("RNN", None, 24, False),
+    ],
+)
+def test_recurrent_operators_launch_many_kernels(operator: str, direction: str | None, nodes: int, quick: bool) -> None:
+    """36 bidirectional LSTMs of Sequencer2D launch 3613: both of its engines were built, and only then was it known."""
+    attributes = {} if direction is None else {"direction": direction}
+    made = [helper.make_node(operator, ["x"], ["y"], **attributes) for _ in range(nodes)]
+    assert may_be_quick(helper.make_model(helper.make_graph(made, "g", [], [])), TO_DECIDE) is quick
 
 
 @pytest.mark.parametrize(
