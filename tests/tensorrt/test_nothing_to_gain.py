@@ -314,6 +314,19 @@ def test_a_change_that_another_one_went_on_from_is_asked_about_there() -> None:
     assert tells([FIRST, SITE, NEXT], {}, several, then), "nor is what was merged since"
 
 
+def test_what_is_made_in_passing_is_asked_about_where_it_took_in_a_fold() -> None:
+    """TinyViT folds a bias into the product of its heads, and then the scale of the attention, as if in passing."""
+    heads = [PRODUCT, moving("v", "b", "v", "SlicTran"), moving("z", "b", "z", "SlicTran"), kernel("m", "v z", "m", "gemm")]
+    first = scale("gone", "MatMul Add", {"p": "MatMul"}, in_passing=False)
+    then = scale("v", "MatMul Transpose Mul", {"p": "MatMul"}, "gone")
+    assert tells(heads, {}, then, graph=HEADS)
+    assert not tells(heads, {}, first, then, graph=HEADS)
+    assert not tells(
+        heads, {}, first, scale("lost", "Mul", {"p": "MatMul"}, "gone"), scale("b", "Mul", {}, "lost"), graph=HEADS
+    )
+    assert tells(heads, {}, scale("gone", "Add Mul", {"p": "MatMul"}), then, graph=HEADS)
+
+
 def test_the_convolutions_are_looked_at_that_a_change_went_into() -> None:
     into = scale("c", "BatchNormalization Conv", {"c": "Conv"}, rule="fold-batchnorm-downstream", in_passing=False)
     apart = [FIRST, SITE, NEXT, kernel("e", "a", "e"), moving("s", "e d", "s", "Add"), kernel("t", "s", "t")]

@@ -9,10 +9,12 @@ import onnx
 import pytest
 
 from tests.models import batchnorm, parse, random
+from tests.tensorrt.test_nothing_to_gain import HEADS, PRODUCT, scale
+from tests.tensorrt.told import built, cost, kernel, moving
 from trtnorm_cli.cli import run
 from trtnorm_cli.engine_cost.segments import Sums
 from trtnorm_cli.tensorrt.kernel_search import launches_more, takes_longer
-from trtnorm_cli.tensorrt.part_search import Part, PartSearch
+from trtnorm_cli.tensorrt.part_search import Part, PartSearch, aligned
 
 ALL, NONE = frozenset[str](), frozenset(("a", "b", "c"))
 
@@ -141,3 +143,22 @@ def test_every_change_stays_where_fewer_save_less_than_a_build_is_worth(every, n
     search.every, search.none = (SimpleNamespace(sums=one, total=one) for one in (every, none))
     monkeypatch.setattr(PartSearch, "_expected", lambda search, left_out: best)
     assert search.leaves_little is little
+
+
+def test_changes_of_one_product_are_decided_together() -> None:
+    """TinyViT folds a bias and an attention's scale into the product of its heads, which are then split in three kernels."""
+
+    def found(*products: str) -> list[tuple[tuple[str, ...], Sums, Sums]]:
+        changes = [
+            scale(tensor, "MatMul Mul", {name: "MatMul"}, in_passing=False) for tensor, name in zip("bm", products, strict=True)
+        ]
+        for change in changes:
+            change.node = f"before {change.tensor}"
+        split = [moving("v", "b", "v", "Tran"), moving("z", "b", "z", "Tran"), kernel("m", "v z", "m", "gemm")]
+        whole = [kernel("v z", "b", "v z", "kgen"), kernel("m", "v z", "m", "gemm")]
+        with_them, without = ([PRODUCT, *split], {}), ([PRODUCT, *whole], {0: cost(us=1.5)})
+        sides = [built(*with_them, *changes, graph=HEADS), built(*without, graph=HEADS)]
+        return [(one.sites, one.changed, one.unchanged) for one in aligned(*sides)]
+
+    assert found("p", "p") == [(("b", "m"), Sums(4.0, 4), Sums(3.5, 3))]
+    assert found("p", "m") == [(("b",), Sums(3.0, 3), Sums(2.5, 2)), (("m",), Sums(1.0, 1), Sums(1.0, 1))]

@@ -37,8 +37,8 @@ from trtnorm_cli.tensorrt.kernel_list import ARITHMETIC, CONVOLUTIONS, PRODUCTS,
 from trtnorm_cli.tensorrt.part_search import WORTH, Built
 
 # Rules after which TensorRT has the same kernels as before, or fewer: it takes a BatchNormalization for a scale and a shift
-# itself, and what an Expand repeats without need is written once more at most.
-SAME_KERNELS = frozenset({"batchnorm-to-scale-shift", "drop-expand"})
+# itself, what an Expand repeats without need is written once more at most, and a bias of zeros goes only where it costs.
+SAME_KERNELS = frozenset({"batchnorm-to-scale-shift", "drop-expand", "drop-zero-bias"})
 OF_CONVOLUTIONS = frozenset({
     "fold-batchnorm-conv", "fold-batchnorm-conv-transpose", "fold-batchnorm-upstream", "fold-batchnorm-downstream",
 }) | SAME_KERNELS  # fmt: skip
@@ -60,7 +60,7 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     graph = NodeGraph.of(built.rewriting.model)
     optional = [change for change in built.rewriting.changes if change.optional and change.rule not in SAME_KERNELS]
     changes = [change for change in optional if not _went_on(change.tensor, change, optional, graph)]
-    scales = [one for one in changes if (one.in_passing or _is_arithmetic(one)) and not _convolutions_of(one)]
+    scales = [one for one in changes if _costs_nothing(one, optional, graph) and not _convolutions_of(one)]
     norms = [change for change in changes if change.rule in IN_OTHER_OPERATORS]
     others = (change for change in changes if change not in scales and change not in norms)
     sites = {name for change in others for name in _sites_of(change, optional, graph)}
@@ -87,6 +87,15 @@ def _went_on(tensor: str, change: Change, changes: Iterable[Change], graph: Node
         return False
     others = (other.region for other in changes if other is not change and other.region is not None)
     return any(tensor in node.outputs for region in others for node in region.before)
+
+
+def _costs_nothing(change: Change, changes: Sequence[Change], graph: NodeGraph) -> bool:
+    """True of what is made in passing, or is arithmetic in its place, where those of ``changes`` that it took in are, too."""
+    if not (change.in_passing or _is_arithmetic(change)):
+        return False
+    taken = {tensor for node in change.region.before for tensor in node.outputs} if change.region is not None else set()
+    before = (one for one in changes if one is not change and one.tensor in taken and one.tensor not in graph.makers)
+    return all(_costs_nothing(one, changes, graph) for one in before)
 
 
 def _sites_of(change: Change, changes: Sequence[Change], graph: NodeGraph) -> Iterator[str]:

@@ -23,6 +23,7 @@ from trtnorm_cli.rewrite.kernels import Cost
 from trtnorm_cli.rewrite.rewriting import Rewriting
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.rewrite.shortcuts_first import added_convolutions
+from trtnorm_cli.tensorrt.kernel_list import PRODUCTS
 from trtnorm_cli.tensorrt.request import BuildResult
 from trtnorm_cli.tensorrt.variants import cost_of, kernels_of
 
@@ -238,8 +239,10 @@ def _nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
 
 
 def _names_of(change: Change, tensor: str, producers: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """The node that the change is named after, and those that produce the changed tensor in either model."""
+    """The node that the change is named after, those that produce the changed tensor in either model, and the products that
+    it gave other weights: two changes of one product are decided together."""
     yield change.node
+    yield from (node.name for node in change.region.after if node.operator in PRODUCTS) if change.region is not None else ()
     yield from (names[tensor] for names in producers if tensor in names)
 
 

@@ -19,6 +19,7 @@ from trtnorm_cli.rewrite.rules import (
     dequantised_inputs,
     dequantize_weights,
     drop_expand,
+    drop_zero_bias,
     dynamic_dequantize_to_float,
     dynamic_lstm_to_float,
     dynamic_matmul_to_float,
@@ -128,6 +129,7 @@ RULES: tuple[Rule, ...] = (
     # Weights before come before weights behind: those take every shift, these only where they pad no zeros.
     fold_batchnorm_upstream.RULE,
     fold_batchnorm_downstream.RULE,
+    drop_zero_bias.RULE,
     # Constants go into weights first; what is left of a chain of constants is merged; then branches are bare convolutions.
     fold_scale_shift_upstream.RULE,
     merge_scale_shift.RULE,

@@ -6,10 +6,7 @@ with one value per output channel, or one for all. It goes through the same oper
 ``fold-batchnorm-upstream``. This is how a frozen BatchNormalization is written (Conv Mul Add), and the scale of a residual
 branch or of attention logits.
 
-An addition of zero behind a MatMul, the bias of an untrained layer, goes where all sizes are fixed. TensorRT for RTX brings
-the heads of an attention forward in the kernel of that addition. Without it, open sizes take casts and reshapes instead: of 20
-exports of transformers and timm 15 have more kernels then, DeiT 24 more, and none has fewer. On more than three axes the
-addition is a kernel of its own. So of open sizes those go, where builds decide, and the others stay.
+An addition of zero behind a MatMul is left to ``drop-zero-bias``.
 
 Most of what there is to fold in trained models is made in passing without it: the scale of a residual branch in the kernel of
 the addition that follows, one number in front of a matrix product as a factor of that, and what follows a convolution in the
@@ -26,6 +23,7 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.borders import reads_shape_only
 from trtnorm_cli.rewrite.pattern import Var, op
 from trtnorm_cli.rewrite.rule import Extent, Match, NewTensors, Rule
+from trtnorm_cli.rewrite.rules.drop_zero_bias import has_fixed_sizes
 from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
@@ -45,8 +43,6 @@ _MOVING = frozenset({"Concat", "Flatten", "GlobalAveragePool", "ReduceMean", "Re
 _TAKING_PARTS = frozenset({"Slice", "Split"})
 # In the kernels of these TensorRT for RTX multiplies what is not read any more.
 _GIVING_RESULTS = frozenset({"Add", "Gemm", "MatMul"})
-# TensorRT for RTX takes the addition and activation behind a product into its kernel on so many axes and not on more.
-_AXES_OF_A_PRODUCT = 3
 
 
 def concerns(node: Node, surgery: Surgery) -> bool:
@@ -87,25 +83,11 @@ def extent(m: Match) -> Extent | str | None:
 def is_worth_removing(m: Match, before: Node) -> bool:
     """True for a scale and shift without effect that costs something after the node ``before`` it.
 
-    An untrained normalization ends with a multiplication by one, by which it is recognised. Behind a MatMul of open sizes
-    TensorRT does in its kernel what else would take two.
+    An untrained normalization ends with a multiplication by one, by which it is recognised.
     """
-    if before.op != "MatMul" or _has_fixed_sizes(m, before):
+    if before.op != "MatMul":
         return before.op in WEIGHTED
-    return m.settings.counted or (_is_a_kernel_of_its_own(m, before) and m.settings.allows_measured())
-
-
-def _is_a_kernel_of_its_own(m: Match, product: Node) -> bool:
-    """True of an addition behind ``product`` on so many axes that TensorRT for RTX leaves it out of the product's kernel."""
-    kind = m.type_of(product.outputs[0])
-    return kind is not None and kind.shape is not None and len(kind.shape) > _AXES_OF_A_PRODUCT
-
-
-def _has_fixed_sizes(m: Match, node: Node) -> bool:
-    """Its output has one shape, in the file or by the build profile."""
-    kind, corners = m.type_of(node.outputs[0]), m.settings.corners
-    stated = kind is not None and kind.shape is not None and all(isinstance(size, int) for size in kind.shape)
-    return stated or (bool(corners) and all(corner == corners[0] for corner in corners))
+    return m.site.op in ("Mul", "Div") and (m.settings.counted or has_fixed_sizes(m, before.outputs[0]))
 
 
 def is_made_in_passing(m: Match) -> bool:
