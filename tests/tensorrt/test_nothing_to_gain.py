@@ -257,6 +257,24 @@ def test_what_waits_for_another_kernel_is_in_none_before_that() -> None:
     assert not tells([FIRST, site, pooled, moving("s", "a c", "s", "Sub")], {}, FOLD, graph=graph)
 
 
+def test_a_kernel_that_concatenates_what_others_give_is_in_none_of_them() -> None:
+    """It activates all of that, say, as a DenseNet does."""
+    graph = "a = Relu(x) c = Conv(a, w) d = Conv(a, w) j = Concat <axis=1> (c, d) t = Relu(j)"
+    parts = [FIRST, kernel("c", "a", "c"), kernel("d", "a", "d")]
+    assert tells([*parts, moving("j t", "c d", "t", "ConcRelu")], {}, FOLD, graph=graph)
+    assert not tells([*parts, moving("j t", "c", "t", "ConcRelu")], {}, FOLD, graph=graph)
+    assert not tells([*parts, moving("t", "c d", "t", "Relu")], {}, FOLD, graph=graph)
+
+
+def test_a_bias_may_be_added_in_the_kernel_behind_a_convolution() -> None:
+    """ResNeSt's halves are added to each other there, and their mean taken; that kernel is said to come of the convolution."""
+    graph = "a = Relu(x) c = Conv(a, w) r = Relu(c) m = ReduceMean <axes=[2, 3]> (r) d = Conv(m, w) t = Concat <axis=1> (d, d)"
+    site, last = kernel("c", "a", "c"), kernel("d t", "m", "t")
+    assert tells([FIRST, site, kernel("c r m", "c", "m", "kgen", "__myl_AddReluMean_myl0_1"), last], {}, FOLD, graph=graph)
+    assert not tells([FIRST, site, moving("c r", "c", "m", "AddRelu"), last], {}, FOLD, graph=graph)
+    assert not tells([FIRST, site, moving("c r", "a", "m", "AddRelu"), last], {}, FOLD, graph=graph), "it reads something else"
+
+
 def test_what_waits_may_leave_a_transposition_to_the_kernel_before() -> None:
     graph = "a = Relu(x) c = Conv(a, w) d = AveragePool <kernel_shape=[1,1]> (c) s = Sub(d, c) t = Concat <axis=1> (s, s)"
     site, pooled = kernel("c", "a", "c"), kernel("d", "c", "d", "avgpool")
@@ -321,9 +339,8 @@ def test_what_is_made_in_passing_is_asked_about_where_it_took_in_a_fold() -> Non
     then = scale("v", "MatMul Transpose Mul", {"p": "MatMul"}, "gone")
     assert tells(heads, {}, then, graph=HEADS)
     assert not tells(heads, {}, first, then, graph=HEADS)
-    assert not tells(
-        heads, {}, first, scale("lost", "Mul", {"p": "MatMul"}, "gone"), scale("b", "Mul", {}, "lost"), graph=HEADS
-    )
+    between, last = scale("lost", "Mul", {"p": "MatMul"}, "gone"), scale("v", "Mul", {}, "lost")
+    assert not tells(heads, {}, first, between, last, graph=HEADS)
     assert tells(heads, {}, scale("gone", "Add Mul", {"p": "MatMul"}), then, graph=HEADS)
 
 
@@ -346,3 +363,16 @@ def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:
         assert tells(kernels, {2: busy, 3: waiting}, into, us=gain / (share * WORTH)) is nothing
     assert tells(kernels, {2: waiting, 3: busy}, into, us=1.0), "it would cost more there"
     assert tells(kernels, {2: cost(), 3: waiting}, into, us=1.0), "both wait for memory"
+
+
+def test_an_addition_of_what_is_convolved_is_in_no_other_kernel() -> None:
+    """ConvMixer adds to what a convolution gives what it was made of."""
+    graph = "a = Relu(x) c = Conv(a, w) r = Relu(c) d = Conv(r, w) s = Add(d, r) t = Concat <axis=1> (s, s)"
+    waiting, busy, last = cost(3 * MB, MB), cost(MB, MB, operations=10**10), kernel("t", "s", "t", "maxpool")
+
+    def stays(reads: str) -> bool:
+        kernels = [FIRST, kernel("c r", "a", "r"), kernel("d s", reads, "s"), last]
+        return tells(kernels, {1: busy, 2: waiting}, FOLD, us=1.0, graph=graph)
+
+    assert stays("r r")
+    assert not stays("a r")

@@ -128,11 +128,14 @@ def test_a_further_engine_is_built_for_kernels_or_for_half_a_percent_of_the_time
         (Sums(1003.0, 58, 1), Sums(1001.0, 57, 46), Sums(997.0, 57, 1), False),
         (Sums(1003.0, 58, 2), Sums(1001.0, 57, 46), Sums(999.0, 57, 1), False),
         (Sums(1003.0, 58, 2), Sums(1001.0, 57, 1), Sums(1002.0, 57, 2), False),
+        (Sums(621.4, 127, 32), Sums(659.0, 119, 46), Sums(619.0, 124, 31), True),
+        (Sums(621.4, 127, 32), Sums(659.0, 119, 46), Sums(619.0, 124, 28), False),
         (Sums(1003.0, 58, 1), Sums(990.0, 57, 46), None, False),
         (Sums(1003.0, 58, 1), Sums(1001.0, 57, 46), None, True),
     ],
     ids=[
-        *("less than half a percent", "more", "a kernel to compile", "one without any change", "no change is faster"),
+        *("less than half a percent", "more", "a kernel to compile", "one without any change", "one of many to compile"),
+        *("a tenth of these", "no change is faster"),
         "it is not known what is best",
     ],
 )

@@ -161,8 +161,9 @@ class KernelList:
 def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
     """True for a kernel that multiplies, reduces, resizes, or moves as the model asks: it is one in the other engine, too.
 
-    So is one that only brings a result of the model into the order that results have. Of several in a row that only move, one
-    may do all of it where it also does what was folded.
+    So is one that only brings a result of the model into the order that results have, and one that concatenates what several
+    kernels give, whatever it does with that: it can be in none of them. Of several in a row that only move, one may do all of
+    it where it also does what was folded.
     """
     kernel = known.kernels[at]
     if _computes(kernel):
@@ -172,7 +173,8 @@ def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
         return True
     operators = {graph.operators.get(name) for name in kernel.onnx_nodes}
     moves = "Transpose" in operators or (bool(operators) and operators <= MOVING and not transposes(kernel))
-    return moves and not any(
+    joins = "Concat" in operators and len(set(known.before(kernel))) > 1
+    return (moves or joins) and not any(
         _only_moves(reader, known, graph) and not known.are_apart(reader, at) for reader in known.readers[at]
     )
 
