@@ -42,22 +42,27 @@ def test_whether_a_build_is_repeated_does_not_depend_on_the_clock(
 
 
 @pytest.mark.parametrize(
-    ("operator", "direction", "nodes", "quick"),
+    ("operator", "attributes", "sizes", "nodes", "quick"),
     [
-        ("Add", None, 4800, True),
-        ("Add", None, 4801, False),
-        ("LSTM", None, 23, True),
-        ("LSTM", "reverse", 23, True),
-        ("LSTM", "bidirectional", 23, False),
-        ("GRU", "bidirectional", 11, True),
-        ("RNN", None, 24, False),
+        ("Add", {}, (32,), 4800, True),
+        ("Add", {}, (32,), 4801, False),
+        ("LSTM", {}, (32, 1, 8), 23, True),
+        ("LSTM", {"direction": "reverse"}, (32, 1, 8), 23, True),
+        ("LSTM", {"direction": "bidirectional"}, (32, 1, 8), 23, False),
+        ("GRU", {"direction": "bidirectional"}, (32, 1, 8), 11, True),
+        ("RNN", {}, (32, 1, 8), 24, False),
+        ("RNN", {}, (), 24, False),
+        ("LSTM", {}, (1, 32, 8), 200, True),
+        ("LSTM", {"layout": 1}, (1, 32, 8), 24, False),
+        ("LSTM", {}, (8, 32, 8), 60, True),
+        ("LSTM", {}, (9, 32, 8), 60, False),
     ],
 )
-def test_recurrent_operators_launch_many_kernels(operator: str, direction: str | None, nodes: int, quick: bool) -> None:
+def test_recurrent_operators_launch_many_kernels(operator: str, attributes: Any, sizes: Any, nodes: int, quick: bool) -> None:
     """36 bidirectional LSTMs of Sequencer2D launch 3613: both of its engines were built, and only then was it known."""
-    attributes = {} if direction is None else {"direction": direction}
     made = [helper.make_node(operator, ["x"], ["y"], **attributes) for _ in range(nodes)]
-    assert may_be_quick(helper.make_model(helper.make_graph(made, "g", [], [])), TO_DECIDE) is quick
+    given = [helper.make_tensor_value_info("x", 1, sizes)] if sizes else []
+    assert may_be_quick(helper.make_model(helper.make_graph(made, "g", given, [])), TO_DECIDE) is quick
 
 
 @pytest.mark.parametrize(

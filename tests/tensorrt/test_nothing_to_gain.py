@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.tensorrt.told import FOLD, MB, cost, kernel, moving, tells
+from tests.tensorrt.told import FOLD, MB, built, cost, kernel, moving, tells
 from trtnorm_cli.cost.device import DEFAULT, DEVICES
 from trtnorm_cli.records.engine_parts import CompiledLayer, UnreadKernel
+from trtnorm_cli.tensorrt.kernel_list import NodeGraph
+from trtnorm_cli.tensorrt.nothing_to_gain import _costing_nothing
 from trtnorm_cli.tensorrt.part_search import WORTH
 
 FIRST, SITE, NEXT = kernel("a", "x", "a", "kgen"), kernel("c r", "a", "r"), kernel("d", "r", "d")
@@ -344,12 +346,47 @@ def test_what_is_made_in_passing_is_asked_about_where_it_took_in_a_fold() -> Non
     assert tells(heads, {}, scale("gone", "Add Mul", {"p": "MatMul"}), then, graph=HEADS)
 
 
+def test_many_changes_of_one_tensor_are_asked_about_once() -> None:
+    """A fold and a merge may change a tensor one after the other, and a third change take both in."""
+    kernels = [kernel("p", "x", "b", "gemm"), kernel("b s", "b x", "s", "kgen")]
+    chain = [scale(f"t{at}", "Mul Mul", {}, f"t{at - 1}", in_passing=False) for at in range(1, 3000)]
+    costly = scale("t0", "MatMul Add", {"p": "MatMul"}, in_passing=False)
+    for first, free in ((costly, False), (scale("t0", "MatMul Add", {"p": "MatMul"}), True)):
+        twice = [first, scale("t0", "Mul Add", {}, "t0"), *chain, scale("b", "MatMul Mul", {"p": "MatMul"}, "t2999 t0")]
+        listed = built(kernels, {}, *twice, graph=PRODUCTS).rewriting
+        assert (id(twice[-1]) in _costing_nothing(twice, NodeGraph.of(listed.model))) is free
+
+
+@pytest.mark.parametrize(("in_passing", "nothing"), [(True, True), (False, False)])
+def test_a_bias_of_zeros_is_asked_about_where_it_may_cost(in_passing: bool, nothing: bool) -> None:
+    apart = [PRODUCT, moving("v", "b", "v", "SlicTran"), moving("z", "b", "z", "SlicTran"), kernel("m", "v z", "m", "gemm")]
+    dropped = scale("b", "MatMul Add", {"p": "MatMul"}, rule="drop-zero-bias", in_passing=in_passing)
+    assert tells(apart, {}, dropped, graph=HEADS) is nothing
+
+
 def test_the_convolutions_are_looked_at_that_a_change_went_into() -> None:
     into = scale("c", "BatchNormalization Conv", {"c": "Conv"}, rule="fold-batchnorm-downstream", in_passing=False)
     apart = [FIRST, SITE, NEXT, kernel("e", "a", "e"), moving("s", "e d", "s", "Add"), kernel("t", "s", "t")]
     assert tells(apart, {}, into)
     other = scale("e", "BatchNormalization Conv", {"e": "Conv"}, rule="fold-batchnorm-downstream", in_passing=False)
     assert not tells(apart, {}, into, other)
+
+
+def test_two_kernels_that_reduce_are_not_one_where_the_second_waits_for_the_first() -> None:
+    """MaxViT normalizes what a convolution gives, and once more what an attention to that adds to it."""
+    graph = """a = Relu(x) c = Conv(a, w) m = ReduceMean <axes=[2, 3]> (c) d = Conv(m, w) n = Add(c, d)
+      r = ReduceMean <axes=[2, 3]> (n) t = Concat <axis=1> (r, r)"""
+    parts = [FIRST, kernel("c", "a", "c"), kernel("m", "c", "m", "kgen", "__myl_Mean_myl0_1"), kernel("d", "m", "d")]
+    behind = "n r", "__myl_AddMean_myl0_1"
+    assert tells([*parts, kernel(behind[0], "c d", "t", "kgen", behind[1])], {}, FOLD, graph=graph)
+    assert not tells([*parts, kernel(behind[0], "c", "t", "kgen", behind[1])], {}, FOLD, graph=graph)
+
+
+def test_what_is_moved_in_no_kernel_is_made_by_what_it_moves() -> None:
+    graph = """p = MatMul(x, w) b = Add(p, w) v = Transpose(b) z = Reshape(v, k) n = Add(z, x) t = Concat <axis=1> (n, n)"""
+    moved = [kernel("p", "x", "p", "gemm"), kernel("b n", "p x", "n", "kgen"), kernel("t", "n", "t", "maxpool")]
+    assert tells(moved, {}, scale("z"), graph=graph)
+    assert not tells([kernel("p", "x", "p", "gemm"), kernel("n", "p x", "n", "kgen")], {}, scale("z"), graph=graph)
 
 
 def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:

@@ -38,9 +38,10 @@ TO_DECIDE_ON_FOLDS = Bounds(600, 128 << 20)
 _MOST_IN_TURN = 3
 # The nodes of a model that go into one launch, seldom more.
 _NODES_IN_A_LAUNCH = 8
-# Launches for a direction of a recurrent operator, measured: 25 to 50 for eight steps, 60 to 90 for more. One step takes four.
+# The fewest launches that were counted for a direction of a recurrent operator: for one step, for eight, and for more.
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-_LAUNCHES_OF_A_DIRECTION = 25
+_LAUNCHES_OF_STEPS = ((1, 2), (8, 9))
+_LAUNCHES_OF_MANY_STEPS = 25
 
 
 @dataclass(frozen=True)
@@ -193,15 +194,25 @@ def is_quick(result: BuildResult, bounds: Bounds) -> bool:
 
 def may_be_quick(model: onnx.ModelProto, bounds: Bounds) -> bool:
     """False for a model of which ``is_quick`` will hardly say yes: a second build is not prepared before that is known."""
-    recurrent = sum(map(_directions, model.graph.node)) * _LAUNCHES_OF_A_DIRECTION
-    return len(model.graph.node) / _NODES_IN_A_LAUNCH + recurrent <= bounds.launches
+    return len(model.graph.node) / _NODES_IN_A_LAUNCH + _launches_of_recurrences(model.graph) <= bounds.launches
 
 
-def _directions(node: onnx.NodeProto) -> int:
-    """How many times a recurrent ``node`` goes over its sequence; 0 for any other."""
-    if node.op_type not in _RECURRENT:
-        return 0
-    return 2 if any(one.name == "direction" and one.s == b"bidirectional" for one in node.attribute) else 1
+def _launches_of_recurrences(graph: onnx.GraphProto) -> int:
+    recurrent = [node for node in graph.node if node.op_type in _RECURRENT]
+    read = {node.input[0] for node in recurrent}
+    values = (value for value in [*graph.value_info, *graph.input] if value.name in read)
+    sizes = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim] for value in values}
+    return sum(_launches_of(node, sizes.get(node.input[0], ())) for node in recurrent)
+
+
+def _launches_of(node: onnx.NodeProto, sizes: Sequence[int]) -> int:
+    """The launches to expect of a recurrent ``node`` whose data have these ``sizes``, 0 for those that are not known."""
+    stated = {one.name: one for one in node.attribute}
+    directions = 2 if "direction" in stated and stated["direction"].s == b"bidirectional" else 1
+    axis = int("layout" in stated and stated["layout"].i == 1)
+    steps = sizes[axis] if len(sizes) > axis else 0
+    launches = (launches for most, launches in _LAUNCHES_OF_STEPS if 0 < steps <= most)
+    return directions * next(launches, _LAUNCHES_OF_MANY_STEPS)
 
 
 def why_more(now: Cost, before: Cost, policy: str) -> str | None:

@@ -34,24 +34,37 @@ from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import Kernel, launched
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.gains_of_norms import gains_of_norms
-from trtnorm_cli.tensorrt.kernel_list import ARITHMETIC, CONVOLUTIONS, PRODUCTS, KernelList, NodeGraph, idle_from, works
+from trtnorm_cli.tensorrt.kernel_list import (
+    ARITHMETIC,
+    CONVOLUTIONS,
+    MOVING,
+    PRODUCTS,
+    KernelList,
+    NodeGraph,
+    idle_from,
+    works,
+)
 from trtnorm_cli.tensorrt.part_search import WORTH, Built
 
 # Rules after which TensorRT has the same kernels as before, or fewer: it takes a BatchNormalization for a scale and a shift
-# itself, what an Expand repeats without need is written once more at most, and a bias of zeros goes only where it costs.
-SAME_KERNELS = frozenset({"batchnorm-to-scale-shift", "drop-expand", "drop-zero-bias"})
+# itself, and what an Expand repeats without need is written once more at most.
+SAME_KERNELS = frozenset({"batchnorm-to-scale-shift", "drop-expand"})
+# So it has without a bias of zeros, where that is dropped as in passing.
+ZERO_BIAS = "drop-zero-bias"
 OF_CONVOLUTIONS = frozenset({
     "fold-batchnorm-conv", "fold-batchnorm-conv-transpose", "fold-batchnorm-upstream", "fold-batchnorm-downstream",
 }) | SAME_KERNELS  # fmt: skip
 # Rules that give convolutions and matrix products other weights, and may put several in one of them.
-INTO_PRODUCTS = "fold-scale-shift-upstream"
-_INTO_WEIGHTS = OF_CONVOLUTIONS - SAME_KERNELS | {"fold-batchnorm-gemm", INTO_PRODUCTS, "merge-parallel-convolutions"}
+INTO_PRODUCTS = frozenset({"fold-scale-shift-upstream", ZERO_BIAS})
+_INTO_WEIGHTS = OF_CONVOLUTIONS - SAME_KERNELS | INTO_PRODUCTS | {"fold-batchnorm-gemm", "merge-parallel-convolutions"}
 # A rule that makes one scale and shift of several, which are one kernel either way.
 ARITHMETIC_ALONE = "merge-scale-shift"
 # A change of this rule is named after one of the convolutions that it may change.
 _INTO_SEVERAL = "fold-batchnorm-downstream"
 # Rules that write a normalization in other operators, which leave the kernels of what is around it as they are.
 IN_OTHER_OPERATORS = frozenset({"normalization-in-rows", "normalization-to-scale-shift", "recompose-group-norm"})
+# These move one tensor, or a part of it.
+_MOVING_ONE = MOVING - {"Concat"}
 # What is one kernel all the same where parts are taken in between.
 _ARITHMETIC_ON_PARTS = ARITHMETIC | {"BatchNormalization", "Slice", "Split"}
 
@@ -59,9 +72,10 @@ _ARITHMETIC_ON_PARTS = ARITHMETIC | {"BatchNormalization", "Slice", "Split"}
 def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     """True where no choice of the optional changes of ``built`` can take less time on ``device`` by what a build is worth."""
     graph = NodeGraph.of(built.rewriting.model)
-    optional = [change for change in built.rewriting.changes if change.optional and change.rule not in SAME_KERNELS]
+    optional = [change for change in built.rewriting.changes if change.optional and not _gives_the_same_kernels(change)]
     changes = [change for change in optional if not _went_on(change.tensor, change, optional, graph)]
-    scales = [one for one in changes if _costs_nothing(one, optional, graph) and not _convolutions_of(one)]
+    free = _costing_nothing(optional, graph)
+    scales = [one for one in changes if id(one) in free and not _convolutions_of(one)]
     norms = [change for change in changes if change.rule in IN_OTHER_OPERATORS]
     others = (change for change in changes if change not in scales and change not in norms)
     sites = {name for change in others for name in _sites_of(change, optional, graph)}
@@ -72,7 +86,7 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
         listed = KernelList.of(launched(of_profile(built.result.kernels, index)), costs)
         if listed is None:
             return False
-        made = {graph.makers.get(one.tensor, "") for one in scales if not _is_in_passing(one, listed, graph)}
+        made = {_maker_of(one.tensor, listed, graph) for one in scales if not _is_in_passing(one, listed, graph)}
         loose = [_loose_beside(site, listed, graph) for site in sites | made]
         of_norms = list(gains_of_norms(norms, listed, graph, device))
         if None in loose or None in of_norms:
@@ -90,13 +104,23 @@ def _went_on(tensor: str, change: Change, changes: Iterable[Change], graph: Node
     return any(tensor in node.outputs for region in others for node in region.before)
 
 
-def _costs_nothing(change: Change, changes: Sequence[Change], graph: NodeGraph) -> bool:
-    """True of what is made in passing, or is arithmetic in its place, where those of ``changes`` that it took in are, too."""
-    if not (change.in_passing or _is_arithmetic(change)):
-        return False
-    taken = {tensor for node in change.region.before for tensor in node.outputs} if change.region is not None else set()
-    before = (one for one in changes if one is not change and one.tensor in taken and one.tensor not in graph.makers)
-    return all(_costs_nothing(one, changes, graph) for one in before)
+def _gives_the_same_kernels(change: Change) -> bool:
+    return change.rule in SAME_KERNELS or (change.rule == ZERO_BIAS and change.in_passing)
+
+
+def _costing_nothing(changes: Iterable[Change], graph: NodeGraph) -> set[int]:
+    """The ``id`` of each of ``changes``, in their order, that is made in passing or is arithmetic in its place, where all of
+    those before that it took in are, too."""
+    found = set[int]()
+    costs: dict[str, bool] = {}  # of the tensors that changes made and later ones took in
+    for change in changes:
+        taken = [tensor for node in change.region.before for tensor in node.outputs] if change.region is not None else []
+        is_free = (change.in_passing or _is_arithmetic(change)) and not any(costs.get(tensor, False) for tensor in taken)
+        if is_free:
+            found.add(id(change))
+        if change.tensor not in graph.makers:
+            costs[change.tensor] = costs.get(change.tensor, False) or not is_free
+    return found
 
 
 def _sites_of(change: Change, changes: Sequence[Change], graph: NodeGraph) -> Iterator[str]:
@@ -131,13 +155,21 @@ def _is_in_passing(change: Change, known: KernelList, graph: NodeGraph) -> bool:
     """
     if _is_arithmetic(change):
         return True
-    maker, readers = graph.makers.get(change.tensor), graph.readers.get(change.tensor, ())
-    if maker is None or len(readers) + (change.tensor in graph.results) != 1:
+    maker, readers = _maker_of(change.tensor, known, graph), graph.readers.get(change.tensor, ())
+    if not maker or len(readers) + (change.tensor in graph.results) != 1:
         return False
     if readers and graph.operators[readers[0]] == "Transpose":
         readers = graph.readers.get(graph.outputs[readers[0]][0], ())
         return len(readers) == 1 and _are_in_one(known, maker, readers[0])
     return not readers or graph.operators[readers[0]] == "MatMul" or _are_in_one(known, maker, readers[0])
+
+
+def _maker_of(tensor: str, known: KernelList, graph: NodeGraph) -> str:
+    """The node that makes ``tensor``, or what that moves where it takes no kernel, as most Reshapes do not; "" for none."""
+    maker = graph.makers.get(tensor, "")
+    while graph.operators.get(maker) in _MOVING_ONE and maker not in known.names:
+        maker = graph.makers.get(graph.inputs[maker][0], "")
+    return maker
 
 
 def _is_arithmetic(change: Change) -> bool:
@@ -180,7 +212,8 @@ def _loose_around(at: int, known: KernelList, graph: NodeGraph) -> frozenset[int
     kernel, readers = known.kernels[at], known.readers[at]
     idle = (reader for reader in readers if not (works(reader, known, graph) or known.waits(reader, at)))
     loose = frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
-    reducing = [one for one in readers if reduces(known.kernels[one]) and not multiplies(known.kernels[one])]
+    ready = (one for one in readers if not known.are_apart(one, at))
+    reducing = [one for one in ready if reduces(known.kernels[one]) and not multiplies(known.kernels[one])]
     if len(reducing) > 1:  # without the fold they may be one kernel
         loose = loose.union(reducing)
     if not readers:

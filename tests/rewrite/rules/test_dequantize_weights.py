@@ -91,6 +91,16 @@ REFUSALS = [
         table("g = Gather(w, ids) y = DequantizeLinear <axis=2>(g, s, z)", zero=np.arange(6), scale=np.ones(6)),
         "6 scales for what is moved",
     ),
+    Refusal(
+        rule.scales_fit_the_weights,
+        table(DIRECT, NARROW, scale=np.ones(4)),
+        "has scales or zero points of shape [4] for data of shape [12, 6]",
+    ),
+    Refusal(
+        rule.scales_fit_the_weights,
+        table(DIRECT, NARROW, zero=np.arange(4)),
+        "has scales or zero points of shape [4] for data of shape [12, 6]",
+    ),
     Refusal(rule.the_result_is_float32, HALF, "is of type float16"),
 ]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from trtnorm_cli.rewrite.parts.dynamic_quantization import dequantised
 from trtnorm_cli.rewrite.parts.moves import Moved, moved
+from trtnorm_cli.rewrite.parts.quantised import misfit
 from trtnorm_cli.rewrite.pattern import Const, Var, describe, op, optional
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
 
@@ -44,6 +45,12 @@ def moved_weights_have_one_scale(m: Match) -> str | None:
     return (
         None if single or not _weights(m).nodes else f"{describe(m.root)} has {m.value('scale').size} scales for what is moved"
     )
+
+
+def scales_fit_the_weights(m: Match) -> str | None:
+    """there is one scale and one zero point, or one for each index along an axis of the weights."""
+    shape = _stored(m).shape
+    return misfit(m.root, m.value("scale"), shape) or misfit(m.root, _zero(m), shape)
 
 
 def the_result_is_float32(m: Match) -> str | None:
@@ -105,6 +112,7 @@ RULE = Rule(
         weights_are_bytes_of_the_file,
         tensorrt_does_not_take_them,
         moved_weights_have_one_scale,
+        scales_fit_the_weights,
         the_result_is_float32,
     ),
     replacement=in_another_type,

@@ -2,11 +2,15 @@
 
     W·u + 0 = W·u
 
-Where all sizes are fixed, TensorRT for RTX makes fewer kernels without it, or as many: an attention whose queries, keys and
-values are equally large takes four to six less. In the kernel of that addition it takes heads apart, though, each into its
-query, key and value, or parts of different sizes, which are kernels of their own otherwise. So the addition stays in front of
-such a split. It also brings heads forward there: of open sizes, an attention takes casts and reshapes instead. On more than
-three axes the addition is a kernel of its own. So of open sizes those go, where builds decide, and the others stay.
+Where all sizes are fixed, TensorRT for RTX mostly makes fewer kernels without it: an attention on three axes whose queries,
+keys and values are equally large takes four to six less. In the kernel of that addition it takes heads apart, though, each
+into its query, key and value, or parts of different sizes, and concatenates. Otherwise those are kernels of their own. So the
+addition stays there. It also brings heads forward there: of open sizes, an attention takes casts and reshapes instead. On
+more than three axes the addition is a kernel of its own. So of open sizes those go, where builds decide, and the others stay.
+
+Where a plain attention, a residual branch or an activation follows, on three axes, nothing is lost without it, so that the
+change counts as made in passing. Elsewhere it may cost: behind a product on four axes that is moved, in front of a softmax
+over tokens, and where heads are part of the batch. There an engine has to show it.
 
 Nothing of this touches a trained network, which has no such bias (docs/folding_and_kernels.md).
 Source: Vaswani et al. 2017, §3.2.2, for the heads of an attention; the operators as in the ONNX operator specification.
@@ -14,6 +18,7 @@ Source: Vaswani et al. 2017, §3.2.2, for the heads of an attention; the operato
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.rewrite.pattern import Var, describe, op
@@ -32,6 +37,12 @@ if TYPE_CHECKING:
 # TensorRT for RTX takes the addition and activation behind a product into its kernel on so many axes and not on more.
 _AXES_OF_A_PRODUCT = 3
 _MOVING = frozenset({"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_ACTIVATIONS = frozenset({"Elu", "Gelu", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
+_TAKING_PARTS = frozenset({"Gather", "Slice", "Split"})
+_AT_ONCE = frozenset({
+    *("Add", "Div", "Erf", "Gelu", "Gemm", "LayerNormalization", "MatMul", "Mul", "ReduceL2", "Relu", "Sigmoid", "Tanh"),
+})  # fmt: skip
+_BEHIND_MOVES = frozenset({"Add", "Conv", "Div", "LayerNormalization", "ReduceL2", "Resize"})
 
 
 def concerns(node: Node, surgery: Surgery) -> bool:
@@ -57,11 +68,21 @@ def _may_cost(m: Match) -> bool:
     return _is_a_kernel_of_its_own(m) and m.settings.allows_measured()
 
 
-def no_heads_are_split_behind_it(m: Match) -> str | None:
-    """no Split takes each head apart behind it, nor makes parts of different sizes."""
-    if m.settings.counted or not _is_split_unevenly(m, m.output, is_reshaped=False):
+def it_does_nothing_else(m: Match) -> str | None:
+    """no Split behind it takes each head apart, or makes parts of different sizes, and its result is not concatenated."""
+    if m.settings.counted:
         return None
-    return f"what is split behind {describe(m.site)} is split in the kernel of that addition"
+    to_see = [(m.output, False)]
+    for tensor, is_reshaped in to_see:
+        if any(reader.op == "Concat" for reader in tensor.outputs):
+            return f"what {describe(m.site)} gives is concatenated in the kernel of that addition"
+        sliced = [reader.outputs[0] for reader in tensor.outputs if reader.op == "Slice"]
+        split = [reader.outputs for reader in tensor.outputs if reader.op == "Split"]
+        if not all(_are_even(m, tensor, parts, is_reshaped) for parts in [*split, *([sliced] if len(sliced) > 1 else [])]):
+            return f"what is split behind {describe(m.site)} is split in the kernel of that addition"
+        following = (reader for reader in tensor.outputs if reader.op in _MOVING | _ACTIVATIONS)
+        to_see += ((reader.outputs[0], is_reshaped or reader.op == "Reshape") for reader in following)
+    return None
 
 
 def extent(m: Match) -> Extent | None:
@@ -88,17 +109,6 @@ def _is_a_kernel_of_its_own(m: Match) -> bool:
     return kind is not None and kind.shape is not None and len(kind.shape) > _AXES_OF_A_PRODUCT
 
 
-def _is_split_unevenly(m: Match, tensor: Tensor, is_reshaped: bool) -> bool:
-    """True where ``tensor``, moved or not, is split into parts of different sizes, or each of what a Reshape made of it into
-    several parts of more than one element."""
-    sliced = [reader.outputs[0] for reader in tensor.outputs if reader.op == "Slice"]
-    split = [reader.outputs for reader in tensor.outputs if reader.op == "Split"]
-    if not all(_are_even(m, tensor, parts, is_reshaped) for parts in [*split, *([sliced] if len(sliced) > 1 else [])]):
-        return True
-    moving = (reader for reader in tensor.outputs if reader.op in _MOVING)
-    return any(_is_split_unevenly(m, reader.outputs[0], is_reshaped or reader.op == "Reshape") for reader in moving)
-
-
 def _are_even(m: Match, whole: Tensor, parts: Sequence[Tensor], is_reshaped: bool) -> bool:
     """True where the ``parts`` are known to be equally large, and of one element each along some axis if it ``is_reshaped``."""
     before, kinds = m.type_of(whole), [m.type_of(part) for part in parts]
@@ -106,6 +116,44 @@ def _are_even(m: Match, whole: Tensor, parts: Sequence[Tensor], is_reshaped: boo
     if before is None or before.shape is None or len(shapes) != 1 or (after := shapes.pop()) is None:
         return False
     return not is_reshaped or all(own in (1, size) for size, own in zip(before.shape, after, strict=True))
+
+
+def is_known_to_pay(m: Match) -> bool:
+    """True where TensorRT for RTX takes no longer without the addition, as was measured: in front of an activation, a residual
+    branch or a product, and on three axes also of a plain attention, a convolution, and what is added to windows."""
+    if m.settings.counted:
+        return False
+    to_see, seen = [(m.output, False)], {m.output.name}
+    for tensor, is_moved in to_see:
+        if tensor.name in m.borders.output_names:
+            return False
+        for reader in tensor.outputs:
+            is_factor = _is_factor(reader, m)
+            moves = is_factor or reader.op in _MOVING | _TAKING_PARTS
+            if moves and not is_factor and _is_a_kernel_of_its_own(m):
+                return False
+            if not moves and not (_ends_an_attention(m, reader, tensor) if is_moved else reader.op in _AT_ONCE):
+                return False
+            following = [one for one in reader.outputs if moves and one.name not in seen]
+            seen.update(one.name for one in following)
+            to_see += ((one, is_moved or not is_factor) for one in following)
+    return True
+
+
+def _ends_an_attention(m: Match, reader: Node, tensor: Tensor) -> bool:
+    """True of a product of heads that have an axis of their own, of what normalizes these, of what takes an image, and of
+    an addition behind an attention, to windows say."""
+    kind = m.type_of(tensor)
+    has_heads = kind is not None and kind.shape is not None and len(kind.shape) > _AXES_OF_A_PRODUCT
+    return reader.op in _BEHIND_MOVES or (reader.op == "MatMul" and has_heads)
+
+
+def _is_factor(node: Node, m: Match) -> bool:
+    """True of a multiplication by one number, the scale of an attention."""
+    if node.op not in ("Mul", "Div") or not has_one_constant(node, m.surgery):
+        return False
+    kinds = [m.surgery.constant_kind(tensor) for tensor in node.inputs]
+    return any(kind is not None and math.prod(kind.shape) == 1 for kind in kinds)
 
 
 def dropped(m: Match) -> NewTensors:
@@ -116,11 +164,12 @@ def dropped(m: Match) -> NewTensors:
 RULE = Rule(
     name="drop-zero-bias",
     pattern=op(("Add", "Sub"), Var("a"), Var("b"), name="arithmetic"),
-    preconditions=(no_heads_are_split_behind_it,),
+    preconditions=(it_does_nothing_else,),
     subject=zero,
     concerns=concerns,
     extent=extent,
     replacement=dropped,
     optional=lambda m: True,
+    in_passing=is_known_to_pay,
     because="the bias is zero",
 )
