@@ -85,8 +85,8 @@ Worse = Callable[[Sums, Sums], bool]
 def is_as_good(every: Cost | Sums, other: Cost | Sums) -> bool:
     """True where ``other``, with fewer changes than ``every``, saves less time than a build is worth and compiles hardly fewer
     kernels where the engine runs."""
-    is_compiled_less = other.compiled < every.compiled and other.compiled <= (1 - _WORTH_COMPILED) * every.compiled
-    return other.us >= (1 - WORTH) * every.us and not is_compiled_less
+    compiles_less = every.compiled > 0 and other.compiled <= (1 - _WORTH_COMPILED) * every.compiled
+    return other.us >= (1 - WORTH) * every.us and not compiles_less
 
 
 @dataclass

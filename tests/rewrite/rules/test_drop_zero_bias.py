@@ -140,12 +140,12 @@ def test_what_is_split_of_each_head_or_unevenly_stays(rewrite, source, goes):
 
 REFUSALS = [
     Refusal(
-        rule.it_does_nothing_else,
+        rule.nothing_is_split_or_joined,
         parts("p, q = Split <axis=-1> (a, halves)"),
         "what is split behind Add -> c is split in the kernel of that addition",
     ),
     Refusal(
-        rule.it_does_nothing_else,
+        rule.nothing_is_split_or_joined,
         model(TOKENS, "c = MatMul(x, w) a = Add(c, z) t = Tanh(a) y = Concat <axis=-1> (a, t)"),
         "what Add -> a gives is concatenated in the kernel of that addition",
     ),
@@ -176,19 +176,19 @@ ATTENDED_BY = "k = Transpose <perm=[0, 1, 3, 2]> (q) s = MatMul(q, k) y = Relu(s
         ("float[2, 3, 7, 4] x", "y = Relu(a)", True),
         ("float[2, 3, 7, 4] x", "t = Transpose <perm=[0, 3, 1, 2]> (a) y = Add(t, f)", False),
         (TOKENS, "t = Transpose <perm=[0, 2, 1]> (a) r = Reshape(t, plane) y = Conv(r, kernel)", True),
+        (PATCHES, "y = Relu(a)", False),
     ],
     ids=[
         *("activated", "activated in pieces", "added", "multiplied", "heads", "scaled heads", "heads in the batch"),
-        *("normalized over heads", "normalized", "a result", "four axes", "moved on four axes", "an image"),
+        *("normalized over heads", "normalized", "a result", "four axes", "moved on four axes", "an image", "open sizes"),
     ],
 )
 def test_where_it_is_known_to_pay_it_goes_as_in_passing(rewrite, x, behind, pays):
     """Elsewhere an engine has to show it: an attention along one axis of an image took 25 % longer."""
     image = {"f": random(2, 12, 3, 7), "plane": i64(2, 12, 7, 1), "kernel": random(12, 12, 1, 1)}
     given = {"b": random(2, 7, 12), "v": random(12, 3), "h": i64(2, 7, 3, 4), "i": i64(14, 12), "o": np.float32(0.5), **image}
-    result = rewrite(
-        model(x, f"c = MatMul(x, w) a = Add(c, z) {behind}", "a r" if "r = Relu" in behind else "y", **given), (rule.RULE,)
-    )
+    source = model(x, f"c = MatMul(x, w) a = Add(c, z) {behind}", "a r" if "r = Relu" in behind else "y", **given)
+    result = rewrite(source, (rule.RULE,), settings=RewriteSettings(measured=True))
     (change,) = result.outcome.changes
     assert change.in_passing is pays
 

@@ -18,14 +18,13 @@ Source: Vaswani et al. 2017, §3.2.2, for the heads of an attention; the operato
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Extent, Match, NewTensors, Rule
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
-from trtnorm_cli.rewrite.scale_shift.source import data_of, has_one_constant, scale_and_shift_of
+from trtnorm_cli.rewrite.scale_shift.source import data_of, has_one_constant, has_one_number, scale_and_shift_of
 from trtnorm_cli.rewrite.scale_shift.upstream import UpstreamSearch
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def concerns(node: Node, surgery: Surgery) -> bool:
     return bool(before) and before[0].op == "MatMul"
 
 
-def zero(m: Match) -> Affine | None:
+def addition_of_zero(m: Match) -> Affine | None:
     """The addition, where it is one of zero that costs TensorRT a kernel or may."""
     try:
         given = scale_and_shift_of(Operation(m.site, m))
@@ -68,7 +67,7 @@ def _may_cost(m: Match) -> bool:
     return _is_a_kernel_of_its_own(m) and m.settings.allows_measured()
 
 
-def it_does_nothing_else(m: Match) -> str | None:
+def nothing_is_split_or_joined(m: Match) -> str | None:
     """no Split behind it takes each head apart, or makes parts of different sizes, and its result is not concatenated."""
     if m.settings.counted:
         return None
@@ -87,7 +86,7 @@ def it_does_nothing_else(m: Match) -> str | None:
 
 def extent(m: Match) -> Extent | None:
     """the product before it has weights, and nothing else reads its result."""
-    given = zero(m)
+    given = addition_of_zero(m)
     assert given is not None, "it is what the rule is about"
     try:
         found = UpstreamSearch(m).find(data_of(m.site, m.surgery), given)
@@ -119,9 +118,10 @@ def _are_even(m: Match, whole: Tensor, parts: Sequence[Tensor], is_reshaped: boo
 
 
 def is_known_to_pay(m: Match) -> bool:
-    """True where TensorRT for RTX takes no longer without the addition, as was measured: in front of an activation, a residual
-    branch or a product, and on three axes also of a plain attention, a convolution, and what is added to windows."""
-    if m.settings.counted:
+    """True where TensorRT for RTX takes no longer without the addition, as was measured with fixed sizes: in front of an
+    activation, a residual branch or a product, and on three axes also of a plain attention, a convolution, and what is added
+    to windows."""
+    if m.settings.counted or not has_fixed_sizes(m, m.output):
         return False
     to_see, seen = [(m.output, False)], {m.output.name}
     for tensor, is_moved in to_see:
@@ -150,10 +150,7 @@ def _ends_an_attention(m: Match, reader: Node, tensor: Tensor) -> bool:
 
 def _is_factor(node: Node, m: Match) -> bool:
     """True of a multiplication by one number, the scale of an attention."""
-    if node.op not in ("Mul", "Div") or not has_one_constant(node, m.surgery):
-        return False
-    kinds = [m.surgery.constant_kind(tensor) for tensor in node.inputs]
-    return any(kind is not None and math.prod(kind.shape) == 1 for kind in kinds)
+    return node.op in ("Mul", "Div") and has_one_constant(node, m.surgery) and has_one_number(node, m.surgery)
 
 
 def dropped(m: Match) -> NewTensors:
@@ -164,8 +161,8 @@ def dropped(m: Match) -> NewTensors:
 RULE = Rule(
     name="drop-zero-bias",
     pattern=op(("Add", "Sub"), Var("a"), Var("b"), name="arithmetic"),
-    preconditions=(it_does_nothing_else,),
-    subject=zero,
+    preconditions=(nothing_is_split_or_joined,),
+    subject=addition_of_zero,
     concerns=concerns,
     extent=extent,
     replacement=dropped,

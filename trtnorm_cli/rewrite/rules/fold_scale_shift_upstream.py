@@ -16,7 +16,6 @@ Source: Jacob et al. 2018, §3.2; the operators as in the ONNX operator specific
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
@@ -28,7 +27,7 @@ from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
-from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC, data_of, has_one_constant, scale_and_shift_of
+from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC, data_of, has_one_constant, has_one_number, scale_and_shift_of
 from trtnorm_cli.rewrite.scale_shift.upstream import UpstreamSearch
 from trtnorm_cli.rewrite.scale_shift.weights import require_cheap_copies
 
@@ -109,8 +108,7 @@ def is_made_in_passing(m: Match) -> bool:
     if is_result:
         return data_of(m.site, m.surgery).inputs[0].op in _GIVING_RESULTS
     if readers[0].op == "MatMul" and m.site.op == "Mul":
-        kinds = [m.surgery.constant_kind(tensor) for tensor in m.site.inputs]
-        return any(kind is not None and math.prod(kind.shape) == 1 for kind in kinds)
+        return has_one_number(m.site, m.surgery)
     if readers[0].op == "Transpose" and len(readers[0].outputs[0].outputs) == 1:
         readers = readers[0].outputs[0].outputs
     return bool(readers[0].op == "Add")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,12 @@ def has_one_constant(node: gs.Node, surgery: Surgery) -> bool:
         return False
     value = surgery.constant(node.inputs[0 if constant[0] else 1])
     return value is not None and value.dtype in FLOATS
+
+
+def has_one_number(node: gs.Node, surgery: Surgery) -> bool:
+    """True where an input of ``node`` is a constant of one element."""
+    kinds = [surgery.constant_kind(tensor) for tensor in node.inputs]
+    return any(kind is not None and math.prod(kind.shape) == 1 for kind in kinds)
 
 
 def data_of(node: gs.Node, surgery: Surgery) -> gs.Tensor:
