@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import onnx
 
 from trtnorm_cli.build_job import Job
 from trtnorm_cli.compare.session import Likely, Rewritten
+from trtnorm_cli.cost.group_norm import group_norm_seconds
 from trtnorm_cli.engine_making import Making, parsed_network
 from trtnorm_cli.lowering.lower import settings_of
 from trtnorm_cli.onnx_model.load import load_model
@@ -18,12 +20,14 @@ from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.rewrite.before_means import batchnorms_before_means
 from trtnorm_cli.rewrite.kernels import Cost
+from trtnorm_cli.rewrite.norms.blocks import LONGEST_ROW
 from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.rewrite.spread_softmaxes import scales_before_spread_softmaxes
+from trtnorm_cli.rewrite.usual_group_norms import GroupNorm, group_norms
 from trtnorm_cli.side_work import Awaited, Later, usable_cores
 from trtnorm_cli.tensorrt.backend import first_installed
-from trtnorm_cli.tensorrt.estimates import device_of
+from trtnorm_cli.tensorrt.estimates import device_of, opt_sizes
 from trtnorm_cli.tensorrt.kernel_search import (
     QUICK_BACKEND,
     TO_DECIDE,
@@ -150,25 +154,49 @@ def first_variant(job: Job, unchanged: Unchanged) -> Variant:
         if not _estimates_decide(job) or not may_be_quick(job.prepared.loaded.proto, TO_DECIDE):
             return Variant(job.session.rewrite())
         if may_be_chosen(job):
-            skipped = likely_to_cost(job.session)
+            norms, likely = known_to_cost(job), likely_to_cost(job)
+            skipped = norms | likely
             rewriting = job.session.rewrite(left_out=skipped, measured=True, foreseen=unchanged.foresee)
-            if skipped and not any(change.optional for change in rewriting.changes):  # no second engine would be built to tell
-                skipped = frozenset()
-                rewriting = job.session.rewrite(measured=True, foreseen=unchanged.foresee)
-            return Variant(rewriting, measured=True, not_tried=skipped)
+            if likely and not any(change.optional for change in rewriting.changes):  # no second engine would be built to tell
+                skipped = norms
+                rewriting = job.session.rewrite(left_out=skipped, measured=True, foreseen=unchanged.foresee)
+            return Variant(rewriting, measured=True, not_tried=skipped, known_to_cost=norms)
     return _chosen_in_the_types_of_the_file(job)
 
 
-def likely_to_cost(session: Rewriter) -> frozenset[str]:
+def known_to_cost(job: Job) -> frozenset[str]:
+    """The changes of GroupNorms that are left out from the start, as these take less time as they are."""
+    model = job.session.model
+    if not (may_be_quick(model, TO_DECIDE) and is_small(model, TO_DECIDE)):
+        return frozenset()
+    usual = (norm for norm in group_norms(model) if norm.has_usual_channels and norm.is_between_convolutions)
+    costly = (norm for norm in usual if _takes_longer_along_rows(norm, job.prepared))
+    return frozenset(name for norm in costly for name in norm.names)
+
+
+def likely_to_cost(job: Job) -> frozenset[str]:
     """The folds that are left out from the start, where the model is small enough for a second engine to tell the rest.
 
     What the engine without changes has there is kept, so that the result is not slower than that one, and without them seldom
     than with. A third engine, and its comparison, would mostly have come to the same.
     """
-    is_told = may_be_quick(session.model, TO_DECIDE_ON_FOLDS) and is_small(session.model, TO_DECIDE_ON_FOLDS)
+    model = job.session.model
+    is_told = may_be_quick(model, TO_DECIDE_ON_FOLDS) and is_small(model, TO_DECIDE_ON_FOLDS)
     if not is_told:
         return frozenset()
-    return batchnorms_before_means(session.model) | scales_before_spread_softmaxes(session.model)
+    return batchnorms_before_means(model) | scales_before_spread_softmaxes(model)
+
+
+def _takes_longer_along_rows(norm: GroupNorm, prepared: Prepared) -> bool:
+    """True where ``norm`` would be written along rows, and take longer so, at the opt sizes of every optimization profile."""
+    device = device_of(prepared)
+
+    def takes_longer(sizes: Mapping[str, int]) -> bool:
+        samples = norm.samples if isinstance(norm.samples, int) else sizes.get(norm.samples or "", 0)
+        seconds = group_norm_seconds(samples, norm.groups, norm.row, device)
+        return seconds.along_rows > seconds.own
+
+    return norm.row <= LONGEST_ROW and all(map(takes_longer, opt_sizes(prepared).values()))
 
 
 def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
@@ -178,7 +206,7 @@ def _chosen_in_the_types_of_the_file(job: Job) -> Variant:
     traffic they do in half precision too.
     """
     with job.clock.time("rewrite"):
-        skipped = likely_to_cost(job.session)
+        skipped = known_to_cost(job) | likely_to_cost(job)
         usual, every = job.session.rewrite(), job.session.rewrite(left_out=skipped, measured=True)
     bounds = bounds_for(every.changes)
     if every.failed or not is_small(every.model, bounds) or not any(change.optional for change in every.changes):
@@ -317,13 +345,16 @@ def without_measured_changes(job: Job, variant: Variant) -> Variant:
     if is_for_the_better(variant):
         return replace(variant, is_settled=True)
     with job.clock.time("rewrite"):
-        rewriting = job.session.rewrite()
-    return Variant(variant.rewriting if rewriting.changes == variant.rewriting.changes else rewriting, is_settled=True)
+        rewriting = job.session.rewrite(left_out=variant.known_to_cost)
+    if rewriting.changes == variant.rewriting.changes:
+        rewriting = variant.rewriting
+    known = variant.known_to_cost
+    return Variant(rewriting, is_settled=True, not_tried=known, known_to_cost=known)
 
 
 def is_for_the_better(variant: Variant) -> bool:
     """True where it makes those changes that are for the better everywhere, and no others."""
-    return not variant.rewriting.follows_measured and not variant.not_tried
+    return not variant.rewriting.follows_measured and variant.not_tried <= variant.known_to_cost
 
 
 def optimized(job: Job, made: Making, before: Kernels | None) -> Optimization:

@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
+from tests.models import parse, random
 from tests.pipeline.variants import CLOCK, EVERY, NEEDED, NEVER, NO_NODES, OPTIONAL, SESSION, USUAL, made, rewriting, rewritten
 from trtnorm_cli import variant_choice
 from trtnorm_cli.errors import BuilderDied
@@ -117,23 +120,63 @@ def test_the_first_variant(monkeypatch, policy, decides, quick, lowered, begun):
     assert variant_choice.first_variant(job, Unchanged(job)) == begun
 
 
-@pytest.mark.parametrize(("others", "not_tried"), [(True, frozenset("a")), (False, frozenset())])
+@pytest.mark.parametrize(
+    ("others", "not_tried"), [(True, frozenset("ab")), (False, frozenset("b"))], ids=["with others", "alone"]
+)
 def test_a_likely_fold_is_left_out_where_a_second_engine_will_tell_of_others(monkeypatch, others, not_tried):
-    """With no other change there is no second engine, and what it costs to leave the fold out is never known."""
+    """With no other change there is no second engine, and what it costs to leave the fold out is never known.
+
+    No engine is asked about what is known to cost time.
+    """
     asked: list[frozenset[str]] = []
 
     def rewrite(left_out: frozenset[str] = frozenset(), measured: bool = False, foreseen: Any = None) -> Any:
         asked.append(left_out)
-        return EVERY if others or not left_out else USUAL
+        return EVERY if others or "a" not in left_out else USUAL
 
     monkeypatch.setattr(variant_choice, "_estimates_decide", lambda job: True)
     monkeypatch.setattr(variant_choice, "settings_of", lambda prepared: None)
     monkeypatch.setattr(variant_choice, "batchnorms_before_means", lambda model: frozenset("a"))
+    monkeypatch.setattr(variant_choice, "known_to_cost", lambda job: frozenset("b"))
     prepared = SimpleNamespace(loaded=SimpleNamespace(proto=NO_NODES))
     session = SimpleNamespace(rewrite=rewrite, model=NO_NODES)
     job = SimpleNamespace(clock=CLOCK, policy="auto", session=session, variants=lambda: None, prepared=prepared)
-    assert variant_choice.first_variant(job, Unchanged(job)) == Variant(EVERY, measured=True, not_tried=not_tried)
-    assert asked == ([frozenset("a")] if others else [frozenset("a"), frozenset()])
+    found = variant_choice.first_variant(job, Unchanged(job))
+    assert found == Variant(EVERY, measured=True, not_tried=not_tried, known_to_cost=frozenset("b"))
+    assert asked == ([frozenset("ab")] if others else [frozenset("ab"), frozenset("b")])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "channels", "plane", "taken"),
+    [
+        ([{"N": 1}], 64, 48, frozenset()),
+        ([{"N": 1}], 64, 64, frozenset("iu")),
+        ([{"N": 2}, {"N": 4}], 64, 48, frozenset("iu")),
+        ([{"N": 4}, {"N": 1}], 64, 48, frozenset()),
+        ([{}], 64, 64, frozenset()),
+        ([{"N": 8}], 96, 64, frozenset()),
+        ([{"N": 8}], 64, 96, frozenset()),
+        ([{"N": 1}], 64, 8, frozenset()),
+        ([{"N": 8}], 64, 8, frozenset("iu")),
+    ],
+    ids=[
+        *("a launch takes longer", "they take longer", "of several samples", "not at every profile", "an unknown size"),
+        *("unusual channels", "rows that take more kernels", "short rows", "many short rows"),
+    ],
+)
+@pytest.mark.parametrize("read", ["Conv(u, w)", "HardSwish(u)"], ids=["between convolutions", "read otherwise"])
+def test_large_group_norms_are_known_to_cost_time_along_rows(monkeypatch, sizes, channels, plane, taken, read):
+    """On an RTX 3060, behind convolutions, they do from 174 thousand values on."""
+    groups = 32
+    weights = {"groups": np.array((0, groups, -1)), "back": np.array((-1, channels, plane, plane))}
+    weights |= {"ones": np.ones(groups, np.float32), "w": random(channels, channels, 1, 1)}
+    text = "c = Conv(x, w) r = Reshape(c, groups) i = InstanceNormalization(r, ones, ones) u = Reshape(i, back)"
+    shape = f"float[N,{channels},{plane},{plane}]"
+    model = parse(f"g ({shape} x) => ({shape} y) {{ {text} y = {read} }}", weights)
+    session = SimpleNamespace(model=onnx.shape_inference.infer_shapes(model))
+    monkeypatch.setattr(variant_choice, "opt_sizes", lambda prepared: dict(enumerate(sizes)))
+    job = SimpleNamespace(session=session, prepared=SimpleNamespace(profile=None))
+    assert variant_choice.known_to_cost(job) == (taken if read.startswith("Conv") else frozenset())
 
 
 @pytest.mark.parametrize(
@@ -235,3 +278,23 @@ def test_changes_that_nobody_measures_stay_where_they_are_for_the_better_everywh
     found = variant_choice.without_measured_changes(job, Variant(every, measured=measured))
     assert found.rewriting is (every if kept else USUAL)
     assert found.is_settled == settled
+
+
+@pytest.mark.parametrize(
+    ("not_tried", "known", "kept"),
+    [("b", "b", True), ("ab", "b", False), ("a", "", False)],
+    ids=["what is known to cost time", "and what is likely to", "what is likely to"],
+)
+def test_what_is_known_to_cost_time_stays_left_out_where_nobody_measures(not_tried: str, known: str, kept: bool) -> None:
+    asked = []
+
+    def rewrite(left_out: frozenset[str] = frozenset()) -> Any:
+        asked.append(left_out)
+        return USUAL
+
+    job: Any = SimpleNamespace(clock=CLOCK, session=SimpleNamespace(rewrite=rewrite))
+    every = rewriting(NEEDED, OPTIONAL, follows_measured=False)
+    variant = Variant(every, measured=True, not_tried=frozenset(not_tried), known_to_cost=frozenset(known))
+    found = variant_choice.without_measured_changes(job, variant)
+    assert found.rewriting is (every if kept else USUAL)
+    assert (found.not_tried, asked) == (frozenset(known), [] if kept else [frozenset(known)])

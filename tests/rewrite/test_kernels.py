@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import parser
@@ -155,6 +156,38 @@ def test_a_fold_that_is_likely_to_cost_a_kernel_is_left_out_without_a_third_engi
     searched = manifest_with("auto", capsys)
     assert searched["optimize"]["chosen"]["builds"] == 3
     assert searched["network"]["kernels_by_type"] == manifest["network"]["kernels_by_type"]
+    assert searched["engine"]["sha256"] == manifest["engine"]["sha256"]
+
+
+def save_with_group_norms() -> None:
+    """A GroupNorm of 524 thousand values and one of 33 thousand, each between convolutions."""
+    links = []
+    for i, x in enumerate(("x", "a0")):
+        links.append(f"c{i} = Conv <strides=[{[1, 4][i]}, {[1, 4][i]}]> ({x}, w) r{i} = Reshape(c{i}, groups)")
+        links.append(f"[norm{i}] i{i} = InstanceNormalization(r{i}, ones, zeros) u{i} = Reshape(i{i}, back{i})")
+        links.append(f"m{i} = Mul(u{i}, scale) n{i} = Add(m{i}, shift) a{i} = Relu(n{i})")
+    text = f"g (float[N,64,64,64] x) => (float[N,64,16,16] y) {{ {' '.join(links)} y = Conv(a1, w) }}"
+    values = {"w": random(64, 64, 1, 1), "scale": random(64, 1, 1), "shift": random(64, 1, 1, seed=1)}
+    values |= {"ones": np.ones(32, np.float32), "zeros": np.zeros(32, np.float32), "groups": np.array((0, 32, -1))}
+    values |= {f"back{i}": np.array((-1, 64, size, size)) for i, size in enumerate((64, 16))}
+    onnx.save(parse(text, values), "m.onnx")
+
+
+@pytest.mark.rtx
+def test_a_large_group_norm_that_is_known_to_cost_time_is_left_out_with_one_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes to what the search of three engines comes to."""
+    monkeypatch.chdir(tmp_path)
+    save_with_group_norms()
+    manifest = manifest_with("auto", capsys)
+    chosen = manifest["optimize"]["chosen"]
+    assert (chosen["not_tried"], chosen["builds"], chosen["no change"]) == (["i0", "n0"], 1, None)
+    assert [change["tensor"] for change in manifest["changes"]] == ["n1"]
+    monkeypatch.setattr(variant_choice, "known_to_cost", lambda job: frozenset())
+    monkeypatch.setattr(part_search, "WORTH", 0.0)
+    searched = manifest_with("auto", capsys)
+    assert searched["optimize"]["chosen"]["builds"] == 3
     assert searched["engine"]["sha256"] == manifest["engine"]["sha256"]
 
 

@@ -77,6 +77,42 @@ def test_instance_norms_of_several_samples_are_likely_to_be_told(rules: str, sha
     assert may_tell(rules.split(), one) is likely
 
 
+GROUPS = "GroupNormalization <num_groups=16>"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "likely"),
+    [
+        (f"c = Conv(x, w) n = {GROUPS} (c, v, v) y = Conv(n, w)", True),
+        (f"c = Conv(x, w) n = {GROUPS} (c, v, v) y = Add(n, x)", True),
+        (f"c = Conv(x, w) n = {GROUPS} (c, v, v) y = HardSwish(n)", False),
+        (f"c = Conv(x, w) n = {GROUPS} (c, v, v) d = Conv(n, w) y = InstanceNormalization(d, v, v)", False),
+        ("c = Conv(x, w) n = GroupNormalization <num_groups=64> (c, v, v) y = Conv(n, w)", False),
+        ("c = Conv(x, w) y = Relu(c)", False),
+    ],
+    ids=["for a convolution", "to be added", "activated otherwise", "and instances", "one of each", "none"],
+)
+def test_usual_groups_are_likely_to_be_told(nodes: str, likely: bool) -> None:
+    one = parse(
+        f"g (float[2,64,8,8] x) => (float[2,64,8,8] y) {{ {nodes} }}", {"w": random(64, 64, 1, 1), "v": random(64)}, opset=21
+    )
+    one.graph.value_info.append(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.FLOAT, (2, 64, 8, 8)))
+    assert may_tell(["recompose-group-norm", "fold-batchnorm-conv"], one) is likely
+
+
+@pytest.mark.parametrize(("others", "likely"), [(1, True), (2, False)])
+def test_groups_are_likely_to_be_told_where_few_of_them_are_unusual(others: int, likely: bool) -> None:
+    read = ["Conv(n{0}, w)"] * 6 + ["HardSwish(n{0})"] * others
+    nodes = [f"c{at} = Conv(x, w) n{at} = {GROUPS} (c{at}, v, v) y{at} = {one.format(at)}" for at, one in enumerate(read)]
+    text = f"g (float[2,64,8,8] x) => (float[2,64,8,8] y0) {{ {' '.join(nodes)} }}"
+    one = parse(text, {"w": random(64, 64, 1, 1), "v": random(64)}, opset=21)
+    names = [f"c{at}" for at in range(len(read))]
+    one.graph.value_info.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2, 64, 8, 8)) for name in names
+    )
+    assert may_tell(["recompose-group-norm"], one) is likely
+
+
 @pytest.mark.parametrize(
     ("rules", "nodes", "doubtful"),
     [

@@ -49,8 +49,8 @@ class Variant:
     """A rewriting, and the search that came to it where there was one.
 
     ``measured`` is set where changes were tried that are not always for the better, so that a build has to show whether they
-    stay. ``not_tried`` are the tensors of changes that were left out from the start. ``is_settled`` says that no other comes in
-    its place.
+    stay. ``not_tried`` are the tensors of changes that were left out from the start, ``known_to_cost`` among them those that no
+    engine has to be asked about. ``is_settled`` says that no other comes in its place.
     """
 
     rewriting: Rewriting
@@ -58,6 +58,7 @@ class Variant:
     measured: bool = False
     is_settled: bool = False
     not_tried: frozenset[str] = frozenset()
+    known_to_cost: frozenset[str] = frozenset()
 
 
 def with_fewest_kernels(session: Rewriter, variants: VariantBuilder) -> Variant:

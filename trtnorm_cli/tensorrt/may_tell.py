@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import onnx
 
 from trtnorm_cli.rewrite.before_means import has_other_means
+from trtnorm_cli.rewrite.usual_group_norms import group_norms
 from trtnorm_cli.tensorrt.kernel_list import APART, CONVOLUTIONS
 from trtnorm_cli.tensorrt.nothing_to_gain import (
     ARITHMETIC_ALONE,
@@ -18,6 +19,8 @@ from trtnorm_cli.tensorrt.nothing_to_gain import (
 
 _CROSSING = frozenset({"fold-batchnorm-downstream", "fold-batchnorm-upstream"})
 _PARTS = frozenset({"Slice", "Split"})
+_MOSTLY = 0.85
+_NORMS = frozenset({"GroupNormalization", "InstanceNormalization"})
 
 
 def may_tell(rules: Iterable[str], model: onnx.ModelProto) -> bool:
@@ -31,7 +34,7 @@ def may_tell(rules: Iterable[str], model: onnx.ModelProto) -> bool:
     if rules <= SAME_KERNELS:
         return True
     told = OF_CONVOLUTIONS | INTO_PRODUCTS | {ARITHMETIC_ALONE}
-    if IN_OTHER_OPERATORS & rules and _normalizes_several_samples(model):
+    if IN_OTHER_OPERATORS & rules and (_normalizes_several_samples(model) or _normalizes_usual_groups(model)):
         told |= IN_OTHER_OPERATORS
     operators = {node.op_type for node in model.graph.node}
     return told.issuperset(rules) and operators.isdisjoint(APART) and not has_other_means(model)
@@ -49,9 +52,16 @@ def is_doubtful(rules: Iterable[str], model: onnx.ModelProto) -> bool:
     return bool(rules & _CROSSING) or ("InstanceNormalization" in operators and not rules & IN_OTHER_OPERATORS)
 
 
+def _normalizes_usual_groups(model: onnx.ModelProto) -> bool:
+    """True where groups are all that is normalized, mostly in a usual number of channels, for convolutions or to be added."""
+    norms = list(group_norms(model))
+    usual = [one for one in norms if one.has_usual_channels and (one.is_between_convolutions or one.is_added)]
+    return 0 < len(norms) == sum(node.op_type in _NORMS for node in model.graph.node) and len(usual) >= _MOSTLY * len(norms)
+
+
 def _normalizes_several_samples(model: onnx.ModelProto) -> bool:
     """True where all that is normalized are instances, of what convolutions give, and of more samples than one."""
-    norms = [node for node in model.graph.node if node.op_type in ("InstanceNormalization", "GroupNormalization")]
+    norms = [node for node in model.graph.node if node.op_type in _NORMS]
     makers = {output: node.op_type for node in model.graph.node for output in node.output}
     shapes = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info}
     return bool(norms) and all(
