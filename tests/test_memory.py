@@ -94,3 +94,17 @@ def test_weights_that_change_are_in_memory_one_at_a_time(tmp_path, small):
     assert cost(weights_that_change(tmp_path / "m.onnx"), tmp_path / "out.onnx").peak < small.peak + 130
     written = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False)
     assert {node.op_type for node in written.graph.node} == {"Conv"}
+
+
+def weights_that_are_computed(path: Path, size: int = 1024) -> Path:
+    """Products with transposed weights, 60 MB of them, as exporters write that fold nothing."""
+    count = 15
+    nodes = " ".join(f"t{i} = Transpose(w{i}) r{i + 1} = MatMul(r{i}, t{i})" for i in range(count))
+    graph = f"g (float[N, {size}] r0) => (float[N, {size}] r{count}) {{ {nodes} }}"
+    return saved(parse(graph, {f"w{i}": random(size, size) for i in range(count)}), path)
+
+
+def test_weights_that_are_computed_are_in_memory_one_at_a_time(tmp_path, small):
+    assert cost(weights_that_are_computed(tmp_path / "m.onnx"), tmp_path / "out.onnx").peak < small.peak + 60
+    written = onnx.load(str(tmp_path / "out.onnx"), load_external_data=False)
+    assert {node.op_type for node in written.graph.node} == {"MatMul"}

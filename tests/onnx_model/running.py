@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import numpy_helper
 
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
+from trtnorm_cli.onnx_model.stored import tensor_array
 
 Values = dict[str, np.ndarray]
 
@@ -67,7 +67,7 @@ def same_values(model: onnx.ModelProto) -> Cleaning:
 
 
 def initializers(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    return {tensor.name: tensor_array(tensor) for tensor in model.graph.initializer}
 
 
 def assert_same(source: onnx.ModelProto, result: onnx.ModelProto, feeds: dict[str, np.ndarray] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import time
 import warnings
@@ -13,6 +14,8 @@ import pytest
 from tests.models import batchnorm, operators, parse, random
 from tests.onnx_model.running import assert_same, initializers
 from trtnorm_cli.onnx_model.clean import clean
+from trtnorm_cli.onnx_model.shelf import Shelf
+from trtnorm_cli.onnx_model.stored import is_external
 
 # Normalizations
 
@@ -335,3 +338,41 @@ def test_an_integer_bias_that_somebody_else_reads_stays():
         {"i": np.array([3, -4], np.int8), "s": np.float32(0.5), "w": np.ones((2, 2, 1, 1), np.float32)},
     )
     assert "DequantizeLinear" in operators(clean(model).model)
+
+
+# Large values
+
+LARGE, SMALL = random(160, 128), random(8, 128)
+
+
+def transposed_weights() -> onnx.ModelProto:
+    """Products with a large weight that is transposed twice, with a small one, and with a large one that branches compute."""
+    inner = "(float[160, 128] p) { b = Neg(w) p = Abs(b) }"
+    nodes = f"""
+        t = Transpose(w) s = Transpose(t) q = MatMul(x, s)
+        i = If (c) <then_branch = one () => {inner}, else_branch = other () => {inner}> z = MatMul(x, i)
+        u = Transpose(v) r = MatMul(z, u) y = Concat<axis = 1>(q, r)"""
+    return parse(f"g (float[N, 160] x, bool c) => (float[N, 136] y) {{ {nodes} }}", {"w": LARGE, "v": SMALL})
+
+
+def test_large_values_of_the_graph_are_in_a_file_and_others_in_the_message():
+    result = clean(transposed_weights())
+    held = {tensor.name: is_external(tensor) for tensor in result.model.graph.initializer}
+    assert held == {"s": True, "u": False}
+    np.testing.assert_array_equal(initializers(result.model)["s"], LARGE)
+    np.testing.assert_array_equal(initializers(result.model)["u"], SMALL.T)
+    (branching,) = (node for node in result.model.graph.node if node.op_type == "If")
+    branches = [attribute.g for attribute in branching.attribute]
+    assert not any(is_external(tensor) for branch in branches for tensor in branch.initializer)
+    again = clean(result.model)
+    np.testing.assert_array_equal(initializers(again.model)["s"], LARGE)
+
+
+def test_large_values_are_in_the_message_where_there_is_no_room(monkeypatch):
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Shelf, "_write", full)
+    result = clean(transposed_weights())
+    assert not any(map(is_external, result.model.graph.initializer))
+    np.testing.assert_array_equal(initializers(result.model)["s"], LARGE)

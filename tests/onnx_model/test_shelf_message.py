@@ -212,3 +212,20 @@ def test_other_files_than_the_result_are_copied(tmp_path):
     _shelf, model = shelved()
     (path,) = save_model(model, tmp_path / "m.onnx")
     assert not is_of_the_shelf(path, model)
+
+
+def test_what_nobody_needs_is_not_filled(tmp_path, monkeypatch):
+    """The filling would be as long as what lies between, and be thrown away."""
+    shelf, model = Shelf(), parse(TEXT)
+    lengths: list[int] = []
+    fill = shelf_message._filling
+    monkeypatch.setattr(shelf_message, "_filling", lambda length: lengths.append(length) or fill(length))
+    for name, value in (("first", FIRST), ("unused", random(1024, 512)), ("second", SECOND)):
+        kept = shelf.put(value, name)
+        if name != "unused":
+            model.graph.initializer.append(kept.tensor)
+    model.graph.initializer.append(numpy_helper.from_array(SMALL, "small"))
+    path = saved(model, tmp_path)
+    assert not is_of_the_shelf(path, model)
+    assert in_order(onnx.load(path)) == in_order(brought_in(model))
+    assert lengths == []

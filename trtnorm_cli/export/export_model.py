@@ -99,7 +99,7 @@ def _cleaned(raw: Path, path: Path) -> tuple[Cleaning, list[Path]]:
     loaded = load_model(raw)
     cleaning = clean(loaded.proto, loaded.folder)
     files = save_model(cleaning.model, path, loaded.folder)
-    return replace(cleaning, model=type(cleaning.model)()), files
+    return replace(cleaning, model=type(cleaning.model)(), shelves=()), files
 
 
 def _require_equal(exported: ExportedModel) -> None:

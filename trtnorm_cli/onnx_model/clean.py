@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from trtnorm_cli.onnx_model.late_imports import import_onnx_ir
 from trtnorm_cli.onnx_model.plugin_functions import is_own
 from trtnorm_cli.onnx_model.plugin_nodes import plugin_nodes
 from trtnorm_cli.onnx_model.scans import without_refused_scans
+from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes
 
 if TYPE_CHECKING:
@@ -32,12 +34,14 @@ if TYPE_CHECKING:
 class Cleaning:
     """A cleaned model, how often each thing was done, and what was left alone and why.
 
-    Tensors that were in external files and were not folded are still references relative to the same folder.
+    Tensors that were in external files and were not folded are still references relative to the same folder. The model refers
+    to large values that were folded on the ``shelves``, and must not outlive these.
     """
 
     model: onnx.ModelProto
     counts: dict[str, int]
     notes: tuple[str, ...]
+    shelves: tuple[Shelf, ...] = field(default=(), repr=False, compare=False)
 
 
 def clean(model: onnx.ModelProto, base_dir: Path | None = None, run: RunModel | None = None) -> Cleaning:
@@ -59,7 +63,8 @@ def clean(model: onnx.ModelProto, base_dir: Path | None = None, run: RunModel | 
     again = _clean_or_leave_constants(changed, base_dir, run)
     scans = {"Scans unrolled": unrolled, "Scans given a state": stateful}
     counts = Counter(cleaning.counts) + Counter(again.counts) + Counter(scans)
-    return Cleaning(again.model, dict(counts), tuple(dict.fromkeys((*cleaning.notes, *again.notes))))
+    notes = tuple(dict.fromkeys((*cleaning.notes, *again.notes)))
+    return Cleaning(again.model, dict(counts), notes, (*cleaning.shelves, *again.shelves))
 
 
 def _clean_or_leave_constants(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None) -> Cleaning:
@@ -68,7 +73,7 @@ def _clean_or_leave_constants(model: onnx.ModelProto, base_dir: Path | None, run
     except _FoldingFailed as failure:
         unfolded = _clean(model, base_dir, run, folding=False)
         note = f"constants were not folded: {failure}"
-        return Cleaning(unfolded.model, unfolded.counts, (note, *unfolded.notes))
+        return replace(unfolded, notes=(note, *unfolded.notes))
 
 
 class _FoldingFailed(Exception):
@@ -116,7 +121,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
 
     counts: Counter[str] = Counter()
     notes: list[str] = list(_notes_on(model))
-    opened = open_ir(model, base_dir)
+    opened, shelf = open_ir(model, base_dir), Shelf()
     shapes: dict[ir.Value, ir.Shape] = {}
     with pinned_outputs(opened.model) as pins:
         read_plugins_natively(opened.model, {f.name for f in model.functions if is_own(f)}, counts)
@@ -126,12 +131,12 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
         remove_dead_nodes(opened.model, counts)
         identities = count_identities(opened.model) - pins
         if folding:
-            shapes = _fold(opened.model, run, counts, notes)
+            shapes = _fold(opened.model, shelf, run, counts, notes)
             lift_constants(opened.model, counts)
         replaced = replace_sequence_elements(opened.model, counts) + replace_joined_sequences(opened.model, counts)
         replaced += expand_rotary_caches(opened.model, counts)
         if replaced and folding:
-            shapes |= _fold(opened.model, run, counts, notes)
+            shapes |= _fold(opened.model, shelf, run, counts, notes)
             lift_constants(opened.model, counts)
         give_loops_a_condition(opened.model, counts)
         make_biases_vectors(opened.model, counts)
@@ -143,14 +148,16 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
     notes += add_inferred_shapes(result, {value.name or "" for value in shapes})
     _require_no_new_objection(model, result, folding)
     counts.update(_counts_of_inputs(model))
-    return Cleaning(opened.filled(result), {what: n for what, n in counts.items() if n}, tuple(notes))
+    return Cleaning(opened.filled(result), {what: n for what, n in counts.items() if n}, tuple(notes), (shelf,))
 
 
-def _fold(model: ir.Model, run: RunModel | None, counts: Counter[str], notes: list[str]) -> dict[ir.Value, ir.Shape]:
+def _fold(
+    model: ir.Model, shelf: Shelf, run: RunModel | None, counts: Counter[str], notes: list[str]
+) -> dict[ir.Value, ir.Shape]:
     from trtnorm_cli.onnx_model.fold import fold_constants, run_here
 
     try:
-        folding = fold_constants(model, run or run_here)
+        folding = fold_constants(model, shelf, run or run_here)
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # whatever a defect in the library raises; the model can do without folding

@@ -22,10 +22,11 @@ from trtnorm_cli.onnx_model.fold_sizes import PICKING, products, result_bytes
 from trtnorm_cli.onnx_model.fold_small import computed, fold_small
 from trtnorm_cli.onnx_model.fold_through import evaluate_through_large
 from trtnorm_cli.onnx_model.foldable import can_be_folded, computes_sizes
-from trtnorm_cli.onnx_model.ir_constants import replace_by
+from trtnorm_cli.onnx_model.ir_constants import ConstantMaker
 from trtnorm_cli.onnx_model.ir_walk import every_graph, every_node, holds_graphs
 from trtnorm_cli.onnx_model.light_ir import LightSerializer
 from trtnorm_cli.onnx_model.normalization_nodes import PARAMETERS
+from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.static_dimensions import shapes_from_arithmetic, static_dimensions
 from trtnorm_cli.onnx_model.tidy import lift_constants, remove_identities
 
@@ -86,24 +87,27 @@ def run_here(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[st
     return dict(zip([value.name for value in model.graph.output], session.run(None, dict(feeds)), strict=True))
 
 
-def fold_constants(model: ir.Model, run: RunModel = run_here) -> Folding:
+def fold_constants(model: ir.Model, shelf: Shelf, run: RunModel = run_here) -> Folding:
     """Fold what is constant in ``model``, in place, until nothing changes any more. ``run`` runs what the library cannot.
+
+    Large values are put on the ``shelf``, which must outlive the model.
 
     Only dimensions that follow from the inputs are taken for facts: the shapes that the file states for inner tensors, and
     equal names of symbolic dimensions, are not, because either may be wrong.
     """
     folding = Folding()
-    policy, serializer = _Policy(model, run), LightSerializer()
+    policy, serializer, constants = _Policy(model, run), LightSerializer(), ConstantMaker(model.graph, shelf)
     rounds = iter(range(_ROUNDS))
-    while (settled := _fold_at_once(model, policy, serializer, folding, rounds)) is not None:
+    while (settled := _fold_at_once(model, policy, serializer, constants, folding, rounds)) is not None:
         before = _census(model)
         if can_be_folded(model, policy.library_may_fold):
             from trtnorm_cli.onnx_model.fold_library import run_library
 
             run_library(model, policy.library_may_fold, settled)
             lift_constants(model, Counter())
-        _evaluate_the_rest(model, policy)
-        evaluate_through_large(model, policy, replace_by)
+            constants.put_away()
+        _evaluate_the_rest(model, policy, constants)
+        evaluate_through_large(model, policy, constants.replace)
         after = _census(model)
         folding.counts["constants folded"] += len(before - after)
         remove_identities(model, keep_outputs=True)
@@ -120,7 +124,12 @@ def fold_constants(model: ir.Model, run: RunModel = run_here) -> Folding:
 
 
 def _fold_at_once(
-    model: ir.Model, policy: _Policy, serializer: LightSerializer, folding: Folding, rounds: Iterator[int]
+    model: ir.Model,
+    policy: _Policy,
+    serializer: LightSerializer,
+    constants: ConstantMaker,
+    folding: Folding,
+    rounds: Iterator[int],
 ) -> frozenset[ir.Value] | None:
     """Fold what needs neither the library nor ONNX Runtime until nothing changes; returns what ``state_facts`` gives then.
 
@@ -131,7 +140,7 @@ def _fold_at_once(
         # Data propagation is for what the first round leaves: by then shape arithmetic on static shapes is gone.
         follows_sizes = number > 0
         settled = state_facts(model, folding.shapes, follows_sizes, serializer)
-        folded = fold_small(model, policy.library_may_fold, serializer) + static_dimensions(model)
+        folded = fold_small(model, policy.library_may_fold, serializer, constants) + static_dimensions(model, constants)
         folding.counts["constants folded"] += folded
         told, before = shapes_from_arithmetic(model), folding.shapes
         folding.shapes = told
@@ -309,7 +318,7 @@ def _weights_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in _initializers(model) if value.const_value is not None)
 
 
-def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
+def _evaluate_the_rest(model: ir.Model, policy: _Policy, constants: ConstantMaker) -> None:
     """Evaluate constant nodes that the library leaves: those with several outputs, and those it would get wrong.
 
     What is behind these may have a kernel here, which is asked before ONNX Runtime.
@@ -323,7 +332,7 @@ def _evaluate_the_rest(model: ir.Model, policy: _Policy) -> None:
         if results is None:
             policy.evaluation_failed(node)
         else:
-            replace_by(node, results)
+            constants.replace(node, results)
 
 
 def _is_constant(node: ir.Node) -> bool:

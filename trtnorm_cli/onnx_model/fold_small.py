@@ -18,19 +18,21 @@ import onnx
 import onnx_ir as ir
 
 from trtnorm_cli.onnx_model.fold_kernels import has_kernel, value_of
-from trtnorm_cli.onnx_model.ir_constants import replace_by
+from trtnorm_cli.onnx_model.ir_constants import ConstantMaker
 from trtnorm_cli.onnx_model.ir_walk import holds_graphs
 from trtnorm_cli.onnx_model.light_ir import LightSerializer
 from trtnorm_cli.onnx_model.static_dimensions import Memory, picked_sizes, shape_from_arithmetic
 
 
-def fold_small(model: ir.Model, may_fold: Callable[[ir.Node], bool], serializer: LightSerializer) -> int:
-    """Replace nodes of the main graph by their values, in place, in one pass; returns how many.
+def fold_small(
+    model: ir.Model, may_fold: Callable[[ir.Node], bool], serializer: LightSerializer, constants: ConstantMaker
+) -> int:
+    """Replace nodes of the main graph by ``constants`` of their values, in place, in one pass; returns how many.
 
     Types and shapes have to be those that are certain, and become better known behind what was folded. ``may_fold`` is asked
     about nodes that depend on constants alone, and ``serializer`` is one for all passes over ``model``.
     """
-    one = _Pass(model, may_fold, serializer)
+    one = _Pass(model, may_fold, serializer, constants)
     for node in model.graph:
         one.visit(node)
     return one.folded
@@ -39,10 +41,12 @@ def fold_small(model: ir.Model, may_fold: Callable[[ir.Node], bool], serializer:
 class _Pass:
     """One pass over the nodes of a graph, in their order."""
 
-    def __init__(self, model: ir.Model, may_fold: Callable[[ir.Node], bool], serializer: LightSerializer) -> None:
+    def __init__(
+        self, model: ir.Model, may_fold: Callable[[ir.Node], bool], serializer: LightSerializer, constants: ConstantMaker
+    ) -> None:
         self.folded = 0
         self._graph, self._opset = model.graph, model.opset_imports.get("", 0)
-        self._may_fold, self._serializer = may_fold, serializer
+        self._may_fold, self._serializer, self._constants = may_fold, serializer, constants
         self._memory: Memory = {}
         # Tensors of which more is known than when the whole graph was inferred.
         self._news: set[ir.Value] = set()
@@ -59,7 +63,7 @@ class _Pass:
             result.replace_all_uses_with(found)
             self._graph.remove(node, safe=True)
         else:
-            replace_by(node, [found])
+            self._constants.replace(node, [found])
             self._news.add(self._graph.initializers[result.name or ""])
         self._drop_unread(read)
         self.folded += 1

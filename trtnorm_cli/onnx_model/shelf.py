@@ -115,17 +115,16 @@ class Shelf:
             return None
         return Shelving(self, _referring(tensor, part), part, _writer().submit(self._write, value, part))
 
-    def give_away(self, parts: Iterable[FilePart], target: Path, all_of_it: bool = False) -> Path | None:
-        """Give the file of this shelf the name ``target``, if nearly all of it is of ``parts``, or ``all_of_it``.
+    def give_away(self, parts: Iterable[FilePart], target: Path) -> Path | None:
+        """Give the file of this shelf the name ``target``, if nearly all of it is of ``parts``.
 
         Returns where those parts are that ``target`` has at the same places; None where it was not made. The values can be
         read as before, and new ones go to another file.
         """
         if self._file is None:
             return None
-        own, waste = _OPEN_FILES / str(self._file), 0 if all_of_it else _MOST_WASTE
-        held = self.held(parts)
-        if not held or sum(map(len, held)) < (1 - waste) * sum(map(len, self._parts)):
+        own, held = _OPEN_FILES / str(self._file), self.held(parts)
+        if not held or sum(map(len, held)) < (1 - _MOST_WASTE) * sum(map(len, self._parts)):
             return None
         try:
             # With a folder's descriptor Python asks for the call that follows the link to the open file.
@@ -259,11 +258,17 @@ def is_on_a_shelf(part: FilePart) -> bool:
     return part.file.parent == _OPEN_FILES
 
 
-def given_away(parts: Iterable[FilePart], target: Path, all_of_it: bool = False) -> Path | None:
+def are_all_of_a_shelf(parts: Iterable[FilePart]) -> bool:
+    """True where ``parts`` are all that is in the file of one shelf."""
+    parts = set(parts)
+    return any(shelf.held(parts) and parts.issuperset(shelf._parts) for shelf in list(_SHELVES))
+
+
+def given_away(parts: Iterable[FilePart], target: Path) -> Path | None:
     """Let the file of a shelf that holds many of ``parts``, and little else, become ``target``; see ``Shelf.give_away``."""
     parts = list(filter(is_on_a_shelf, parts))
     by_size = sorted(_SHELVES, key=lambda shelf: (-sum(map(len, shelf.held(parts))), shelf.number)) if parts else []
-    found = (shelf.give_away(parts, target, all_of_it) for shelf in by_size)
+    found = (shelf.give_away(parts, target) for shelf in by_size)
     return next((file for file in found if file is not None), None)
 
 

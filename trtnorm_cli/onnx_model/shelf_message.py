@@ -17,7 +17,7 @@ import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.light_file import message_in_parts
-from trtnorm_cli.onnx_model.shelf import given_away, is_on_a_shelf
+from trtnorm_cli.onnx_model.shelf import are_all_of_a_shelf, given_away, is_on_a_shelf
 from trtnorm_cli.onnx_model.stored import file_part, is_external, write_pieces
 from trtnorm_cli.onnx_model.wire import FilePart, head, varint
 
@@ -71,11 +71,13 @@ def completed(model: onnx.ModelProto, target: Path, folder: Path | None) -> bool
     lying = _most_on_a_shelf(model, folder)
     if sum(each.part.length for each in lying) < _FROM_BYTES or not model.graph.name:
         return False
+    if not are_all_of_a_shelf(each.part for each in lying):  # else what nobody needs would have to be filled
+        return False
     fields = message_in_parts(model, folder, {each.place for each in lying})
     beginning = _with_graph(fields.before, lying[-1].end + sum(map(len, fields.graph)))
     begins = [len(beginning), *(each.end for each in lying)]
     fillings = [each.behind(begin) for begin, each in zip(begins, lying, strict=False)]
-    if None in fillings or given_away([each.part for each in lying], target, all_of_it=True) is None:
+    if None in fillings or given_away([each.part for each in lying], target) is None:
         return False
     with target.open("r+b") as stream:
         stream.write(beginning)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from trtnorm_cli.onnx_model.ir_constants import replace_by
+from trtnorm_cli.onnx_model.ir_constants import ConstantMaker
 from trtnorm_cli.onnx_model.ir_walk import every_node
 
 _SHAPE_TYPES = (ir.DataType.INT64, ir.DataType.INT32)
@@ -21,8 +21,8 @@ _Elements = list[int | None]
 Memory = dict[ir.Value, _Elements | None]
 
 
-def static_dimensions(model: ir.Model) -> int:
-    """Replace Gather and Slice of partly known shapes by constants where what they pick is known; returns how many.
+def static_dimensions(model: ir.Model, constants: ConstantMaker) -> int:
+    """Replace Gather and Slice of partly known shapes by ``constants`` where what they pick is known; returns how many.
 
     ``Shape(x)[1]`` of an ``x`` with a dynamic batch and 64 channels is 64. The library folds this for one form of Gather only.
     """
@@ -31,7 +31,7 @@ def static_dimensions(model: ir.Model) -> int:
     for node in list(every_node(model.graph)):
         array = picked_sizes(node, memory)
         if array is not None and node.graph is not None:
-            replace_by(node, [array])
+            constants.replace(node, [array])
             replaced += 1
     return replaced
 

@@ -123,7 +123,7 @@ class Resolver:
         again = clean(opened.surgery.close(), self.folder, self.runner.run)
         counts = dict(Counter(resolved.cleaning.counts) + Counter(again.counts))
         notes = tuple(dict.fromkeys((*resolved.cleaning.notes, *again.notes)))
-        resolved.cleaning = replace(again, counts=counts, notes=notes)
+        resolved.cleaning = replace(again, counts=counts, notes=notes, shelves=(*resolved.cleaning.shelves, *again.shelves))
         return True
 
 

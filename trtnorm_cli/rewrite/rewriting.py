@@ -289,7 +289,7 @@ class RewritingSession:
             notes=(*self.notes, *mended, *map(str, resolved.effects), *unneeded, *idle_requests(settings, changes, unmet)),
             composites=composites,
             undone=(*unread, *outcome.undone),
-            shelves=(*resolved.shelves, surgery.shelf),
+            shelves=(*resolved.cleaning.shelves, *resolved.shelves, surgery.shelf),
             follows_measured="measured" in settings.asked,
         )
 
