@@ -154,12 +154,12 @@ def first_variant(job: Job, unchanged: Unchanged) -> Variant:
         if not _estimates_decide(job) or not may_be_quick(job.prepared.loaded.proto, TO_DECIDE):
             return Variant(job.session.rewrite())
         if may_be_chosen(job):
-            norms, likely = known_to_cost(job), likely_to_cost(job)
-            skipped = norms | likely
+            norms = known_to_cost(job)
+            skipped = norms | likely_to_cost(job)
             rewriting = job.session.rewrite(left_out=skipped, measured=True, foreseen=unchanged.foresee)
-            if likely and not any(change.optional for change in rewriting.changes):  # no second engine would be built to tell
-                skipped = norms
-                rewriting = job.session.rewrite(left_out=skipped, measured=True, foreseen=unchanged.foresee)
+            if skipped and not any(change.optional for change in rewriting.changes):  # no second engine would be built to tell
+                skipped = norms = frozenset()
+                rewriting = job.session.rewrite(measured=True, foreseen=unchanged.foresee)
             return Variant(rewriting, measured=True, not_tried=skipped, known_to_cost=norms)
     return _chosen_in_the_types_of_the_file(job)
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.models import batchnorm, operators, parse, random
 from tests.onnx_model.running import assert_same, initializers
+from trtnorm_cli.onnx_model import ir_constants
 from trtnorm_cli.onnx_model.clean import clean
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.onnx_model.stored import is_external
@@ -376,3 +377,32 @@ def test_large_values_are_in_the_message_where_there_is_no_room(monkeypatch):
     result = clean(transposed_weights())
     assert not any(map(is_external, result.model.graph.initializer))
     np.testing.assert_array_equal(initializers(result.model)["s"], LARGE)
+
+
+def test_values_on_the_way_are_put_into_no_file(monkeypatch):
+    put: list[str] = []
+    keep = Shelf.put
+    monkeypatch.setattr(Shelf, "put", lambda shelf, value, name: put.append(name) or keep(shelf, value, name))
+    nodes = " ".join(f"w{i + 1} = Neg(w{i})" for i in range(8))
+    result = clean(parse(f"g (float[N, 160] x) => (float[N, 128] y) {{ {nodes} y = MatMul(x, w8) }}", {"w0": LARGE}))
+    assert operators(result.model) == ["MatMul"]
+    assert put == ["w8"]
+
+
+def test_large_values_do_not_wait_in_memory_for_the_end(monkeypatch):
+    """Those that have waited longest are put into the file where many are read only later."""
+    monkeypatch.setattr(ir_constants, "_MOST_WAITING_BYTES", 2 * LARGE.nbytes)
+    put: list[str] = []
+    keep = Shelf.put
+    monkeypatch.setattr(Shelf, "put", lambda shelf, value, name: put.append(name) or keep(shelf, value, name))
+    nodes = " ".join(f"t{i} = Neg(w{i})" for i in range(4))
+    products = " ".join(f"p{i} = MatMul(x, t{i})" for i in range(4))
+    text = f"g (float[N, 160] x) => (float[N, 512] y) {{ {nodes} {products} y = Concat<axis = 1>(p0, p1, p2, p3) }}"
+    before_the_end: list[str] = []
+    put_away = ir_constants.ConstantMaker.put_away
+    monkeypatch.setattr(ir_constants.ConstantMaker, "put_away", lambda maker: before_the_end.extend(put) or put_away(maker))
+    result = clean(parse(text, {f"w{i}": LARGE + i for i in range(4)}))
+    assert before_the_end == ["t0", "t1"]
+    assert sorted(put) == ["t0", "t1", "t2", "t3"]
+    for i in range(4):
+        np.testing.assert_array_equal(initializers(result.model)[f"t{i}"], -(LARGE + i))

@@ -123,6 +123,15 @@ def test_what_is_added_to_a_group_norm_takes_tensorrts_a_kernel_more(kernels, co
     assert tells([*kernels, kernel("d", "s", "d")], measured, GROUPS, graph=ADDED) is tells_it
 
 
+def test_a_group_norm_that_is_read_activated_and_as_it_is_takes_tensorrts_no_kernel_more() -> None:
+    """Its own gives both results in one kernel."""
+    graph = "c = Conv(x, w) n = Relu(c) d = Conv(n, w) s = Add(d, c) t = Concat <axis=1> (s, s)"
+    both = moving("norm/rows norm/restored n", "c", "r n", "MulAddRelu")
+    kernels = [CONVOLVED, both, kernel("d s", "n r", "s")]
+    assert not tells(kernels, {1: cost(written=2 * MB, us=14.0)}, GROUPS, graph=graph)
+    assert tells(kernels, {1: cost(written=2 * MB, us=10.3)}, GROUPS, graph=graph)
+
+
 @pytest.mark.parametrize(("us", "tells_it"), [(33.0, True), (34.5, False)], ids=["no longer", "longer"])
 def test_group_norms_in_the_same_kernels_are_held_against_as_many_of_tensorrts(us: float, tells_it: bool) -> None:
     """Two take 20.9 µs, and their sum one kernel more of 12.2."""

@@ -103,6 +103,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
     import_onnx_ir()
     from trtnorm_cli.onnx_model.attribute_defaults import write_out_defaults
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
+    from trtnorm_cli.onnx_model.ir_constants import ConstantMaker
     from trtnorm_cli.onnx_model.ir_model import close_ir, open_ir
     from trtnorm_cli.onnx_model.loops import give_loops_a_condition
     from trtnorm_cli.onnx_model.native_nodes import read_plugins_natively
@@ -144,6 +145,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
         give_constants_the_type_of_the_data(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)
     remove_dead_nodes(opened.model, counts)
+    ConstantMaker(opened.model.graph, shelf).put_away()
     result = close_ir(opened, shapes)
     notes += add_inferred_shapes(result, {value.name or "" for value in shapes})
     _require_no_new_objection(model, result, folding)

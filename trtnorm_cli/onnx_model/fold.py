@@ -105,7 +105,6 @@ def fold_constants(model: ir.Model, shelf: Shelf, run: RunModel = run_here) -> F
 
             run_library(model, policy.library_may_fold, settled)
             lift_constants(model, Counter())
-            constants.put_away()
         _evaluate_the_rest(model, policy, constants)
         evaluate_through_large(model, policy, constants.replace)
         after = _census(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
+from weakref import ReferenceType, ref
 
 import onnx
 import onnx_ir as ir
@@ -24,7 +25,10 @@ class LightSerializer:
     """
 
     _nodes: dict[ir.Node, tuple[_Signature, tuple[ir.Attr, ...], onnx.NodeProto]] = field(default_factory=dict)
-    _tensors: dict[ir.Value, tuple[ir.TensorProtocol, onnx.TensorProto | onnx.ValueInfoProto]] = field(default_factory=dict)
+    # The tensor itself may be large, and go where nobody else needs it.
+    _tensors: dict[ir.Value, tuple[ReferenceType[ir.TensorProtocol], onnx.TensorProto | onnx.ValueInfoProto]] = field(
+        default_factory=dict
+    )
 
     def serialised(self, model: ir.Model) -> onnx.ModelProto:
         """``model``, which has no functions, with inputs in the place of large and external initializers."""
@@ -65,8 +69,8 @@ class LightSerializer:
         if tensor is None:
             return None
         known = self._tensors.get(value)
-        if known is None or known[0] is not tensor or known[1].name != name:
-            known = self._tensors[value] = tensor, _light(tensor, name)
+        if known is None or known[0]() is not tensor or known[1].name != name:
+            known = self._tensors[value] = ref(tensor), _light(tensor, name)
         return known[1]
 
     def _add_initializer(self, graph: onnx.GraphProto, value: ir.Value) -> None:

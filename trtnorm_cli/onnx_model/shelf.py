@@ -1,8 +1,9 @@
 """Large values that are made while a model is changed, kept in a file that has no name instead of in memory.
 
-A rewriting may make as many weights as the model has. They are needed again only where the result is written. Where that
-is on the same disk, the shelf's file becomes it: a file of weights, or one of a whole model (``shelf_message.py``). To copy
-gigabytes takes longer than to prove them. So the disk may begin with them while they are proved.
+A rewriting may make as many weights as the model has, and folding computes others. They are needed again where a rule asks for
+them and where the result is written. Where that is on the same disk, the shelf's file becomes it: a file of weights, or one of
+a whole model (``shelf_message.py``). To copy gigabytes takes longer than to prove them. So the disk may begin with them while
+they are proved.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import refer, reference, tensor_array, values_are_packed
 from trtnorm_cli.onnx_model.wire import FilePart
 
-_FROM_BYTES = 1 << 16
+SHELVED_FROM_BYTES = 1 << 16
 # Less is written before a thread has begun.
 _BESIDE_FROM_BYTES = 1 << 20
 # Whole pages: the file may become one of weights. There is room for what else is in the file of a model: at the beginning its
@@ -200,7 +201,7 @@ def others_see(part: FilePart) -> FilePart:
 
 def _described(value: np.ndarray, name: str) -> onnx.TensorProto | None:
     """A tensor that says all of ``value`` but its bytes; None for one that is not put on shelves."""
-    if value.nbytes < _FROM_BYTES or not _OPEN_FILES.is_dir():
+    if value.nbytes < SHELVED_FROM_BYTES or not _OPEN_FILES.is_dir():
         return None
     kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
     tensor = onnx.TensorProto(name=name, data_type=kind, dims=value.shape)

@@ -2,18 +2,19 @@
 
 Its InstanceNormalization behind a convolution brings the channels to the front in one kernel and normalizes in another, or
 takes five where instances are large. It never took less than to read and write all data twice, in 64 networks. Its
-GroupNormalization reads and writes them once, in one kernel with another before it, and activates them at most. What is added
-to its result takes a kernel more (docs/folding_and_kernels.md).
+GroupNormalization reads them once and writes them, activated or not or both, in one kernel with another before it. What is
+added to its result takes a kernel more (docs/folding_and_kernels.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from trtnorm_cli.cost.device import Device
 from trtnorm_cli.cost.roofline import Work, estimate
 from trtnorm_cli.engine_cost.kernels import computed_in, multiplies
+from trtnorm_cli.records.engine_parts import KernelTensor
 from trtnorm_cli.rewrite.rule import Change
 from trtnorm_cli.tensorrt.kernel_list import APART, ARITHMETIC, CONVOLUTIONS, KernelList, NodeGraph, idle_from, works
 
@@ -105,7 +106,7 @@ def _gain_of_group_norms(
     """
     inside = own | {maker for at in own for maker in known.before(known.kernels[at]) if known.costs[maker].unasked}
     reading = (at for at in inside if not set(known.before(known.kernels[at])) <= own)
-    data = min((_largest_read(at, known) for at in reading), default=0)
+    data = min((_largest(known.kernels[at].inputs, known.costs[at].read) for at in reading), default=0)
     kind = computed_in([tensor for at in own for tensor in known.kernels[at].outputs])
     usual = len(norms) * (_microseconds(Work(data, data, 0, kind), device) + _microseconds(Work(0, 0, 0, kind), device))
     more = _work_behind(norms, inside, data, kind, known, graph)
@@ -115,20 +116,20 @@ def _gain_of_group_norms(
     return max(0.0, known.time_of(inside) - usual) + known.saved_without(loose)
 
 
-def _largest_read(at: int, known: KernelList) -> int:
-    """The bytes of the largest tensor that the kernel ``at`` reads; those whose sizes are open by their other sizes."""
-    sizes = [math.prod(abs(size) for size in tensor.shape) for tensor in known.kernels[at].inputs]
-    return known.costs[at].read * max(sizes, default=0) // max(sum(sizes), 1)
+def _largest(tensors: Iterable[KernelTensor], together: int) -> int:
+    """The bytes of the largest of ``tensors``, which have so many ``together``; of open sizes the others count."""
+    sizes = [math.prod(abs(size) for size in tensor.shape) for tensor in tensors]
+    return together * max(sizes, default=0) // max(sum(sizes), 1)
 
 
 def _work_behind(
     norms: Sequence[Change], inside: Set[int], data: int, kind: str, known: KernelList, graph: NodeGraph
 ) -> Work | None:
-    """The work on the results of ``norms``, but to activate them, that is done in the kernels ``inside`` with them.
+    """The work in the kernels ``inside`` that joins the results of ``norms`` with each other or with what is from elsewhere.
 
-    TensorRT's own leave it to one kernel more, which reads these results and what comes from elsewhere. None where there is no
-    such work, or where other kernels could do it: something is done with the data before they are normalized, or what comes
-    from elsewhere is given by a product, whose kernel could as well add the results to it.
+    TensorRT's own leave it to one kernel more, which reads all of that. None where there is no such work, or where other
+    kernels could do it: something is done with the data before they are normalized, or what comes from elsewhere is given by a
+    product, whose kernel could as well add the results to it.
     """
     given_data = {graph.makers.get(norm.region.before[0].inputs[0], "") for norm in norms if norm.region is not None}
     products = {maker for at in inside for maker in known.before(known.kernels[at]) if multiplies(known.kernels[maker])}
@@ -137,9 +138,9 @@ def _work_behind(
         return None
     within = sum(known.costs[at].written * len(known.readers[at] & inside) for at in inside)
     read = sum(known.costs[at].read for at in inside) - within
-    given = sum(known.costs[at].written for at in inside if not known.readers[at] or known.readers[at] - inside)
-    if len(norms) == 1 and read <= (1 + _NEARLY) * data and abs(given - data) <= _NEARLY * data:
+    if len(norms) == 1 and read <= (1 + _NEARLY) * data:
         return None
+    given = max((_largest(known.kernels[at].outputs, known.costs[at].written) for at in inside), default=0)
     return Work(max(read, len(norms) * data), given, 0, kind)
 
 
