@@ -57,7 +57,10 @@ def mutated(seed: int) -> onnx.ModelProto:
 
 
 def _mutate(draw: random.Random, model: onnx.ModelProto) -> None:
-    message, field = draw.choice([pair for pair in _fields(model) if pair[1].name != "raw_data" or draw.random() < 0.1])
+    fields = [pair for pair in _fields(model) if pair[1].name != "raw_data" or draw.random() < 0.1]
+    if not fields:  # an earlier change may leave nothing
+        return
+    message, field = draw.choice(fields)
     if field.is_repeated:
         _mutate_list(draw, getattr(message, field.name), field)
     elif field.type == field.TYPE_MESSAGE or draw.random() < 0.2:
