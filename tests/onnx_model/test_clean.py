@@ -144,3 +144,24 @@ def test_annotations_stay_and_training_information_goes_with_a_note():
     assert result.model.graph.quantization_annotation == model.graph.quantization_annotation
     assert not result.model.training_info
     assert result.notes == ("the model's training information was dropped",)
+
+
+def constant_without_a_value(attribute: str, read: str) -> onnx.ModelProto:
+    """A sum of ``read`` behind a Constant with an attribute of that name in the place of its value, or with none."""
+    model = parse(f"g (float[2] x) => (float[2] y) {{ [c] k = Constant <value_float = 1.0> () y = Add(x, {read}) }}")
+    if attribute:
+        model.graph.node[0].attribute[0].name = attribute
+    else:
+        del model.graph.node[0].attribute[:]
+    return model
+
+
+def test_a_constant_with_another_attribute_than_a_value_is_refused_by_name():
+    with pytest.raises(ModelError, match="a Constant node holds Loop and no value") as caught:
+        clean(constant_without_a_value("Loop", "k"))
+    assert caught.value.where == "node c"
+
+
+def test_a_constant_without_a_value_that_nobody_reads_is_dropped():
+    """TensorRT alone refuses it."""
+    assert operators(clean(constant_without_a_value("", "x")).model) == ["Add"]

@@ -171,14 +171,3 @@ def test_a_hole_in_the_place_of_a_model_is_not_read(tmp_path):
         stream.truncate(3 << 30)
     with pytest.raises(ModelError, match="not an ONNX model"):
         load_model(path)
-
-
-@pytest.mark.parametrize("name", ["", "Loop"], ids=["no attribute", "one that ONNX does not know"])
-def test_a_constant_without_a_value_is_refused(tmp_path, name):
-    model = parse("g (float[2] x) => (float[2] y) { [c] k = Constant <value_float = 1.0> () y = Mul(x, k) }")
-    attributes = model.graph.node[0].attribute
-    if name:
-        attributes[0].name = name
-    else:
-        del attributes[:]
-    assert "node c: the Constant is not valid: it has no value" in refusal(model, tmp_path)

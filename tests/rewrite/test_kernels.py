@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -136,29 +138,6 @@ def save_with_a_last_pooling() -> None:
     onnx.save(parse(text, {"w": random(64, 64, 1, 1), **batchnorm(64)}, opset=17), "m.onnx")
 
 
-@pytest.mark.rtx
-def test_a_fold_that_is_likely_to_cost_a_kernel_is_left_out_without_a_third_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It comes to what the search of three engines comes to."""
-    monkeypatch.chdir(tmp_path)
-    save_with_a_last_pooling()
-    manifest = manifest_with("auto", capsys)
-    chosen = manifest["optimize"]["chosen"]
-    assert (chosen["not_tried"], chosen["left_out"], chosen["builds"], chosen["no change"]) == (["n1"], ["n1"], 1, None)
-    assert chosen["chosen"] == chosen["every change"], "of every other change"
-    assert [change["tensor"] for change in manifest["changes"]] == ["n0"]
-    (refused,) = (one for one in manifest["refused"] if one["node"] == "bn1" and one["rule"] == "fold-batchnorm-conv")
-    assert "without the change" in refused["reason"]
-    assert dict(summary_rows(Manifest.load(Path("m.engine.json"))))["  optimize"].startswith("every other change ")
-    monkeypatch.setattr(variant_choice, "batchnorms_before_means", lambda model: frozenset())
-    monkeypatch.setattr(part_search, "WORTH", 0.0)
-    searched = manifest_with("auto", capsys)
-    assert searched["optimize"]["chosen"]["builds"] == 3
-    assert searched["network"]["kernels_by_type"] == manifest["network"]["kernels_by_type"]
-    assert searched["engine"]["sha256"] == manifest["engine"]["sha256"]
-
-
 def save_with_group_norms() -> None:
     """A GroupNorm of 524 thousand values and one of 33 thousand, each between convolutions."""
     links = []
@@ -173,21 +152,46 @@ def save_with_group_norms() -> None:
     onnx.save(parse(text, values), "m.onnx")
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """A model in which a change is left out from the start: who knows of it, its tensors, and the change that is made."""
+
+    save: Callable[[], None]
+    known_by: str
+    tensors: list[str]
+    made: str
+    refused: tuple[str, str]
+
+
 @pytest.mark.rtx
-def test_a_large_group_norm_that_is_known_to_cost_time_is_left_out_with_one_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "case",
+    [
+        LeftOut(save_with_a_last_pooling, "batchnorms_before_means", ["n1"], "n0", ("bn1", "fold-batchnorm-conv")),
+        LeftOut(save_with_group_norms, "known_to_cost", ["i0", "n0"], "n1", ("norm0", "normalization-in-rows")),
+    ],
+    ids=["a fold that is likely to cost a kernel", "a large GroupNorm that is known to cost time"],
+)
+def test_what_costs_time_is_left_out_without_a_third_engine(
+    case: LeftOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It comes to what the search of three engines comes to."""
     monkeypatch.chdir(tmp_path)
-    save_with_group_norms()
+    case.save()
     manifest = manifest_with("auto", capsys)
     chosen = manifest["optimize"]["chosen"]
-    assert (chosen["not_tried"], chosen["builds"], chosen["no change"]) == (["i0", "n0"], 1, None)
-    assert [change["tensor"] for change in manifest["changes"]] == ["n1"]
-    monkeypatch.setattr(variant_choice, "known_to_cost", lambda job: frozenset())
+    assert (chosen["not_tried"], chosen["left_out"]) == (case.tensors, case.tensors)
+    assert (chosen["builds"], chosen["no change"]) == (1, None)
+    assert chosen["chosen"] == chosen["every change"], "of every other change"
+    assert [change["tensor"] for change in manifest["changes"]] == [case.made]
+    (refused,) = (one for one in manifest["refused"] if (one["node"], one["rule"]) == case.refused)
+    assert "without the change" in refused["reason"]
+    assert dict(summary_rows(Manifest.load(Path("m.engine.json"))))["  optimize"].startswith("every other change ")
+    monkeypatch.setattr(variant_choice, case.known_by, lambda known: frozenset())
     monkeypatch.setattr(part_search, "WORTH", 0.0)
     searched = manifest_with("auto", capsys)
     assert searched["optimize"]["chosen"]["builds"] == 3
+    assert searched["network"]["kernels_by_type"] == manifest["network"]["kernels_by_type"]
     assert searched["engine"]["sha256"] == manifest["engine"]["sha256"]
 
 

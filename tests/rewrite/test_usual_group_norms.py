@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,14 @@ from trtnorm_cli.rewrite.usual_group_norms import GroupNorm, group_norms
 NORMALIZED = "r = Reshape(x, groups) i = InstanceNormalization(r, ones, zeros) u = Reshape(i, back)"
 
 
-def norms(nodes: str, shape: Any = ("N", 64, 8, 8), groups: int = 16, dtype: int = onnx.TensorProto.FLOAT) -> list[GroupNorm]:
-    """The GroupNorms of a model with ``nodes`` on the data ``c`` or ``x``."""
+def norms(
+    nodes: str,
+    shape: Any = ("N", 64, 8, 8),
+    groups: int = 16,
+    dtype: int = onnx.TensorProto.FLOAT,
+    types: Mapping[str, Any] | None = None,
+) -> list[GroupNorm]:
+    """The GroupNorms of a model with ``nodes`` on the data ``c`` or ``x``, whose Reshapes give ``types``: rows, if not said."""
     weights = {"groups": np.array((0, groups, -1)), "back": np.array((-1, 64, 8, 8))}
     weights |= {"ones": np.ones(groups, np.float32), "zeros": np.zeros(groups, np.float32)}
     weights |= {"scale": random(64, 1, 1), "shift": random(64, 1, 1), "vector": random(64)}
@@ -23,6 +30,9 @@ def norms(nodes: str, shape: Any = ("N", 64, 8, 8), groups: int = 16, dtype: int
     model = parse(f"g (float[N,64,8,8] x) => (float[N,64,8,8] y) {{ {nodes} }}", weights, opset=21)
     model.graph.ClearField("input")
     model.graph.input.append(onnx.helper.make_tensor_value_info("x", dtype, shape))
+    given = {"r": (shape[0], groups, None)} if types is None and shape else types or {}
+    given |= {"c": shape} if types is not None else {}
+    model.graph.value_info.extend(onnx.helper.make_tensor_value_info(name, dtype, one) for name, one in given.items())
     return list(group_norms(model))
 
 
@@ -50,6 +60,14 @@ def norms(nodes: str, shape: Any = ("N", 64, 8, 8), groups: int = 16, dtype: int
 )
 def test_it_is_known_by_what_normalizes_and_by_its_result(nodes: str, names: list[tuple[str, str]]) -> None:
     assert [one.names for one in norms(nodes)] == names
+
+
+def test_groups_of_all_samples_together_are_none():
+    """As some write it, with as many groups as there are in all samples."""
+    data = "c = Relu(x) r = Reshape(c, groups) i = InstanceNormalization(r, ones, zeros) y = Reshape(i, back)"
+    assert [one.groups for one in norms(data, (2, 64, 8, 8), types={"r": (2, 16, 256)})] == [16]
+    assert norms(data, (2, 64, 8, 8), types={"r": (1, 16, 512)}) == []
+    assert norms(data, (2, 64, 8, 8), types={}) == []
 
 
 NODE = "y = GroupNormalization <num_groups=%d> (x, vector, vector)"

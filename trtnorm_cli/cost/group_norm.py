@@ -4,7 +4,7 @@
     along rows:  read x in rows that lie apart, write y
     short rows:  read x in rows that lie apart, write x − mean; read x − mean, write y
 
-Each line's parts are kernels of their own. Measured in 150 networks of two norms each (docs/normalization_kernels.md).
+Each line's parts are kernels of their own. Measured in 146 networks of two norms each (docs/normalization_kernels.md).
 """
 
 from __future__ import annotations

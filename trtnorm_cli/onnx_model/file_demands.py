@@ -89,8 +89,8 @@ def _require_few_axes(path: Path, name: str, axes: int) -> None:
 def require_whole_nodes(path: Path, model: onnx.ModelProto) -> None:
     """Raise ``ModelError`` for nodes that mean nothing.
 
-    That is a Loop or Scan without a body that fits, a Constant without a value, a normalization of texts, a type that ONNX does
-    not know, and an attribute of a function outside of one.
+    That is a Loop or Scan without a body that fits, a normalization of texts, a type that ONNX does not know, and an attribute
+    of a function outside of one.
     """
     for graph in all_graphs(model.graph):
         texts = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.STRING}
@@ -104,8 +104,6 @@ def require_whole_nodes(path: Path, model: onnx.ModelProto) -> None:
     for node in all_nodes(model):
         if node.op_type in _BODIES and node.domain in DEFAULT_DOMAINS and not _has_a_body(node):
             raise _unfit(path, node, "its body does not have the inputs and outputs that it needs")
-        if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and not _has_a_value(node):
-            raise _unfit(path, node, "it has no value")
         unknown = _unknown_type(node)
         if unknown is not None:
             raise _unfit(path, node, f"{unknown.name} is the type {unknown.i}, which this version of ONNX does not know")
@@ -121,11 +119,6 @@ def _unknown_type(node: onnx.NodeProto) -> onnx.AttributeProto | None:
 @cache
 def _may_name_a_type(operator: str) -> bool:
     return onnx.defs.has(operator) and not onnx.defs.get_schema(operator).attributes.keys().isdisjoint(TYPE_ATTRIBUTES)
-
-
-def _has_a_value(node: onnx.NodeProto) -> bool:
-    known = onnx.defs.get_schema("Constant").attributes
-    return any(attribute.name in known for attribute in node.attribute)
 
 
 def _is_text(attribute: onnx.AttributeProto) -> bool:

@@ -43,7 +43,6 @@ class ConstantMaker:
 
     def put_away(self) -> None:
         """Put on the shelf all that is large, whoever made it. What nobody reads has to be gone."""
-        self._waiting.clear()
         for constant in self.main.initializers.values():
             self._put_away(constant)
 

@@ -243,6 +243,9 @@ class _Lifting(passes.LiftConstantsToInitializersPass):
         if attr_name == "value" and attr_value.type is ir.AttributeType.TENSOR:
             tensor: ir.TensorProtocol = attr_value.value
             return tensor
+        if attr_name not in onnx.defs.get_schema("Constant").attributes:
+            label = node.name or node.outputs[0].name
+            raise ModelError(f"a Constant node holds {attr_name} and no value", f"node {label}", "export the model again")
         return super()._constant_node_attribute_to_tensor(node, attr_name, attr_value, initializer_name)
 
 

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.links import Links
 from trtnorm_cli.onnx_model.stored import is_external
 
 # Those that networks with such means have; TensorRT takes them into the kernel of the mean.
@@ -37,7 +38,7 @@ def has_other_means(model: onnx.ModelProto) -> bool:
     """True where a mean over the plane reads another BatchNormalization behind a convolution, activated or not."""
     graph = _Graph.of(model.graph)
     for name, conv in graph.foldable().items():
-        following = graph.only_reader(name)
+        following = graph.links.only_reader(name)
         read = name if following is None or following.op_type not in _ACTIVATIONS else following.output[0]
         if any(graph.are_means(read)) and not _costs_a_launch(name, conv, graph):
             return True
@@ -46,43 +47,30 @@ def has_other_means(model: onnx.ModelProto) -> bool:
 
 @dataclass(frozen=True)
 class _Graph:
-    """Who makes each tensor of a graph, who reads it, those that stand in the file, and its results."""
+    """A graph of images: who makes and reads its tensors, and whether their height or width is open."""
 
-    makers: Mapping[str, onnx.NodeProto]
-    readers: Mapping[str, Sequence[onnx.NodeProto]]
-    constants: Mapping[str, onnx.TensorProto]
-    results: frozenset[str]
+    links: Links
     has_open_plane: bool
 
     @staticmethod
     def of(graph: onnx.GraphProto) -> _Graph:
-        readers: dict[str, list[onnx.NodeProto]] = {}
-        makers: dict[str, onnx.NodeProto] = {}
-        for node in graph.node:
-            makers |= dict.fromkeys(node.output, node)
-            for name in set(node.input):
-                readers.setdefault(name, []).append(node)
-        constants = {tensor.name: tensor for tensor in graph.initializer}
-        is_open = any(map(_has_open_plane, graph.input))
-        return _Graph(makers, readers, constants, frozenset(result.name for result in graph.output), is_open)
+        return _Graph(Links.of(graph), any(map(_has_open_plane, graph.input)))
 
     def foldable(self) -> dict[str, onnx.NodeProto]:
         """The results of BatchNormalizations behind convolutions, with these."""
         found = {}
-        for name, node in self.makers.items():
-            maker = self.makers.get(node.input[0]) if node.op_type == "BatchNormalization" and name == node.output[0] else None
+        for name, node in self.links.makers.items():
+            if node.op_type != "BatchNormalization" or name != node.output[0]:
+                continue
+            maker = self.links.makers.get(node.input[0])
             if maker is not None and maker.op_type == "Conv":
                 found[name] = maker
         return found
 
-    def only_reader(self, name: str) -> onnx.NodeProto | None:
-        following = self.readers.get(name, ())
-        return following[0] if len(following) == 1 and name not in self.results else None
-
     def are_means(self, name: str) -> list[bool]:
         """For each reader whether it takes the mean over the plane. Who asks for a result of the graph does not."""
-        means = [_is_mean_of_plane(node, name, self.constants) for node in self.readers.get(name, ())]
-        return [*means, False] if name in self.results else means
+        means = [_is_mean_of_plane(node, name, self.links.constants) for node in self.links.readers.get(name, ())]
+        return [*means, False] if name in self.links.results else means
 
 
 def _has_open_plane(value: onnx.ValueInfoProto) -> bool:
@@ -93,9 +81,9 @@ def _has_open_plane(value: onnx.ValueInfoProto) -> bool:
 def _costs_a_launch(result: str, conv: onnx.NodeProto, graph: _Graph) -> bool:
     """True where a mean is all that reads ``result``, with a residual and an activation between them, or one of those that read
     the activation behind a depthwise ``conv``."""
-    weight = graph.constants.get(conv.input[1])
+    weight = graph.links.constants.get(conv.input[1])
     sizes = () if weight is None else tuple(weight.dims)
-    following = graph.only_reader(result)
+    following = graph.links.only_reader(result)
     if (
         following is not None
         and following.op_type == "Add"
@@ -103,7 +91,7 @@ def _costs_a_launch(result: str, conv: onnx.NodeProto, graph: _Graph) -> bool:
         and _adds_what_was_there(following, graph)
     ):
         result = following.output[0]
-        following = graph.only_reader(result)
+        following = graph.links.only_reader(result)
     if following is None or following.op_type not in _ACTIVATIONS:
         return all(graph.are_means(result) or [False])
     means = graph.are_means(following.output[0])
@@ -113,7 +101,7 @@ def _costs_a_launch(result: str, conv: onnx.NodeProto, graph: _Graph) -> bool:
 
 def _adds_what_was_there(addition: onnx.NodeProto, graph: _Graph) -> bool:
     """True where one operand is the result of an earlier block, not that of a second convolution."""
-    makers = [graph.makers.get(name) for name in addition.input]
+    makers = [graph.links.makers.get(name) for name in addition.input]
     return any(maker is not None and maker.op_type in _ACTIVATIONS for maker in makers)
 
 

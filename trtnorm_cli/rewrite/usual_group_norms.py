@@ -10,12 +10,13 @@ to three kernels more (docs/normalization_kernels.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.onnx_model.links import Links
 from trtnorm_cli.onnx_model.shapes import TensorType, declared_types
 
 _FEWEST_CHANNELS, _CHANNELS_TOGETHER = 64, 32
@@ -70,73 +71,67 @@ class GroupNorm:
 
 
 def group_norms(model: onnx.ModelProto) -> Iterator[GroupNorm]:
-    """The GroupNorms of several groups, each a GroupNormalization, or Reshapes around an InstanceNormalization."""
-    graph, types = _Graph.of(model.graph), declared_types(model)
+    """The GroupNorms of several groups, each a GroupNormalization, or Reshapes around an InstanceNormalization.
+
+    Where the Reshape takes samples for groups as well, it is none.
+    """
+    links, types = Links.of(model.graph), declared_types(model)
+    unknown = TensorType(0, None)
     for node in model.graph.node:
         if node.domain not in DEFAULT_DOMAINS:
             continue
         data, groups, result = "", 0, node.output[0]
         if node.op_type == "GroupNormalization":
             data, groups = node.input[0], _attribute(node, "num_groups")
-        elif node.op_type == "InstanceNormalization" and node.input[1] in graph.constants:
-            view = graph.makers.get(node.input[0])
-            if view is not None and view.op_type == "Reshape":
-                data, groups = view.input[0], math.prod(graph.constants[node.input[1]].dims)
-                result = graph.restored(result)
+        elif node.op_type == "InstanceNormalization" and node.input[1] in links.constants:
+            view = links.makers.get(node.input[0])
+            if view is not None and view.op_type == "Reshape" and _have_the_same_samples(view, types):
+                data, groups = view.input[0], math.prod(links.constants[node.input[1]].dims)
+                result = _restored(result, links)
         if groups > 1:
-            kind, names = types.get(data, TensorType(0, None)), (node.output[0], result)
-            is_added = [reader.op_type for reader in graph.readers.get(result, ())] == ["Add"]
-            yield GroupNorm(data, kind, groups, names, graph.is_between_convolutions(data, result), is_added)
+            is_added = [reader.op_type for reader in links.readers.get(result, ())] == ["Add"]
+            is_between = _is_between_convolutions(data, result, links)
+            yield GroupNorm(data, types.get(data, unknown), groups, (node.output[0], result), is_between, is_added)
 
 
-@dataclass(frozen=True)
-class _Graph:
-    """Who makes each tensor of a graph, who reads it, those that stand in the file, and its results."""
+def _have_the_same_samples(view: onnx.NodeProto, types: Mapping[str, TensorType]) -> bool:
+    """True where the first axis of what the Reshape ``view`` reads and gives is known to be the same."""
+    shapes = [types[name].shape or () for name in (view.input[0], view.output[0]) if name in types]
+    first = [shape[0] for shape in shapes if shape]
+    return len(first) == 2 and first[0] == first[1] and first[0] is not None
 
-    makers: Mapping[str, onnx.NodeProto]
-    readers: Mapping[str, Sequence[onnx.NodeProto]]
-    constants: Mapping[str, onnx.TensorProto]
-    results: frozenset[str]
 
-    @staticmethod
-    def of(graph: onnx.GraphProto) -> _Graph:
-        readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in graph.node:
-            for name in set(node.input):
-                readers.setdefault(name, []).append(node)
-        makers = {output: node for node in graph.node for output in node.output}
-        constants = {tensor.name: tensor for tensor in graph.initializer}
-        return _Graph(makers, readers, constants, frozenset(result.name for result in graph.output))
+def _restored(normalized: str, links: Links) -> str:
+    """The output of what restores, scales and shifts the data that are ``normalized``."""
+    name = normalized
+    for operator in _BEHIND:
+        following = links.readers.get(name, ())
+        if len(following) != 1 or following[0].op_type != operator:
+            continue
+        if operator != "Reshape" and links.constants.keys().isdisjoint(following[0].input):
+            break
+        name = following[0].output[0]
+    return name
 
-    def restored(self, normalized: str) -> str:
-        """The output of what restores, scales and shifts the data that are ``normalized``."""
-        name = normalized
-        for operator in _BEHIND:
-            following = self.readers.get(name, ())
-            if len(following) != 1 or following[0].op_type != operator:
-                continue
-            if operator != "Reshape" and self.constants.keys().isdisjoint(following[0].input):
-                break
-            name = following[0].output[0]
-        return name
 
-    def is_between_convolutions(self, data: str, result: str) -> bool:
-        maker = self.makers.get(data)
-        is_given = maker is not None and (maker.op_type == "Add" or _is_convolution_or_pooling(maker))
-        return is_given and self._is_convolved(result)
+def _is_between_convolutions(data: str, result: str, links: Links) -> bool:
+    maker = links.makers.get(data)
+    is_given = maker is not None and (maker.op_type == "Add" or _is_convolution_or_pooling(maker))
+    return is_given and _is_convolved(result, links)
 
-    def _is_convolved(self, result: str) -> bool:
-        """True where convolutions or poolings alone read ``result``, activated by Relu or SiLU or as it is."""
-        following = self.readers.get(result, ())
-        operators = sorted(node.op_type for node in following)
-        if operators == ["Relu"]:
-            following = self.readers.get(result := following[0].output[0], ())
-        elif operators == ["Mul", "Sigmoid"]:
-            product, gate = sorted(following, key=lambda node: node.op_type)
-            if gate.output[0] not in product.input or len(self.readers.get(gate.output[0], ())) > 1:
-                return False
-            following = self.readers.get(result := product.output[0], ())
-        return bool(following) and result not in self.results and all(map(_is_convolution_or_pooling, following))
+
+def _is_convolved(result: str, links: Links) -> bool:
+    """True where convolutions or poolings alone read ``result``, activated by Relu or SiLU or as it is."""
+    following = links.readers.get(result, ())
+    operators = sorted(node.op_type for node in following)
+    if operators == ["Relu"]:
+        following = links.readers.get(result := following[0].output[0], ())
+    elif operators == ["Mul", "Sigmoid"]:
+        product, gate = sorted(following, key=lambda node: node.op_type)
+        if gate.output[0] not in product.input or len(links.readers.get(gate.output[0], ())) > 1:
+            return False
+        following = links.readers.get(result := product.output[0], ())
+    return bool(following) and result not in links.results and all(map(_is_convolution_or_pooling, following))
 
 
 def _is_convolution(node: onnx.NodeProto) -> bool:

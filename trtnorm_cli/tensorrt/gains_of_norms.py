@@ -85,7 +85,7 @@ def _gain_of_norm(
     does_more = any(graph.operators.get(name) in _DOING_MORE for name in inside)
     is_third = does_more and bool(readers) and all(multiplies(known.kernels[reader]) for reader, _ in readers)
     data = _bytes_between(products[0], own | moving, known)
-    copying = 1e6 * estimate(Work(data, data, 0, computed_in(known.kernels[products[0]].outputs)), device).seconds
+    copying = _microseconds(Work(data, data, 0, computed_in(known.kernels[products[0]].outputs)), device)
     usual = (_KERNELS_OF_INSTANCE_NORM + is_third) * copying
     return max(0.0, known.time_of(own | moving) - usual) + known.saved_without(loose)
 
