@@ -67,7 +67,8 @@ def test_groups_of_all_samples_together_are_none():
     data = "c = Relu(x) r = Reshape(c, groups) i = InstanceNormalization(r, ones, zeros) y = Reshape(i, back)"
     assert [one.groups for one in norms(data, (2, 64, 8, 8), types={"r": (2, 16, 256)})] == [16]
     assert norms(data, (2, 64, 8, 8), types={"r": (1, 16, 512)}) == []
-    assert norms(data, (2, 64, 8, 8), types={}) == []
+    assert [one.groups for one in norms(data, ("N", 64, 8, 8), types={"r": (None, 16, None)})] == [16]
+    assert [one.groups for one in norms(data, (2, 64, 8, 8), types={})] == [16]
 
 
 NODE = "y = GroupNormalization <num_groups=%d> (x, vector, vector)"

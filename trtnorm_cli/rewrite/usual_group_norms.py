@@ -85,7 +85,7 @@ def group_norms(model: onnx.ModelProto) -> Iterator[GroupNorm]:
             data, groups = node.input[0], _attribute(node, "num_groups")
         elif node.op_type == "InstanceNormalization" and node.input[1] in links.constants:
             view = links.makers.get(node.input[0])
-            if view is not None and view.op_type == "Reshape" and _have_the_same_samples(view, types):
+            if view is not None and view.op_type == "Reshape" and not _mixes_samples(view, types):
                 data, groups = view.input[0], math.prod(links.constants[node.input[1]].dims)
                 result = _restored(result, links)
         if groups > 1:
@@ -94,11 +94,11 @@ def group_norms(model: onnx.ModelProto) -> Iterator[GroupNorm]:
             yield GroupNorm(data, types.get(data, unknown), groups, (node.output[0], result), is_between, is_added)
 
 
-def _have_the_same_samples(view: onnx.NodeProto, types: Mapping[str, TensorType]) -> bool:
-    """True where the first axis of what the Reshape ``view`` reads and gives is known to be the same."""
-    shapes = [types[name].shape or () for name in (view.input[0], view.output[0]) if name in types]
-    first = [shape[0] for shape in shapes if shape]
-    return len(first) == 2 and first[0] == first[1] and first[0] is not None
+def _mixes_samples(view: onnx.NodeProto, types: Mapping[str, TensorType]) -> bool:
+    """True where the Reshape ``view`` gives another number of samples than it reads. A scale has a fixed length, so that an
+    open number of samples cannot be part of it."""
+    shapes = [types[name].shape for name in (view.input[0], view.output[0]) if name in types]
+    return len({shape[0] for shape in shapes if shape and isinstance(shape[0], int)}) > 1
 
 
 def _restored(normalized: str, links: Links) -> str:
