@@ -15,7 +15,8 @@ from onnx import numpy_helper
 
 from tests.compare.test_verdict import X, deep
 from tests.models import parse, random, saved
-from trtnorm_cli.compare import budget, comparison
+from trtnorm_cli.compare import budget, comparer, comparison
+from trtnorm_cli.compare.budget import Budget
 from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.float64_runs import Float64Runs
@@ -239,6 +240,48 @@ def test_of_a_used_up_budget_only_what_takes_next_to_nothing_is_run(tmp_path, mo
     found = small_and_large(tmp_path, monkeypatch, seconds)
     assert found.trials == trials
     assert found.skipped == ["large: not run, the 4 s for the comparison were used up"][len(trials) - 1 :]
+
+
+@pytest.mark.parametrize(
+    ("said_by_runs", "expected_s", "trials"),
+    [
+        (None, 100.0, ["small"]),
+        (None, 0.001, ["small", "large"]),
+        (None, None, ["small", "large"]),
+        (False, 100.0, ["small", "large"]),
+    ],
+    ids=["nothing, and it takes long", "nothing, and it is quick", "nothing, and nobody knows", "it is wrong"],
+)
+def test_a_larger_shape_of_which_runs_say_nothing_is_evaluated_where_there_is_time(
+    tmp_path, monkeypatch, said_by_runs, expected_s, trials
+):
+    """The smallest one was evaluated and passed. What speaks against a candidate is looked at in any case."""
+
+    def said(measured, *arguments):
+        found = judge(measured, *arguments)
+        return replace(found, passed=said_by_runs, reason="it says nothing") if measured.truth is None else found
+
+    judge = comparer.judged
+    monkeypatch.setattr(comparer, "judged", said)
+    monkeypatch.setattr(Budget, "expected_float64_s", lambda self, trial: expected_s)
+    found = small_and_large(tmp_path, monkeypatch, seconds=0.0001)
+    assert found.trials == trials
+    assert [verdict.trial for verdict in found.candidates[0].verdicts] == trials
+    why_not = "large: not judged, it says nothing; in float64 it would take about 100.0 s, and"
+    assert [one[: len(why_not)] for one in found.skipped] == [why_not][len(trials) - 1 :]
+
+
+def test_what_an_evaluation_takes_is_expected_to_grow_with_the_elements(tmp_path):
+    reference = onnx_participant(saved(deep(), tmp_path / "m.onnx"))
+    with OrtRunner() as runner:
+        comparing = comparer.Comparer(reference, runner, Options(), Comparison("m"))
+        assert comparing.budget.expected_float64_s(Trial("large", X)) is None, "nothing was evaluated"
+        comparing.add([reference])
+        comparing.run(Trial("small", X))
+        last = comparing.budget.last
+        assert last is not None
+        larger = Trial("large", {"x": random(5 * len(X["x"]), 32)})
+        assert comparing.budget.expected_float64_s(larger) == pytest.approx(2 * 5 * last.float64_s)
 
 
 def test_a_run_says_how_long_it_computed(tmp_path):

@@ -70,6 +70,25 @@ def test_quick_models_are_left_as_they_are(monkeypatch):
     assert shapes_of(PLAIN, DOWN) is not None
 
 
+@pytest.mark.parametrize("place", ["a node", "worked out"])
+def test_weights_are_not_only_in_initializers(monkeypatch, place: str):
+    """Paddle's exporter writes all of them into Constant nodes."""
+    model = parse(PLAIN, DOWN)
+    weights = list(model.graph.initializer)
+    del model.graph.initializer[:]
+    made = [onnx.helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in weights]
+    if place == "worked out":
+        made += [onnx.helper.make_node("Identity", [node.output[0]], [f"{node.output[0]}2"]) for node in made]
+        for node in model.graph.node:
+            node.input[1:] = [f"{name}2" for name in node.input[1:]]
+    made += model.graph.node
+    del model.graph.node[:]
+    model.graph.node.extend(made)
+    for few, found in ((1 << 17, True), (1 << 20, False)):
+        monkeypatch.setattr(smaller_inputs, "_FEW_MULTIPLY_ADDS", few)
+        assert (smaller_inputs.smaller_inputs(model, SIZES) is not None) is found
+
+
 def body(lines: str, shape: str = "1, 3, 96, 96") -> str:
     return f"g (float[{shape}] x) => (float y) {{ a = Conv<pads=[1, 1, 1, 1]>(x, w) {lines} }}"
 

@@ -139,10 +139,11 @@ def scale(
     takes: str = "",
     rule: str = "fold-scale-shift-upstream",
     in_passing: bool = True,
+    reads: tuple[str, ...] = ("x", "w"),
 ) -> Any:
     """A change to ``tensor``. The nodes ``after`` it give what they are named after; those before it give what it ``takes``."""
     region = SimpleNamespace(
-        before=[SimpleNamespace(operator=operator, outputs=takes.split()) for operator in before.split()],
+        before=[SimpleNamespace(operator=operator, inputs=reads, outputs=takes.split()) for operator in before.split()],
         after=[SimpleNamespace(name=name, operator=one, outputs=[name]) for name, one in (after or {}).items()],
     )
     return SimpleNamespace(rule=rule, tensor=tensor, node="n", optional=True, in_passing=in_passing, region=region)
@@ -364,6 +365,18 @@ def test_a_bias_of_zeros_is_asked_about_where_it_may_cost(in_passing: bool, noth
     assert tells(apart, {}, dropped, graph=HEADS) is nothing
 
 
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_the_first_bias_of_a_convolution_is_one_without_the_change(operator: str) -> None:
+    """TensorRT gives the same engine for both, as PaddleOCR's networks show, which add every bias."""
+    loose, made = [FIRST, SITE, moving("s", "r", "t", "Add")], {"c": operator}
+    assert tells(loose, {}, scale("c", f"{operator} Add", made))
+    assert not tells(loose, {}, scale("c", f"{operator} Add", made, reads=("x", "w", "b"))), "it has a bias"
+    assert not tells(loose, {}, scale("c", f"{operator} Mul", made))
+    assert not tells(loose, {}, scale("c", f"{operator} Add Mul", made))
+    fold = scale("gone", f"{operator} Mul", made, in_passing=False)
+    assert not tells(loose, {}, fold, scale("c", f"{operator} Add", made, "gone", in_passing=False)), "it took in a fold"
+
+
 def test_the_convolutions_are_looked_at_that_a_change_went_into() -> None:
     into = scale("c", "BatchNormalization Conv", {"c": "Conv"}, rule="fold-batchnorm-downstream", in_passing=False)
     apart = [FIRST, SITE, NEXT, kernel("e", "a", "e"), moving("s", "e d", "s", "Add"), kernel("t", "s", "t")]
@@ -400,6 +413,13 @@ def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:
         assert tells(kernels, {2: busy, 3: waiting}, into, us=gain / (share * WORTH)) is nothing
     assert tells(kernels, {2: waiting, 3: busy}, into, us=1.0), "it would cost more there"
     assert tells(kernels, {2: cost(), 3: waiting}, into, us=1.0), "both wait for memory"
+
+
+def test_an_addition_of_a_constant_is_in_no_other_kernel() -> None:
+    """Three are added in an activation that is written out."""
+    graph = "a = Relu(x) c = Conv(a, w) r = Relu(c) d = Conv(r, w) s = Add(d, w) t = Concat <axis=1> (s, s)"
+    kernels = [FIRST, SITE, kernel("d s", "r", "s"), kernel("t", "s", "t", "maxpool")]
+    assert tells(kernels, {1: cost(MB, MB, operations=10**10), 2: cost(3 * MB, MB)}, us=1.0, graph=graph)
 
 
 def test_an_addition_of_what_is_convolved_is_in_no_other_kernel() -> None:

@@ -87,6 +87,12 @@ class Budget:
         exact = last.float64_s * len(asked) if wants_float64 else 0.0
         return (sum(run.computing_s for run in asked) + exact) * trial.elements / max(last.trial.elements, 1)
 
+    def expected_float64_s(self, trial: Trial) -> float | None:
+        """The seconds of evaluating ``trial`` with its candidates in float64; None where the trial before was not."""
+        if self.last is None or not self.last.float64_s:
+            return None
+        return self.last.float64_s * (1 + len(self.last.attempts)) * trial.elements / max(self.last.trial.elements, 1)
+
     def is_short(self, following: Trial, run: TrialRun) -> bool:
         """True for a trial to begin while ``run`` is judged: from the reference's own run there is time for it."""
         if self.total_s() is None or run.asked is None:

@@ -354,12 +354,32 @@ class Comparer:
         running = [attempt for attempt in left if attempt.report.error is None]
         self._float64.learn(run, running)
         ran = [(attempt, got) for attempt in running if (got := self._runs.of_candidate(attempt)) is not None]
-        for attempt, got in ran:
-            attempt.report.verdicts += self._judged(attempt, got)
+        said = [(attempt, got, self._verdicts(attempt, got)) for attempt, got in ran]
+        if (why_not := self._why_not_judged(run, [verdict for _, _, verdicts in said for verdict in verdicts])) is not None:
+            self.result.skipped.append(f"{run.trial.label}: not judged, {why_not}")
+            self.result.trials.remove(run.trial.label)
+            return
+        knew = run.truth
+        for attempt, got, verdicts in said:
+            current = verdicts if run.truth is knew else self._verdicts(attempt, got)
+            attempt.report.verdicts += self._judged(attempt, got, current)
 
-    def _judged(self, attempt: Attempt, got: Outputs) -> list[OutputVerdict]:
-        """The verdicts; where the runs alone speak against the candidate, float64 is asked too."""
-        run, verdicts = attempt.run, self._verdicts(attempt, got)
+    def _why_not_judged(self, run: TrialRun, verdicts: Sequence[OutputVerdict]) -> str | None:
+        """Why nothing is said of a larger trial: its runs say nothing, and there is no time to evaluate it in float64.
+
+        None where something is said, also of the trials before, or speaks against a candidate.
+        """
+        if run.truth is not None or run.is_alike or self._float64.is_refused or self.has_undecided():
+            return None
+        too_long = self.budget.too_long(self.budget.expected_float64_s(run.trial))
+        unsaid = [verdict.reason for verdict in verdicts if verdict.passed is None]
+        if too_long is None or not unsaid or any(verdict.passed is False for verdict in verdicts):
+            return None
+        return f"{unsaid[0]}; in float64 {too_long}"
+
+    def _judged(self, attempt: Attempt, got: Outputs, verdicts: list[OutputVerdict]) -> list[OutputVerdict]:
+        """The verdicts; where the runs alone speak against the candidate, or say nothing, float64 is asked too."""
+        run = attempt.run
         if run.is_alike and any(v.passed is not True for v in verdicts):
             self._forget_alike(run)
             self._learn_truth(run)

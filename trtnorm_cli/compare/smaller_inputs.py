@@ -61,7 +61,7 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None =
     ``folder`` is what the places of weights are relative to.
     """
     images = {name: axes for name, shape in shapes.items() if (axes := _image_axes(model, name, shape))}
-    if not images or _most_work(model, shapes, images) < _FEW_MULTIPLY_ADDS:
+    if not images or not _may_be_slow(model, shapes, images):
         return None
     sized = SizedModel(model, shapes)
     try:
@@ -142,11 +142,19 @@ def _image_axes(model: onnx.ModelProto, name: str, shape: Shape) -> range | None
     return range(1, len(shape) - 1) if shape[-1] <= _CHANNELS_OF_AN_IMAGE < shape[1] else range(2, len(shape))
 
 
-def _most_work(model: onnx.ModelProto, shapes: Shapes, images: Mapping[str, range]) -> int:
-    """No fewer multiply-adds than the convolutions of a model have that makes no image larger than it is given."""
+def _may_be_slow(model: onnx.ModelProto, shapes: Shapes, images: Mapping[str, range]) -> bool:
+    """False where convolutions have few multiply-adds, if no image is larger than those that the model is given.
+
+    True where a weight is worked out in the model, as its size is not known then.
+    """
     read = {node.input[1] for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose")}
-    weights = sum(math.prod(tensor.dims) for tensor in model.graph.initializer if tensor.name in read)
-    return weights * max(shapes[name][0] * math.prod(shapes[name][axis] for axis in axes) for name, axes in images.items())
+    weights = {tensor.name: math.prod(tensor.dims) for tensor in model.graph.initializer if tensor.name in read}
+    for node in model.graph.node:
+        for value in node.attribute if node.op_type == "Constant" and read.intersection(node.output) else ():
+            if value.name == "value":
+                weights[node.output[0]] = math.prod(value.t.dims)
+    positions = max(shapes[name][0] * math.prod(shapes[name][axis] for axis in axes) for name, axes in images.items())
+    return len(weights) < len(read) or sum(weights.values()) * positions >= _FEW_MULTIPLY_ADDS
 
 
 def _candidates(shapes: Shapes, images: Mapping[str, range]) -> Iterator[dict[str, Shape]]:

@@ -55,6 +55,10 @@ class NodeGraph:
             frozenset(result.name for result in model.graph.output),
         )
 
+    def adds_two(self, name: str) -> bool:
+        """True for the addition of what two nodes give."""
+        return self.operators.get(name) == "Add" and all(tensor in self.makers for tensor in self.inputs[name])
+
     def is_concatenated(self, names: Sequence[str]) -> bool:
         """True where all that is made of these nodes goes into concatenations, or from their results into products.
 

@@ -65,6 +65,8 @@ _INTO_SEVERAL = "fold-batchnorm-downstream"
 IN_OTHER_OPERATORS = frozenset({"normalization-in-rows", "normalization-to-scale-shift", "recompose-group-norm"})
 # These move one tensor, or a part of it.
 _MOVING_ONE = MOVING - {"Concat"}
+# The inputs of a convolution that has no bias.
+_WITHOUT_BIAS = 2
 # What is one kernel all the same where parts are taken in between.
 _ARITHMETIC_ON_PARTS = ARITHMETIC | {"BatchNormalization", "Slice", "Split"}
 
@@ -73,8 +75,9 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     """True where no choice of the optional changes of ``built`` can take less time on ``device`` by what a build is worth."""
     graph = NodeGraph.of(built.rewriting.model)
     optional = [change for change in built.rewriting.changes if change.optional and not _gives_the_same_kernels(change)]
-    changes = [change for change in optional if not _went_on(change.tensor, change, optional, graph)]
     free = _costing_nothing(optional, graph)
+    asked = (change for change in optional if not (_is_first_bias(change) and id(change) in free))
+    changes = [change for change in asked if not _went_on(change.tensor, change, optional, graph)]
     scales = [one for one in changes if id(one) in free and not _convolutions_of(one)]
     norms = [change for change in changes if change.rule in IN_OTHER_OPERATORS]
     others = (change for change in changes if change not in scales and change not in norms)
@@ -108,14 +111,22 @@ def _gives_the_same_kernels(change: Change) -> bool:
     return change.rule in SAME_KERNELS or (change.rule == ZERO_BIAS and change.in_passing)
 
 
+def _is_first_bias(change: Change) -> bool:
+    """True where an addition became the bias of a convolution that had none. TensorRT makes it one itself."""
+    before = change.region.before if change.region is not None else ()
+    is_behind_one = [node.operator for node in before] in (["Conv", "Add"], ["ConvTranspose", "Add"])
+    return is_behind_one and sum(map(bool, before[0].inputs)) == _WITHOUT_BIAS
+
+
 def _costing_nothing(changes: Iterable[Change], graph: NodeGraph) -> set[int]:
-    """The ``id`` of each of ``changes``, in their order, that is made in passing or is arithmetic in its place, where all of
-    those before that it took in are, too."""
+    """The ``id`` of each of ``changes``, in their order, that is made in passing, arithmetic in its place or a first bias,
+    where all of those before that it took in are, too."""
     found = set[int]()
     costs: dict[str, bool] = {}  # of the tensors that changes made and later ones took in
     for change in changes:
         taken = [tensor for node in change.region.before for tensor in node.outputs] if change.region is not None else []
-        is_free = (change.in_passing or _is_arithmetic(change)) and not any(costs.get(tensor, False) for tensor in taken)
+        is_free = change.in_passing or _is_arithmetic(change) or _is_first_bias(change)
+        is_free = is_free and not any(costs.get(tensor, False) for tensor in taken)
         if is_free:
             found.add(id(change))
         if change.tensor not in graph.makers:
@@ -232,7 +243,7 @@ def _gains_of_additions(known: KernelList, graph: NodeGraph, device: Device) -> 
     has to be there before it is convolved.
     """
     for at, kernel in enumerate(known.kernels):
-        if not multiplies(kernel) or not any(graph.operators.get(name) == "Add" for name in kernel.onnx_nodes):
+        if not multiplies(kernel) or not any(graph.adds_two(name) for name in kernel.onnx_nodes):
             continue
         times = Counter(tensor.name for tensor in kernel.inputs)
         for tensor in kernel.inputs:

@@ -271,7 +271,7 @@ def test_a_constant_passes_more_operators_than_python_nests_calls(rewrite):
 
 CHANNELS = random(8) + 2
 ROWS = "float[N, 8, 4] x"
-OTHERS = {"k": random(5, 8, 1), "k1": random(5, 1) + 2, "halves": np.array([4, 4])}
+OTHERS = {"k": random(5, 8, 1), "k0": random(5), "k1": random(5, 1) + 2, "halves": np.array([4, 4])}
 
 
 @pytest.mark.parametrize(
@@ -294,6 +294,9 @@ OTHERS = {"k": random(5, 8, 1), "k1": random(5, 1) + 2, "halves": np.array([4, 4
         ("c = Conv(x, k) d = Mul(c, k1) y = Relu(d)", "y", True),
         ("c = Conv(x, k) d = Add(c, k1) y = Relu(d)", "y", True),
         ("c = Conv(x, k) d = Mul(c, k1) y = Transpose<perm=[0, 2, 1]>(d)", "y", False),
+        ("c = Conv(x, k) d = Add(k1, c) y = Transpose<perm=[0, 2, 1]>(d)", "y", True),
+        ("c = Conv(x, k, k0) d = Add(c, k1) y = Transpose<perm=[0, 2, 1]>(d)", "y", False),
+        ("c = Conv(x, k, k0) d = Add(c, k1) y = Relu(d)", "y", True),
         ("c = Conv(x, k) y = Mul(c, k1)", "y", False),
         ("a = Div(x, one) b = Mul(a, one) y = Transpose<perm=[0, 2, 1]>(b)", "y", True),
         ("a = Div(x, one) p, q = Split<axis=1>(a, halves) b = Mul(p, one) y = Concat<axis=1>(b, q)", "y", True),
@@ -303,7 +306,8 @@ OTHERS = {"k": random(5, 8, 1), "k1": random(5, 1) + 2, "halves": np.array([4, 4
         *("a branch", "divided", "two readers", "one number before a product", "its other operand", "a vector before one"),
         *("divided before one", "another reader", "a reader and a result", "a result", "a result of an activation"),
         *("a branch that is transposed", "transposed before a product", "its shape is read too", "a scale behind a Conv"),
-        *("a shift behind a Conv", "moved behind a Conv", "a Conv's result", "arithmetic"),
+        *("a shift behind a Conv", "moved behind a Conv", "a Conv's bias", "a second bias that is moved", "a second bias"),
+        *("a Conv's result", "arithmetic"),
         *("arithmetic with a part of it", "arithmetic that is transposed"),
     ],
 )

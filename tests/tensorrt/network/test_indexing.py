@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tensorrt.network.harness import Bench
+from tests.models import parse
+from tests.tensorrt.network.harness import Bench, run_onnx
 from trtnorm_cli.tensorrt.network import UntranslatableLayer
 
 pytestmark = pytest.mark.rtx
@@ -135,6 +136,49 @@ def test_what_is_only_put_around_the_input_is_a_pad(mode: str, start: Any, size:
     layer.mode = getattr(bench.trt.SampleMode, mode)
     found = {node.op_type for node in bench.model(layer.get_output(0)).graph.node}
     assert (operator in found, {"Gather": "Pad", "Pad": "Gather"}[operator] in found) == (True, False)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+@pytest.mark.parametrize("shape", ["n, 3, 8, 9", "n, 3, h, w"], ids=["of a batch", "of images"])
+def test_a_pad_of_run_time_lengths_is_a_pad(mode: str, shape: str) -> None:
+    """The parser works out how long the result is. By their index, elements would be taken at the lengths that it was told."""
+    text = f'g (float[{shape}] x) => (float[n, 3, c, d] y) {{ y = Pad<mode="{mode}">(x, p) }}'
+    model = parse(text, {"p": np.array([0, 0, 1, 2, 0, 0, 2, 0])})
+    network = Bench().parse(model)
+    assert [node.op_type for node in network.graph.node if "x" in node.input and node.op_type != "Shape"] == ["Pad"]
+    feeds = {"x": RNG.normal(size=(2, 3, 8, 9)).astype(np.float32)}
+    np.testing.assert_array_equal(run_onnx(network, feeds)["y"], run_onnx(model, feeds)["y"])
+
+
+def test_lengths_that_are_not_those_of_the_data_are_no_pad() -> None:
+    """A size is followed through the layers that the parser makes of a Pad, and only those."""
+    bench = Bench()
+    x, other = bench.input("x", (-1, -1)), bench.input("other", (-1, -1))
+
+    def longer(of: Any, by: list[int], kind: str = "SUM", taken: list[int] | None = None) -> Any:
+        shape = bench.network.add_shape(of).get_output(0)
+        if taken is not None:
+            shape = bench.network.add_gather(shape, bench.constant(taken, np.int64), 0).get_output(0)
+        added = bench.constant(by, np.int64)
+        return bench.network.add_elementwise(shape, added, getattr(bench.trt.ElementWiseOperation, kind)).get_output(0)
+
+    def operator(size: Any) -> str:
+        layer = bench.network.add_slice(x, (-1, 0), (1, 1), (1, 1))
+        layer.set_input(2, size)
+        layer.mode = bench.trt.SampleMode.FILL
+        made = bench.model(layer.get_output(0))
+        bench.network.unmark_output(layer.get_output(0))
+        return "Pad" if any(node.op_type == "Pad" for node in made.graph.node) else "Gather"
+
+    assert operator(longer(x, [1, 2])) == "Pad"
+    assert operator(longer(x, [1, 2], taken=[0, 1])) == "Pad"
+    assert operator(longer(x, [-1, 0], "SUB")) == "Pad"
+    assert operator(longer(x, [0, 2])) == "Gather", "something is cut off"
+    assert operator(longer(x, [1, 2], "PROD")) == "Gather"
+    assert operator(longer(x, [1, 2], taken=[1, 0])) == "Gather"
+    assert operator(longer(other, [1, 2])) == "Gather"
+    both = bench.network.add_elementwise(longer(x, [1, 2]), longer(x, [0, 0]), bench.trt.ElementWiseOperation.SUM)
+    assert operator(both.get_output(0)) == "Gather"
 
 
 def test_slice_of_a_scalar() -> None:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from trtnorm_cli.rewrite.rule import Node
 
 _A_CONVOLUTION = (["Conv"], ["ConvTranspose"])
+# The inputs of one that has no bias.
+_WITHOUT_BIAS = 2
 # What reads a convolution and moves, or averages, may do so in a kernel in which the scale would be.
 _MOVING = frozenset({"Concat", "Flatten", "GlobalAveragePool", "ReduceMean", "Reshape", "Slice", "Split", "Transpose"})
 # What is taken of the result of arithmetic is taken in the kernel of that.
@@ -93,8 +95,9 @@ def is_made_in_passing(m: Match) -> bool:
     """True for what a neighbour is likely to do on its way.
 
     That is a scale whose result an addition alone reads, transposed or not, or one behind an addition or a matrix product that
-    gives a result of the model; a multiplication by one number that a matrix product reads; what follows a convolution, as a
-    BatchNormalization would, and is not moved afterwards; and arithmetic among itself, also of parts of what it gives.
+    gives a result of the model; a multiplication by one number that a matrix product reads; the bias of a convolution that has
+    no other; what else follows a convolution, as a BatchNormalization would, and is not moved afterwards; and arithmetic among
+    itself, also of parts of what it gives.
     """
     before = [node.op for node in m.nodes if node is not m.site]
     if set(before) <= {*ARITHMETIC, *_TAKING_PARTS}:
@@ -102,6 +105,11 @@ def is_made_in_passing(m: Match) -> bool:
     readers = [reader for reader in m.output.outputs if not reads_shape_only(reader)]
     is_result = m.output.name in m.borders.output_names
     if before in _A_CONVOLUTION:
+        if (
+            m.site.op == "Add"
+            and len([each for each in data_of(m.site, m.surgery).inputs[0].inputs if each.name]) == _WITHOUT_BIAS
+        ):
+            return True
         return not is_result and all(reader.op not in _MOVING for reader in readers)
     if m.site.op not in ("Mul", "Div") or len(readers) + is_result != 1:
         return False

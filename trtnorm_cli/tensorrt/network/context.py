@@ -113,11 +113,14 @@ class LayerContext:
 
     def constant(self, index: int) -> np.ndarray | None:
         """The value of an input that a constant layer feeds, else None."""
-        producer = self.tensor(index).producer
-        if producer is None or producer.kind != "CONSTANT" or self.tensor(index).onnx_type in PACKED:
+        return self.constant_of(self.tensor(index))
+
+    def constant_of(self, tensor: Tensor) -> np.ndarray | None:
+        """The value of any tensor that a constant layer makes, else None."""
+        producer = tensor.producer
+        if producer is None or producer.kind != "CONSTANT" or tensor.onnx_type in PACKED:
             return None
-        values = self.weights(producer.handle.weights)
-        shape = self.shape(index)
+        values, shape = self.weights(producer.handle.weights), self.shape_of(tensor)
         return np.zeros(shape, np.float32) if values is None else values.array().reshape(shape)
 
     # Nodes.

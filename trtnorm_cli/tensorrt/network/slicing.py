@@ -7,6 +7,7 @@ from onnx import TensorProto
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.tensorrt.network.context import LayerContext
+from trtnorm_cli.tensorrt.network.lengths import Length, lengths_in
 from trtnorm_cli.tensorrt.network.reading import dims_of
 
 _BEYOND = np.iinfo(np.int64)
@@ -37,8 +38,8 @@ def slice_layer(layer: LayerContext) -> str:
         return _strict(layer, x, axes, start, size, stride)
     if mode not in _INDEX and mode != "FILL":
         raise layer.layer.refused(f"no translation of the sampling mode {mode}")
-    pads = _pads(layer, axes, start, size, stride) if mode == "FILL" or _is_near(layer, axes, start, size, mode) else None
-    if pads is not None:
+    pads = _pads(layer, axes, start, size, stride)
+    if pads is not None and _is_near(layer, axes, pads, mode):
         onnx_type = layer.tensor(0).onnx_type
         value = _fill_value(layer) if mode == "FILL" else ""
         return layer.move("Pad", [x, layer.ints(*pads), value, layer.ints(*axes)], onnx_type, data=(0, 2), mode=_PADDING[mode])
@@ -121,23 +122,34 @@ def _ends(layer: LayerContext, start: _Extent, size: _Extent, stride: tuple[int,
 
 def _pads(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, stride: _Extent) -> list[int] | None:
     """The lengths of what is put before and after the whole input along each axis; None where the layer does something else."""
-    if start.numbers is None or size.numbers is None or stride.numbers is None or set(stride.numbers) != {1}:
+    if start.numbers is None or stride.numbers is None or set(stride.numbers) != {1}:
         return None
-    lengths = [layer.shape(0)[axis] for axis in axes]
-    before = [-first for first in start.numbers]
-    after = [first + count - length for first, count, length in zip(start.numbers, size.numbers, lengths, strict=True)]
-    return None if min(lengths) < 0 or min(*before, *after) < 0 else [*before, *after]
+    if size.numbers is None:
+        counts = lengths_in(layer, layer.tensor(2), layer.tensor(0))
+    else:
+        counts = [Length(number) for number in size.numbers]
+    if counts is None:
+        return None
+    before, after = [-first for first in start.numbers], []
+    for axis, first, count in zip(axes, start.numbers, counts, strict=True):
+        known = layer.shape(0)[axis]
+        if count.axis != axis and (count.axis is not None or known < 0):
+            return None
+        after.append(first + count.number - (known if count.axis is None else 0))
+    return None if min(*before, *after) < 0 else [*before, *after]
 
 
-def _is_near(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, mode: str) -> bool:
-    """True where a Pad would repeat what the layer does: no element comes from further away than an axis is long."""
-    if mode not in _PADDING or start.numbers is None or size.numbers is None:
-        return False
+def _is_near(layer: LayerContext, axes: list[int], pads: list[int], mode: str) -> bool:
+    """True where a Pad repeats what the layer does: no element comes from further away than an axis is long.
+
+    ONNX allows none further away either, so that the parser makes no such layer for an axis of a run-time length.
+    """
     lengths = [layer.shape(0)[axis] for axis in axes]
-    if min(lengths, default=0) < 1:
+    if mode == "FILL" or mode not in _PADDING:
+        return mode == "FILL"
+    if 0 in lengths:
         return False
-    extents = zip(start.numbers, size.numbers, lengths, strict=True)
-    return mode == "CLAMP" or all(-length < first and first + count < 2 * length for first, count, length in extents)
+    return mode == "CLAMP" or all(length < 0 or pad < length for length, pad in zip(lengths * 2, pads, strict=True))
 
 
 def _gathered(
