@@ -17,7 +17,8 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
     ("rules", "nodes", "likely"),
     [
         ("fold-batchnorm-conv batchnorm-to-scale-shift", "y = Relu(n)", True),
-        ("fold-batchnorm-conv merge-parallel-convolutions", "y = Relu(n)", False),
+        ("fold-batchnorm-conv merge-parallel-convolutions", "y = Relu(n)", True),
+        ("fold-batchnorm-conv fold-batchnorm-gemm", "y = Relu(n)", False),
         ("fold-batchnorm-conv fold-scale-shift-upstream", "y = Relu(n)", True),
         ("fold-scale-shift-upstream", "r = MatMul(n, n) s = Mul(r, n) z = Transpose(s) y = Softmax(z)", True),
         ("fold-scale-shift-upstream merge-scale-shift", "y = Relu(n)", True),
@@ -31,6 +32,7 @@ SQUEEZED = "q = GlobalAveragePool(r) y = Mul(r, q)"
     ],
     ids=[
         "folds",
+        "merged",
         "others",
         "products without attention",
         "products of an attention",
@@ -125,12 +127,13 @@ def test_groups_are_likely_to_be_told_where_few_of_them_are_unusual(others: int,
         ("fold-scale-shift-upstream fold-batchnorm-conv", "y = Softmax(c)", True),
         ("fold-scale-shift-upstream drop-expand", "y = Softmax(c)", False),
         ("fold-batchnorm-conv", "s, y = Split <axis=1, num_outputs=2> (c)", False),
+        ("fold-batchnorm-conv merge-parallel-convolutions", "y = Relu(c)", True),
         ("", "y = InstanceNormalization(c, g, b)", True),
         ("normalization-in-rows", "y = InstanceNormalization(c, g, b)", False),
     ],
     ids=[
         *("folds", "folds downstream", "folds upstream", "scaled products", "taken apart", "sliced", "products of both kinds"),
-        *("what leaves the kernels", "convolutions that are taken apart", "norms that stay", "norms that do not"),
+        *("what leaves the kernels", "convolutions that are taken apart", "merged", "norms that stay", "norms that do not"),
     ],
 )
 def test_it_is_known_where_an_engine_may_as_well_not_tell(rules: str, nodes: str, doubtful: bool) -> None:

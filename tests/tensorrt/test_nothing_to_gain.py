@@ -108,11 +108,57 @@ def test_something_may_be_gained_where_a_kernel_does_no_work_of_its_own(kernels,
 def test_what_is_written_into_a_concatenation_is_read_by_nobody() -> None:
     into = SimpleNamespace(rule="fold-batchnorm-conv", tensor="d", node="n", optional=True, in_passing=False, region=None)
     assert tells([FIRST, SITE, kernel("d s", "r", "t.1")], {}, into)
-    assert tells([FIRST, SITE, moving("t", "r", "t", "Conc")]), "the model asks for it"
     graph = "a = Relu(x) c = Conv(a, w) d = Conv(c, w) t = Concat <axis=1> (c, d)"
     kernels = [FIRST, kernel("c", "a", "t.1"), kernel("d", "t.0", "t.2")]
     assert tells(kernels, {}, FOLD, graph=graph), "a convolution reads it from there"
     assert not tells(kernels, {}, FOLD, graph=graph.replace("(c, d)", "(d, e) e = Relu(c)"))
+
+
+def test_what_is_concatenated_alone_may_be_written_there_by_the_product() -> None:
+    """In a network of 16 channels and an open batch the engine without folds takes 13 % less time so."""
+    graph = "a = Relu(x) c = Conv(a, w) t = Concat <axis=1> (c, a)"
+    copied = [FIRST, kernel("c", "a", "c"), kernel("t", "c a", "t", "runtime_function", "__myl_Conc_myl0_2")]
+    assert not tells(copied, {}, FOLD, graph=graph)
+    assert tells([*copied, kernel("d", "c", "d")], {}, FOLD, graph=graph), "others read it, too"
+
+
+def test_what_is_concatenated_and_transposed_for_a_mean_may_be_so_in_the_kernel_of_that() -> None:
+    graph = "a = Relu(x) c = Conv(a, w) d = Conv(c, w) s = Concat <axis=1> (c, d) t = GlobalAveragePool(s)"
+    first = [FIRST, kernel("c", "a", "c"), kernel("d", "c", "d"), moving("s", "c d", "s", "ConcTran")]
+    assert not tells([*first, moving("t", "s", "t", "Mean")], {}, FOLD, graph=graph)
+    assert tells([*first, kernel("t", "s", "t")], {}, FOLD, graph=graph)
+    joined = [*first[:3], moving("s", "c d", "s", "ReluConc"), moving("t", "s", "t", "Mean")]
+    assert tells(joined, {}, FOLD, graph=graph), "a kernel that takes means reads it as it is"
+
+
+def test_what_is_copied_to_or_from_a_part_of_a_concatenation_is_so_in_any_engine() -> None:
+    """Kernels that pool read no parts: what YOLO pools three times and concatenates is copied in every engine."""
+    graph = "a = Relu(x) c = Conv(a, w) m = MaxPool <kernel_shape=[1,1]> (c) s = Concat <axis=1> (c, m) t = Conv(s, v)"
+    pooled, last = kernel("m", "copy", "m", "maxpool"), kernel("t", "s.1", "t")
+    first, back, copies = [FIRST, kernel("c", "a", "s.1")], moving("", "m", "s.1", "Move"), {2: cost(unasked="copy")}
+    assert tells([*first, moving("", "s.1", "copy", "Move"), pooled, back, last], copies, FOLD, graph=graph)
+    assert not tells([FIRST, kernel("c", "a", "c"), moving("", "c", "s.1", "Move"), last], copies, FOLD, graph=graph)
+    read_twice = [FIRST, kernel("c", "a", "c"), moving("", "c", "s.1", "Move"), kernel("m", "c", "m", "maxpool"), back, last]
+    assert tells(read_twice, copies, FOLD, graph=graph)
+    assert not tells(read_twice, {2: cost(unasked="transposition")}, FOLD, graph=graph)
+
+
+@pytest.mark.parametrize("behind", ["t = MatMul(h, k)", "t = Softmax(h)", "n = Transpose(h) t = MatMul(n, k)"])
+def test_the_scale_of_an_attention_is_made_there_where_convolutions_took_it(behind: str) -> None:
+    """In front of a product or of its softmax; YOLO transposes what it scaled. Moves behind it do not matter."""
+    graph = f"a = Relu(x) c = Conv(a, w) v = Transpose(c) h = Transpose(v) k = Transpose(v) {behind}"
+    moves = [
+        moving("v", "c", "v", "Tran"),
+        moving("h", "v", "h", "Tran"),
+        moving("k", "v", "k", "Tran"),
+        kernel("t", "h k", "t"),
+    ]
+    kernels = [FIRST, kernel("c", "a", "c"), *moves]
+    into = scale("h", "Conv Transpose Transpose Mul", {"c": "Conv"})
+    assert tells(kernels, {}, into, graph=graph)
+    assert not tells(kernels, {}, scale("h", "Conv Transpose Mul", {"c": "Conv"}, in_passing=False), graph=graph)
+    assert not tells(kernels, {}, scale("h", "Conv Mul", {"c": "Conv"}), graph=graph), "it is a fold like others"
+    assert not tells(kernels, {}, into, graph=graph.replace(behind, f"{behind} y = Relu(h)")), "others read it, too"
 
 
 def test_only_changes_of_convolutions_are_understood() -> None:

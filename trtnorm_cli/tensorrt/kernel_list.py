@@ -142,6 +142,21 @@ class KernelList:
         readers = (reader for reader in self.readers[at] if not self.waits(reader, at))
         return frozenset(one for one in readers if not multiplies(self.kernels[one]) and not reduces(self.kernels[one]))
 
+    def moves_a_part(self, at: int) -> bool:
+        """True for a kernel that only copies to or from a part of what several kernels write, as a concatenation.
+
+        It does so in any engine: a part is copied out for a kernel that reads no other layout, and into it what others read,
+        too, or what no kernel gives that multiplies.
+        """
+        kernel = self.kernels[at]
+        if self.costs[at].unasked != "copy" or not kernel.inputs:
+            return False
+        if all(self.writers[tensor.name] > 1 for tensor in kernel.inputs):
+            return True
+        makers = set(self.before(kernel))
+        is_read_elsewhere = all(self.readers[one] > {at} or not multiplies(self.kernels[one]) for one in makers)
+        return bool(makers) and is_read_elsewhere and all(self.writers[tensor.name] > 1 for tensor in kernel.outputs)
+
     def waits(self, reader: int, at: int) -> bool:
         """True where ``reader`` reads what others make of the results of the kernel ``at``: it cannot be in that one.
 
@@ -167,7 +182,8 @@ def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
 
     So is one that only brings a result of the model into the order that results have, and one that concatenates what several
     kernels give, whatever it does with that: it can be in none of them. Of several in a row that only move, one may do all of
-    it where it also does what was folded.
+    it where it also does what was folded. What is concatenated and transposed for a mean may be so in the kernel of that, and
+    what is concatenated alone may be written there by the product that gives it.
     """
     kernel = known.kernels[at]
     if _computes(kernel):
@@ -175,17 +191,25 @@ def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
     are_results = all(one.name in graph.results and known.writers[one.name] == 1 for one in kernel.outputs)
     if known.costs[at].unasked and not known.readers[at] and are_results:
         return True
-    operators = {graph.operators.get(name) for name in kernel.onnx_nodes}
+    operators, makers = {graph.operators.get(name) for name in kernel.onnx_nodes}, set(known.before(kernel))
+    behind = [reader for reader in known.readers[at] if not known.are_apart(reader, at)]
+    joins = "Concat" in operators and len(makers) > 1
+    if joins and transposes(kernel) and "Transpose" not in operators and any(_only_reduces(one, known) for one in behind):
+        return False
+    written_here = (one for one in makers if multiplies(known.kernels[one]) and known.readers[one] == {at})
+    if operators == {"Concat"} and not transposes(kernel) and any(True for _ in written_here):
+        return False
     moves = "Transpose" in operators or (bool(operators) and operators <= MOVING and not transposes(kernel))
-    joins = "Concat" in operators and len(set(known.before(kernel))) > 1
-    return (moves or joins) and not any(
-        _only_moves(reader, known, graph) and not known.are_apart(reader, at) for reader in known.readers[at]
-    )
+    return (moves or joins) and not any(_only_moves(reader, known, graph) for reader in behind)
 
 
 def _only_moves(at: int, known: KernelList, graph: NodeGraph) -> bool:
     kernel = known.kernels[at]
     return not _computes(kernel) and {graph.operators.get(name) for name in kernel.onnx_nodes} <= MOVING
+
+
+def _only_reduces(at: int, known: KernelList) -> bool:
+    return reduces(known.kernels[at]) and not multiplies(known.kernels[at])
 
 
 def idle_from(reader: int, known: KernelList) -> frozenset[int]:

@@ -56,7 +56,8 @@ OF_CONVOLUTIONS = frozenset({
 }) | SAME_KERNELS  # fmt: skip
 # Rules that give convolutions and matrix products other weights, and may put several in one of them.
 INTO_PRODUCTS = frozenset({"fold-scale-shift-upstream", ZERO_BIAS})
-_INTO_WEIGHTS = OF_CONVOLUTIONS - SAME_KERNELS | INTO_PRODUCTS | {"fold-batchnorm-gemm", "merge-parallel-convolutions"}
+MERGED = "merge-parallel-convolutions"
+_INTO_WEIGHTS = OF_CONVOLUTIONS - SAME_KERNELS | INTO_PRODUCTS | {"fold-batchnorm-gemm", MERGED}
 # A rule that makes one scale and shift of several, which are one kernel either way.
 ARITHMETIC_ALONE = "merge-scale-shift"
 # A change of this rule is named after one of the convolutions that it may change.
@@ -65,6 +66,10 @@ _INTO_SEVERAL = "fold-batchnorm-downstream"
 IN_OTHER_OPERATORS = frozenset({"normalization-in-rows", "normalization-to-scale-shift", "recompose-group-norm"})
 # These move one tensor, or a part of it.
 _MOVING_ONE = MOVING - {"Concat"}
+# A product and what scales its result.
+_PRODUCT_AND_SCALE = 2
+# What these read they may scale themselves.
+_SCALING = frozenset({"MatMul", "Softmax"})
 # The inputs of a convolution that has no bias.
 _WITHOUT_BIAS = 2
 # What is one kernel all the same where parts are taken in between.
@@ -76,7 +81,7 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     graph = NodeGraph.of(built.rewriting.model)
     optional = [change for change in built.rewriting.changes if change.optional and not _gives_the_same_kernels(change)]
     free = _costing_nothing(optional, graph)
-    asked = (change for change in optional if not (_is_first_bias(change) and id(change) in free))
+    asked = (one for one in optional if id(one) not in free or not (_is_first_bias(one) or _is_of_attention(one, graph)))
     changes = [change for change in asked if not _went_on(change.tensor, change, optional, graph)]
     scales = [one for one in changes if id(one) in free and not _convolutions_of(one)]
     norms = [change for change in changes if change.rule in IN_OTHER_OPERATORS]
@@ -152,6 +157,15 @@ def _sites_of(change: Change, changes: Sequence[Change], graph: NodeGraph) -> It
         yield maker
 
 
+def _is_of_attention(change: Change, graph: NodeGraph) -> bool:
+    """True where what a product or a softmax alone reads was scaled, and products took that through other nodes."""
+    readers = graph.readers.get(change.tensor, ())
+    if len(readers) == 1 and graph.operators[readers[0]] == "Transpose":
+        readers = graph.readers.get(graph.outputs[readers[0]][0], ())
+    is_scaled_there = len(readers) == 1 and graph.operators[readers[0]] in _SCALING
+    return is_scaled_there and change.region is not None and len(change.region.before) > _PRODUCT_AND_SCALE
+
+
 def _convolutions_of(change: Change) -> list[str]:
     """The convolutions that ``change`` has given other weights."""
     return [node.name for node in change.region.after if node.operator in CONVOLUTIONS] if change.region else []
@@ -221,7 +235,8 @@ def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[i
 def _loose_around(at: int, known: KernelList, graph: NodeGraph) -> frozenset[int] | None:
     """Those beside the kernel ``at``; None where nobody reads it that is known."""
     kernel, readers = known.kernels[at], known.readers[at]
-    idle = (reader for reader in readers if not (works(reader, known, graph) or known.waits(reader, at)))
+    waiting = (reader for reader in readers if not (works(reader, known, graph) or known.waits(reader, at)))
+    idle = (reader for reader in waiting if not known.moves_a_part(reader))
     loose = frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
     ready = (one for one in readers if not known.are_apart(one, at))
     reducing = [one for one in ready if reduces(known.kernels[one]) and not multiplies(known.kernels[one])]
@@ -231,7 +246,7 @@ def _loose_around(at: int, known: KernelList, graph: NodeGraph) -> frozenset[int
         is_result = any(tensor.name in graph.results for tensor in kernel.outputs)
         if not is_result and not graph.is_concatenated(kernel.onnx_nodes):
             return None
-    moved = [before for before in known.before(kernel) if known.costs[before].unasked]
+    moved = [before for before in known.before(kernel) if known.costs[before].unasked and not known.moves_a_part(before)]
     is_inside = any(any(True for _ in known.before(known.kernels[before])) for before in moved)
     return loose.union(moved) if is_inside and not graph.are_transposed(kernel.onnx_nodes, known.names) else loose
 

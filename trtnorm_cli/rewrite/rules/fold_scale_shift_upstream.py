@@ -95,9 +95,9 @@ def is_made_in_passing(m: Match) -> bool:
     """True for what a neighbour is likely to do on its way.
 
     That is a scale whose result an addition alone reads, transposed or not, or one behind an addition or a matrix product that
-    gives a result of the model; a multiplication by one number that a matrix product reads; the bias of a convolution that has
-    no other; what else follows a convolution, as a BatchNormalization would, and is not moved afterwards; and arithmetic among
-    itself, also of parts of what it gives.
+    gives a result of the model; a multiplication by one number that a matrix product reads, transposed or not, or a softmax
+    behind such a product; the bias of a convolution that has no other; what else follows a convolution, as a
+    BatchNormalization would, and is not moved afterwards; and arithmetic among itself, also of parts of what it gives.
     """
     before = [node.op for node in m.nodes if node is not m.site]
     if set(before) <= {*ARITHMETIC, *_TAKING_PARTS}:
@@ -117,8 +117,12 @@ def is_made_in_passing(m: Match) -> bool:
         return data_of(m.site, m.surgery).inputs[0].op in _GIVING_RESULTS
     if readers[0].op == "MatMul" and m.site.op == "Mul":
         return has_one_number(m.site, m.surgery)
+    if readers[0].op == "Softmax":
+        return data_of(m.site, m.surgery).inputs[0].op == "MatMul" and has_one_number(m.site, m.surgery)
     if readers[0].op == "Transpose" and len(readers[0].outputs[0].outputs) == 1:
         readers = readers[0].outputs[0].outputs
+        if readers[0].op == "MatMul" and m.site.op == "Mul":
+            return has_one_number(m.site, m.surgery)
     return bool(readers[0].op == "Add")
 
 
