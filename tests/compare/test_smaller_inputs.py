@@ -128,6 +128,10 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         "y = Slice(a, i1, far, axis2)",
         "y = Slice(a, i1, i96, axis2)",
         # Numbers for each position.
+        "y = Mul(a, strides)",
+        "y = Mul(strides, a)",
+        "y = Div(a, strides)",
+        "b = Sub(coordinates, a) y = Mul(b, strides)",
         "y = Add(a, table)",
         "y = Sub(table, a)",
         "t = Transpose<perm=[1, 0]>(table) u = Unsqueeze(t, i0) y = Add(a, u)",
@@ -179,7 +183,13 @@ WEIGHTS = {
     "longer": random(1, 97),
     "mask": np.where(random(96, 96) > 0, -1e9, 0).astype(np.float32),
     "closed": np.where(random(96, 96) > 0, -np.inf, 0).astype(np.float32),
-    "late": np.where(np.arange(96)[:, None] < 64, 0, random(96, 96)).astype(np.float32),
+    "between": np.where(np.arange(96)[:, None] % 3 == 0, 0, random(96, 96)).astype(np.float32),
+    "strides": np.repeat(np.float32([8, 16, 32]), 32)[:, None] * np.ones((1, 96), np.float32),
+    "masked": (np.abs(random(96, 96)) + 1) * (np.arange(96) != 50).astype(np.float32),
+    "huge": np.where(np.arange(96) == 50, 1e6, np.abs(random(96, 96)) + 1).astype(np.float32),
+    "swin": np.where(random(96, 96) > 0, -100, 0).astype(np.float32),
+    "coordinates": np.arange(96 * 96, dtype=np.float32).reshape(96, 96) / 100 + 0.5,
+    "far_away": np.arange(96 * 96, dtype=np.float32).reshape(96, 96) / 100 + 40,
     "zeros": np.array([0, 0]),
     "whole_plane": np.array([1, 1, 96, 96]),
     "is_left": random(96, 96) > 0,
@@ -211,7 +221,15 @@ WEIGHTS = {
         "b = Relu(a) y = Where(is_left, a, b)",
         "y = Add(a, mask)",
         "y = Add(a, closed)",
-        "y = Add(a, late)",
+        "y = Add(a, swin)",
+        "y = Sub(far_away, a)",
+        "y = Add(a, between)",
+        "y = Mul(a, between)",
+        "y = Mul(a, masked)",
+        "y = Mul(huge, a)",
+        "y = Div(a, huge)",
+        "y = Div(strides, a)",
+        "b = Add(a, strides) y = Mul(b, masked)",
         "s = Shape(a) h = Slice(s, i2, far) t = Slice(table, zeros, h) y = Add(a, t)",
         f"{RANGE} b = Sub(n, r) p = Sub(b, one) y = Gather<axis=2>(a, p)",  # from the last to the first
         f"{RANGE} h = Div(r, two0) y = Gather<axis=2>(a, h)",
@@ -296,7 +314,7 @@ SMALLER = {"x": (1, 3, 32, 64)}
 
 
 @pytest.mark.parametrize("opset", [9, 17])
-def test_of_numbers_for_each_position_the_first_are_taken(tmp_path, opset: int):
+def test_of_numbers_for_each_position_some_are_taken(tmp_path, opset: int):
     model = parse(TOKENS, WEIGHTS, opset=opset)
     found = smaller_inputs.smaller_inputs(model, SIZES)
     assert found is not None
@@ -308,7 +326,8 @@ def test_of_numbers_for_each_position_the_first_are_taken(tmp_path, opset: int):
         (made,) = runner.run(run, {"x": x}).values()
         (convolved,) = runner.run(parse(alone, {"w": w}), {"x": x}).values()
     tokens = np.concatenate([WEIGHTS["class"], convolved.reshape(1, 4, -1).transpose(0, 2, 1)], axis=1)
-    np.testing.assert_array_equal(made, tokens + WEIGHTS["embedding"][:, : 32 * 64 + 1])
+    taken = np.arange(32 * 64 + 1) * (96 * 96 + 1) // (32 * 64 + 1)
+    np.testing.assert_array_equal(made, tokens + WEIGHTS["embedding"][:, taken])
 
 
 @pytest.mark.parametrize("changed", [0, 32 * 64 + 1, -1])
@@ -339,10 +358,10 @@ def test_numbers_for_each_position_may_be_worked_out_or_stored_elsewhere(tmp_pat
     assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is None
 
 
-def test_numbers_that_begin_alike_are_no_numbers_to_cut():
+def test_numbers_whose_parts_are_alike_are_no_numbers_to_cut():
     """Which of both is added where would not show."""
     other = WEIGHTS["table"].copy()
-    other[90:] *= 2
+    other[1::3] *= 2
     lines = "b = Add(a, table) c = Relu(b) y = Add(c, other)"
     assert shapes_of(body(lines), WEIGHTS | {"other": other}) is None
     assert shapes_of(body(lines), WEIGHTS | {"other": random(96, 96, seed=7)}) == SMALLER

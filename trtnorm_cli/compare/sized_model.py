@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.shapes.propagate import propagate
 from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
@@ -27,9 +27,10 @@ _MOST_SIZES = 64
 
 # The inputs that say a shape in numbers.
 _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
-# These add a number of its own to each position. Factors and conditions may keep data from what follows.
-_ADDS_NUMBERS = frozenset(("Add", "Sub"))
-_SLICE_TAKES_INPUTS = 10
+# These add a number of its own to each position, and those multiply by one, by the places of such numbers. Conditions may keep
+# data from what follows.
+_ADDING = {"Add": (0, 1), "Sub": (0, 1)}
+_MULTIPLYING = {"Mul": (0, 1), "Div": (1,)}
 
 
 class NotTheSame(Exception):
@@ -105,7 +106,7 @@ class _Restored:
     same factor as at the model's own shapes, and an Expand leaves each as long as it is; both make of a single position what
     such a tensor has.
 
-    Constants with numbers for each position are ``cut`` to the first of these, by the results of the nodes that take them.
+    Constants with numbers for each position are ``cut`` to some of these, by the results of the nodes that take them.
     """
 
     def __init__(self, own: SizedTensors, constant: Set[str]) -> None:
@@ -119,7 +120,7 @@ class _Restored:
 
     def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         place = _PLACES_OF_SIZES.get(node.op_type)
-        if node.domain in DEFAULT_DOMAINS and node.op_type in _ADDS_NUMBERS:
+        if node.domain in DEFAULT_DOMAINS and node.op_type in _ADDING | _MULTIPLYING:
             return self._taken_in_part(node, tensors)
         if place is None or node.domain not in DEFAULT_DOMAINS or len(node.input) <= place:
             return None
@@ -142,7 +143,8 @@ class _Restored:
         own, given = self._own.known_shape(node.output[0]), [tensors.get(name, UNKNOWN) for name in node.input]
         is_constant = [name in self._constant for name in node.input]
         now = [_known(tensor.shape) for tensor in given]
-        if own is None or not any(is_constant) or all(is_constant):
+        places = (_ADDING | _MULTIPLYING)[node.op_type]
+        if own is None or all(is_constant) or not any(is_constant[place] for place in places):
             return None
         lengths = [(*(1,) * (len(own) - len(shape)), *shape) for shape in now if shape is not None and len(shape) <= len(own)]
         if len(lengths) < len(now):
@@ -154,7 +156,11 @@ class _Restored:
         for place, each in enumerate(lengths):
             part = tuple(map(min, each, shape))
             longer = [axis for axis, length in enumerate(each) if length not in (1, shape[axis])]
-            if longer and (not is_constant[place] or any(not each[axis] == own[axis] > shape[axis] for axis in longer)):
+            if longer and (
+                not is_constant[place]
+                or place not in places
+                or any(not each[axis] == own[axis] > shape[axis] for axis in longer)
+            ):
                 return None
             if longer:
                 cut[place] = part[len(own) - len(now[place] or ()) :]
@@ -202,6 +208,16 @@ class _Restored:
                         grid = tuple(own[axis] for axis in axes)
                         self._grids.setdefault(grid, set()).add(tuple(shape[axis] for axis in axes))
         self._looked_at = len(names)
+
+
+@dataclass(frozen=True)
+class ConstantInPart:
+    """A constant of which a node takes some ``lengths``, to multiply by it or to add it, and the model that makes it."""
+
+    name: str
+    lengths: Shape
+    is_factor: bool
+    maker: onnx.ModelProto
 
 
 class SizedTensors:
@@ -252,22 +268,20 @@ class SizedTensors:
             if (asked := self._asked.get(name)) is not None:
                 own.input[asked.place] = added.numbers(name, asked.values)
             for place, lengths in self._cut.get(name, {}).items():
-                part = added.first(own.input[place], lengths)
-                own.input[place] = part.output[0]
-                nodes.append(part)
+                taken = added.taken(own.input[place], evenly_spread(self.shape(own.input[place]), lengths))
+                nodes += taken
+                own.input[place] = taken[-1].output[0]
             nodes.append(own)
         del copy.graph.node[:]
         copy.graph.node.extend(nodes)
         return copy
 
-    def constants_in_part(self) -> Iterator[tuple[str, Shape, onnx.ModelProto]]:
-        """The constants of which nodes take the first positions, with what they take, and the model that makes each.
-
-        One for each time that something is taken.
-        """
+    def constants_in_part(self) -> Iterator[ConstantInPart]:
+        """The constants of which nodes take some positions. One for each time that something is taken."""
         for node in self.model.graph.node:
             for place, lengths in self._cut.get(node.output[0] if node.output else "", {}).items():
-                yield node.input[place], lengths, self._maker(node.input[place])
+                name = node.input[place]
+                yield ConstantInPart(name, lengths, node.op_type in _MULTIPLYING, self._maker(name))
 
     def _maker(self, name: str) -> onnx.ModelProto:
         graph, needed, nodes = self.model.graph, {name}, list[onnx.NodeProto]()
@@ -302,7 +316,7 @@ class _Added:
     """Adds nodes and numbers to a ``model``, under names that it does not have."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._graph, self._opset = model.graph, default_opset(model.opset_import) or 1
+        self._graph = model.graph
         named = (*model.graph.input, *model.graph.output, *model.graph.initializer)
         self._taken = {name for node in model.graph.node for name in (*node.input, *node.output)} | {
             each.name for each in named
@@ -318,13 +332,20 @@ class _Added:
         self._graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, np.int64), name))
         return name
 
-    def first(self, tensor: str, lengths: Shape) -> onnx.NodeProto:
-        """A node that gives the first ``lengths`` of a ``tensor`` along its axes."""
-        name, starts, axes = self._name(tensor), [0] * len(lengths), range(len(lengths))
-        if self._opset < _SLICE_TAKES_INPUTS:
-            return onnx.helper.make_node("Slice", [tensor], [name], starts=starts, ends=lengths, axes=axes)
-        numbers = [self.numbers(name, values) for values in (starts, lengths, axes)]
-        return onnx.helper.make_node("Slice", [tensor, *numbers], [name])
+    def taken(self, tensor: str, places: Mapping[int, Sequence[int]]) -> list[onnx.NodeProto]:
+        """Nodes of which the last gives the elements of a ``tensor`` at some ``places`` along each of its axes."""
+        nodes = list[onnx.NodeProto]()
+        for axis, along in places.items():
+            name = self._name(tensor)
+            given = nodes[-1].output[0] if nodes else tensor
+            nodes.append(onnx.helper.make_node("Gather", [given, self.numbers(name, along)], [name], axis=axis))
+        return nodes
+
+
+def evenly_spread(shape: Shape, lengths: Shape) -> dict[int, list[int]]:
+    """For each axis of ``shape`` that is shorter in ``lengths``, as many of its places, from the first one on."""
+    axes = zip(shape, lengths, strict=True)
+    return {at: [place * whole // taken for place in range(taken)] for at, (whole, taken) in enumerate(axes) if taken < whole}
 
 
 def _windows(rank: int) -> Iterator[range]:

@@ -3,8 +3,8 @@
 A convolution does the same at every position, and an evaluation takes as long as there are positions. A weight that is off is
 off at all of them. So float64 may look at fewer, where each weight still reaches the data and no node knows where it is: then
 ONNX Runtime alone runs the model at the file's own shapes, where a wrong size or border shows in any number. What is added to
-each position, as a transformer's embedding, may be another number for each: of that the first are taken, and what all of them
-are has to be the same in every model, to the bit.
+each position, as a transformer's embedding, or what it is multiplied by, as a detector's strides, may be another number for
+each: some of these are taken, and what all of them are has to be the same in every model, to the bit.
 
 Sizes are followed through the model from both shapes. A node is asked what it does where its tensors differ between them
 (``position_rules.py``).
@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors
+from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors, evenly_spread
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.light_dataclass import dataclass
@@ -36,8 +36,11 @@ _SHARE = 0.45
 # to five times, and volumes mostly four times.
 _STEPS = {4: (32,), 5: (16, 32)}
 _MOST_TRIES = 6
-# No number that is added to a position is larger, but for one that masks it.
-_LARGE = 32.0
+# Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
+# do not either, which may be that large.
+_APART, _LARGEST = 32.0, 512.0
+# Nor is any factor of a position, or its inverse. Detectors multiply by the strides of their feature maps.
+_LARGEST_FACTOR = 128.0
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
 _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
@@ -47,7 +50,7 @@ _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUB
 class Smaller:
     """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
-    Of constants with numbers for each position the first are taken; ``positions`` are the sorted digests of these.
+    Of constants with numbers for each position some are taken; ``positions`` are the sorted digests of these.
     """
 
     shapes: Shapes
@@ -95,22 +98,24 @@ def at_smaller(
 def _positions(sized: SizedTensors, folder: Path | None) -> Sequence[bytes]:
     """The digests of the constants that are read in part, one for each time.
 
-    Raises ``NotTheSame`` where the part might not show what the whole does: two of them begin with the same numbers, some are
+    Raises ``NotTheSame`` where the part might not show what the whole does: parts of two of them are the same, some numbers are
     as large as those that keep data from what follows, or all are equal along the axes that are shorter.
     """
-    found: dict[tuple[str, Shape], bytes] = {}
+    found: dict[tuple[str, Shape, bool], bytes] = {}
     times = Counter[bytes]()
     of_parts: dict[bytes, bytes] = {}
-    for name, lengths, maker in sized.constants_in_part():
-        if (name, lengths) not in found:
-            whole = _evaluated(maker, name, folder)
-            part = whole[tuple(map(slice, lengths))]
-            if not _shows_the_whole(part, whole):
-                raise NotTheSame(name)
-            found[name, lengths] = _digest(whole)
-            if of_parts.setdefault(_digest(part), found[name, lengths]) != found[name, lengths]:
-                raise NotTheSame(name)
-        times[found[name, lengths]] += 1
+    for one in sized.constants_in_part():
+        key = one.name, one.lengths, one.is_factor
+        if key not in found:
+            whole = _evaluated(one.maker, one.name, folder)
+            places = evenly_spread(whole.shape, one.lengths)
+            part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
+            if not _shows_the_whole(part, whole, one.is_factor):
+                raise NotTheSame(one.name)
+            found[key] = _digest(whole)
+            if of_parts.setdefault(_digest(part), found[key]) != found[key]:
+                raise NotTheSame(one.name)
+        times[found[key]] += 1
     return tuple(sorted(times.elements()))
 
 
@@ -121,12 +126,25 @@ def _evaluated(maker: onnx.ModelProto, name: str, folder: Path | None) -> np.nda
         raise NotTheSame(name) from error
 
 
-def _shows_the_whole(part: np.ndarray, whole: np.ndarray) -> bool:
-    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others later not."""
-    if whole.dtype != np.float64 or not part.size or not np.abs(whole).max() <= _LARGE:
+def _shows_the_whole(part: np.ndarray, whole: np.ndarray, is_factor: bool) -> bool:
+    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others not."""
+    if whole.dtype != np.float64 or not part.size or not (_are_factors(whole) if is_factor else _are_steady(whole, part)):
         return False
     axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
     return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
+
+
+def _are_factors(values: np.ndarray) -> bool:
+    """False for numbers that are not finite, and for those near zero, which keep data from what follows."""
+    sizes = np.abs(values)
+    return bool(sizes.max() <= _LARGEST_FACTOR and sizes.min() >= 1 / _LARGEST_FACTOR)
+
+
+def _are_steady(*several: np.ndarray) -> bool:
+    """False for numbers that are not finite, or of which some are far from all others, with zero among these."""
+    if not all(np.abs(values).max() <= _LARGEST for values in several):
+        return False
+    return all(np.diff(np.unique(np.append(values, 0.0))).max(initial=0.0) <= _APART for values in several)
 
 
 def _digest(value: np.ndarray) -> bytes:
