@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 import pytest
@@ -416,6 +418,23 @@ def test_a_reshape_merges_and_splits_axes_as_at_the_models_own_sizes(before, own
 )
 def test_an_axis_is_split_as_an_image_lies_elsewhere(grids, wanted):
     assert sized_model._regrouped((1, 48, 24), (1, 8, 6, 24), (1, 20, 24), grids) == wanted
+
+
+@pytest.mark.parametrize(
+    ("own", "now", "wanted"),
+    [
+        ((4, 16, 24), 40, (4, 10, 24)),  # the areas of YOLO's attention, each with a quarter of the positions
+        ((16, 4, 24), 40, (10, 4, 24)),
+        ((4, 16, 24), 42, None),
+        ((6, 11, 24), 60, None),  # neither is few
+        ((2, 2, 16, 24), 40, None),
+    ],
+)
+def test_positions_in_a_row_are_split_into_as_few_areas(own, now: int, wanted):
+    before, image = (1, math.prod(own[:-1]), 24), (2, math.prod(own[:-1]) // 2)
+    grids = {image: {(2, now // 2)}}
+    assert sized_model._regrouped(before, own, (1, now, 24), grids) == wanted
+    assert sized_model._regrouped(before, own, (1, now, 24), {(5, 5): {(2, now // 2)}}) is None, "they are no image's"
 
 
 def test_positions_in_a_row_become_an_image_again_with_other_channels():

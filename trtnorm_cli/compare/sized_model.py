@@ -33,6 +33,10 @@ _ADDING = {"Add": (0, 1), "Sub": (0, 1)}
 _MULTIPLYING = {"Mul": (0, 1), "Div": (1,)}
 
 
+# Areas of positions are fewer than the positions in each, by this factor at least.
+_TWO, _MANY_MORE = 2, 4
+
+
 class NotTheSame(Exception):
     """A model or a node that may do something else at other shapes, or of which that is not known."""
 
@@ -356,8 +360,9 @@ def _windows(rank: int) -> Iterator[range]:
 def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[Shape]] = MappingProxyType({})) -> Shape | None:
     """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits those as long as before.
 
-    One that is not is split as the ``grids`` say, by the lengths that it is split into in ``own``, if in one way alone. None
-    where it is not, or where the axes of both do not fall into groups.
+    One that is not is split as the ``grids`` say, by the lengths that it is split into in ``own``, if in one way alone, or else
+    into as few areas as there, if it has the positions of an image in a row. None where it is neither, or where the axes of
+    both do not fall into groups.
     """
     if len(before) != len(now) or 0 in before or any(length != 1 for was, length in zip(before, now, strict=True) if was == 1):
         return None
@@ -380,14 +385,24 @@ def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[
             for axis in axes[:parts]:
                 shape[axis] = own[axis]
         else:
-            size = math.prod(length for _, length in given[:merged])
-            found = [grid for grid in grids.get(tuple(own[axis] for axis in axes[:parts]), ()) if math.prod(grid) == size]
+            size, split = math.prod(length for _, length in given[:merged]), tuple(own[axis] for axis in axes[:parts])
+            found = [grid for grid in grids.get(split, ()) if math.prod(grid) == size]
+            if not found and any(math.prod(grid) == math.prod(split) for grid in grids):
+                found = _in_areas(split, size)
             if len(found) != 1:
                 return None
             for axis, length in zip(axes[:parts], found[0], strict=True):
                 shape[axis] = length
         given, axes = given[merged:], axes[parts:]
     return None if given or axes else tuple(shape)
+
+
+def _in_areas(split: Shape, size: int) -> list[Shape]:
+    """The lengths of an axis of ``size`` positions in a row that is ``split`` into as few areas as at its own size."""
+    few, many = min(split), max(split)
+    if len(split) != _TWO or few * _MANY_MORE > many or size % few:
+        return []
+    return [tuple(few if length == few else size // few for length in split)]
 
 
 def _known(shape: Sequence[object] | None) -> Shape | None:
