@@ -81,7 +81,8 @@ def leaves_nothing_to_gain(built: Built, device: Device) -> bool:
     graph = NodeGraph.of(built.rewriting.model)
     optional = [change for change in built.rewriting.changes if change.optional and not _gives_the_same_kernels(change)]
     free = _costing_nothing(optional, graph)
-    asked = (one for one in optional if id(one) not in free or not (_is_first_bias(one) or _is_of_attention(one, graph)))
+    same = _made_by_tensorrt(optional, graph)
+    asked = (change for change in optional if id(change) not in same)
     changes = [change for change in asked if not _went_on(change.tensor, change, optional, graph)]
     scales = [one for one in changes if id(one) in free and not _convolutions_of(one)]
     norms = [change for change in changes if change.rule in IN_OTHER_OPERATORS]
@@ -124,18 +125,31 @@ def _is_first_bias(change: Change) -> bool:
 
 
 def _costing_nothing(changes: Iterable[Change], graph: NodeGraph) -> set[int]:
-    """The ``id`` of each of ``changes``, in their order, that is made in passing, arithmetic in its place or a first bias,
-    where all of those before that it took in are, too."""
+    """The ``id`` of each of ``changes``, in their order, that is made in passing or is arithmetic in its place, where all of
+    those before that it took in are, too."""
     found = set[int]()
     costs: dict[str, bool] = {}  # of the tensors that changes made and later ones took in
     for change in changes:
         taken = [tensor for node in change.region.before for tensor in node.outputs] if change.region is not None else []
-        is_free = change.in_passing or _is_arithmetic(change) or _is_first_bias(change)
-        is_free = is_free and not any(costs.get(tensor, False) for tensor in taken)
+        is_free = (change.in_passing or _is_arithmetic(change)) and not any(costs.get(tensor, False) for tensor in taken)
         if is_free:
             found.add(id(change))
         if change.tensor not in graph.makers:
             costs[change.tensor] = costs.get(change.tensor, False) or not is_free
+    return found
+
+
+def _made_by_tensorrt(changes: Iterable[Change], graph: NodeGraph) -> set[int]:
+    """The ``id`` of each of ``changes``, in their order, that TensorRT makes itself, as all of those before that it took in."""
+    found, same = set[int](), dict[str, bool]()
+    for change in changes:
+        taken = [tensor for node in change.region.before for tensor in node.outputs] if change.region is not None else []
+        is_same = _is_first_bias(change) or (change.in_passing and _is_of_attention(change, graph))
+        is_same = is_same and all(same.get(tensor, True) for tensor in taken)
+        if is_same:
+            found.add(id(change))
+        if change.tensor not in graph.makers:
+            same[change.tensor] = same.get(change.tensor, True) and is_same
     return found
 
 
