@@ -242,24 +242,31 @@ def test_of_a_used_up_budget_only_what_takes_next_to_nothing_is_run(tmp_path, mo
     assert found.skipped == ["large: not run, the 4 s for the comparison were used up"][len(trials) - 1 :]
 
 
+BOTH = ["small", "large"]
+
+
 @pytest.mark.parametrize(
-    ("said_by_runs", "expected_s", "trials"),
+    ("said_by_runs", "share", "said_before", "expected_s", "trials"),
     [
-        (None, 100.0, ["small"]),
-        (None, 0.001, ["small", "large"]),
-        (None, None, ["small", "large"]),
-        (False, 100.0, ["small", "large"]),
+        (None, 0.5, True, 100.0, ["small"]),
+        (None, 0.5, True, 0.001, BOTH),
+        (None, 0.5, True, None, BOTH),
+        (None, 2.0, True, 100.0, BOTH),
+        (None, 0.5, None, 100.0, BOTH),
+        (False, 0.5, True, 100.0, BOTH),
     ],
-    ids=["nothing, and it takes long", "nothing, and it is quick", "nothing, and nobody knows", "it is wrong"],
+    ids=["it takes long", "it is quick", "nobody knows", "too far apart", "nothing was said before", "it is wrong"],
 )
 def test_a_larger_shape_of_which_runs_say_nothing_is_evaluated_where_there_is_time(
-    tmp_path, monkeypatch, said_by_runs, expected_s, trials
+    tmp_path, monkeypatch, said_by_runs, share, said_before, expected_s, trials
 ):
     """The smallest one was evaluated and passed. What speaks against a candidate is looked at in any case."""
 
     def said(measured, *arguments):
         found = judge(measured, *arguments)
-        return replace(found, passed=said_by_runs, reason="it says nothing") if measured.truth is None else found
+        if measured.truth is None:
+            return replace(found, passed=said_by_runs, reason="it says nothing", share=share)
+        return replace(found, passed=said_before) if measured.trial == "small" else found
 
     judge = comparer.judged
     monkeypatch.setattr(comparer, "judged", said)
@@ -269,6 +276,30 @@ def test_a_larger_shape_of_which_runs_say_nothing_is_evaluated_where_there_is_ti
     assert [verdict.trial for verdict in found.candidates[0].verdicts] == trials
     why_not = "large: not judged, it says nothing; in float64 it would take about 100.0 s, and"
     assert [one[: len(why_not)] for one in found.skipped] == [why_not][len(trials) - 1 :]
+
+
+def test_a_shape_of_which_nothing_is_said_is_left_out_once_for_all_candidates(tmp_path, monkeypatch):
+    """Where the last one speaks for all, the others are not asked because of it."""
+
+    def said(measured, *arguments):
+        found = judge(measured, *arguments)
+        return replace(found, passed=None, reason="it says nothing", share=0.5) if measured.trial == "large" else found
+
+    judge = comparer.judged
+    monkeypatch.setattr(comparer, "judged", said)
+    monkeypatch.setattr(Budget, "expected_float64_s", lambda self, trial: 100.0)
+    reference, other = (onnx_participant(saved(deep(), tmp_path / name)) for name in ("m.onnx", "o.onnx"))
+    options = Options(float64_trials=1, total_budget_s=lambda: 4.0)
+    with OrtRunner() as runner:
+        smaller, own = (comparer.Comparer(reference, runner, options, Comparison("m")) for _ in range(2))
+        for one in (smaller, own):
+            one.add([reference, other])
+        smaller.run(Trial("smaller", X))
+        own.take_over(smaller)
+        own.run(Trial("own", X))
+        own.run(Trial("large", {"x": random(5 * len(X["x"]), 32)}))
+    assert own.result.trials == ["smaller", "own"]
+    assert [one[:30] for one in own.result.skipped] == ["large: not judged, it says not"]
 
 
 def test_what_an_evaluation_takes_is_expected_to_grow_with_the_elements(tmp_path):

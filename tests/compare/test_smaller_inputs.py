@@ -191,6 +191,7 @@ WEIGHTS = {
     "huge": np.where(np.arange(96) == 50, 1e6, np.abs(random(96, 96)) + 1).astype(np.float32),
     "swin": np.where(random(96, 96) > 0, -100, 0).astype(np.float32),
     "coordinates": np.arange(96 * 96, dtype=np.float32).reshape(96, 96) / 100 + 0.5,
+    "muted": (-31 + np.where(np.arange(96) == 50, 31, random(96, 96) / 9)).astype(np.float32),
     "far_away": np.arange(96 * 96, dtype=np.float32).reshape(96, 96) / 100 + 40,
     "zeros": np.array([0, 0]),
     "whole_plane": np.array([1, 1, 96, 96]),
@@ -225,6 +226,7 @@ WEIGHTS = {
         "y = Add(a, closed)",
         "y = Add(a, swin)",
         "y = Sub(far_away, a)",
+        "y = Add(a, muted)",
         "y = Add(a, between)",
         "y = Mul(a, between)",
         "y = Mul(a, masked)",
@@ -371,6 +373,17 @@ def test_numbers_whose_parts_are_alike_are_no_numbers_to_cut():
     assert twice is not None
     once = parse(body("b = Add(a, table) y = Relu(b)"), WEIGHTS)
     assert smaller_inputs.at_smaller(once, SIZES, SMALLER, twice.positions) is None
+
+
+def test_numbers_are_taken_along_the_same_axes_in_all_models():
+    """Of positions in a row others are taken than of an image."""
+    image = body("b = Add(a, table) f = Reshape(b, merged) y = Relu(f)")
+    row = body("f = Reshape(a, merged) b = Add(f, table) y = Relu(b)")
+    found = smaller_inputs.smaller_inputs(parse(image, WEIGHTS), SIZES)
+    assert found is not None
+    in_a_row = WEIGHTS | {"table": WEIGHTS["table"].reshape(1, -1)}
+    assert smaller_inputs.smaller_inputs(parse(row, in_a_row), SIZES) is not None
+    assert smaller_inputs.at_smaller(parse(row, in_a_row), SIZES, SMALLER, found.positions) is None
 
 
 def test_numbers_that_are_added_many_times_are_worked_out_once(monkeypatch):

@@ -253,6 +253,9 @@ class Comparer:
         self.result.trials.append(trial.label)
         self._has_run = True
         self._judge_all(run)
+        if trial.label not in self.result.trials:  # nothing was said of it
+            self._ahead.pop(trial.label, None)
+            return
         if self._last_speaks_for_all and not (self.is_free_of_doubt and self.has_judged_last(trial)):
             self._last_speaks_for_all = False
             judged = list(run.attempts)
@@ -355,7 +358,7 @@ class Comparer:
         self._float64.learn(run, running)
         ran = [(attempt, got) for attempt in running if (got := self._runs.of_candidate(attempt)) is not None]
         said = [(attempt, got, self._verdicts(attempt, got)) for attempt, got in ran]
-        if (why_not := self._why_not_judged(run, [verdict for _, _, verdicts in said for verdict in verdicts])) is not None:
+        if (why_not := self._why_not_judged(run, [(attempt.report, verdicts) for attempt, _, verdicts in said])) is not None:
             self.result.skipped.append(f"{run.trial.label}: not judged, {why_not}")
             self.result.trials.remove(run.trial.label)
             return
@@ -364,18 +367,19 @@ class Comparer:
             current = verdicts if run.truth is knew else self._verdicts(attempt, got)
             attempt.report.verdicts += self._judged(attempt, got, current)
 
-    def _why_not_judged(self, run: TrialRun, verdicts: Sequence[OutputVerdict]) -> str | None:
+    def _why_not_judged(self, run: TrialRun, said: Sequence[tuple[CandidateReport, list[OutputVerdict]]]) -> str | None:
         """Why nothing is said of a larger trial: its runs say nothing, and there is no time to evaluate it in float64.
 
-        None where something is said, also of the trials before, or speaks against a candidate.
+        None where something speaks against a candidate, or nothing was said of an output in the trials before.
         """
-        if run.truth is not None or run.is_alike or self._float64.is_refused or self.has_undecided():
+        if run.truth is not None or run.is_alike or self._float64.is_refused:
             return None
         too_long = self.budget.too_long(self.budget.expected_float64_s(run.trial))
-        unsaid = [verdict.reason for verdict in verdicts if verdict.passed is None]
-        if too_long is None or not unsaid or any(verdict.passed is False for verdict in verdicts):
+        unsaid = [(report, verdict) for report, verdicts in said for verdict in verdicts if verdict.passed is not True]
+        if too_long is None or not unsaid or any(map(_speaks_against, (verdict for _, verdict in unsaid))):
             return None
-        return f"{unsaid[0]}; in float64 {too_long}"
+        is_known = all(any(o.output == v.output and o.passed is True for o in report.verdicts) for report, v in unsaid)
+        return f"{unsaid[0][1].reason}; in float64 {too_long}" if is_known else None
 
     def _judged(self, attempt: Attempt, got: Outputs, verdicts: list[OutputVerdict]) -> list[OutputVerdict]:
         """The verdicts; where the runs alone speak against the candidate, or say nothing, float64 is asked too."""
@@ -447,3 +451,8 @@ def _is_free_of_doubt(report: CandidateReport) -> bool:
     """True where everything that was asked of a candidate passed."""
     is_inner_alike = report.inner is None or report.inner.share <= 1
     return report.error is None and is_inner_alike and all(verdict.passed is True for verdict in report.verdicts)
+
+
+def _speaks_against(verdict: OutputVerdict) -> bool:
+    """True for a verdict that is no "passed", and not only as rounding allows too much to say anything."""
+    return verdict.passed is False or (verdict.share is not None and verdict.share > 1)

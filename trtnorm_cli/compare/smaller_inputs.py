@@ -38,7 +38,7 @@ _STEPS = {4: (32,), 5: (16, 32)}
 _MOST_TRIES = 6
 # Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
 # do not either, which may be that large.
-_APART, _LARGEST = 32.0, 512.0
+_APART, _LARGEST = 8.0, 512.0
 # Nor is any factor of a position, or its inverse. Detectors multiply by the strides of their feature maps.
 _LARGEST_FACTOR = 128.0
 # An image whose last axis is as short has its channels there.
@@ -112,8 +112,8 @@ def _positions(sized: SizedTensors, folder: Path | None) -> Sequence[bytes]:
             part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
             if not _shows_the_whole(part, whole, one.is_factor):
                 raise NotTheSame(one.name)
-            found[key] = _digest(whole)
-            if of_parts.setdefault(_digest(part), found[key]) != found[key]:
+            found[key] = _digest(whole, one.lengths)
+            if of_parts.setdefault(_digest(part, one.lengths), found[key]) != found[key]:
                 raise NotTheSame(one.name)
         times[found[key]] += 1
     return tuple(sorted(times.elements()))
@@ -147,9 +147,11 @@ def _are_steady(*several: np.ndarray) -> bool:
     return all(np.diff(np.unique(np.append(values, 0.0))).max(initial=0.0) <= _APART for values in several)
 
 
-def _digest(value: np.ndarray) -> bytes:
-    """A digest of the elements in order, whatever shape they are in."""
-    return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=20).digest()
+def _digest(value: np.ndarray, lengths: Shape) -> bytes:
+    """A digest of the elements in order, and of the ``lengths`` that are taken of them, whatever axes of one lie between."""
+    found = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=20)
+    found.update(str([length for length in lengths if length != 1]).encode())
+    return found.digest()
 
 
 def _image_axes(model: onnx.ModelProto, name: str, shape: Shape) -> range | None:

@@ -177,6 +177,12 @@ def test_lengths_that_are_not_those_of_the_data_are_no_pad() -> None:
     assert operator(longer(x, [1, 2], "PROD")) == "Gather"
     assert operator(longer(x, [1, 2], taken=[1, 0])) == "Gather"
     assert operator(longer(other, [1, 2])) == "Gather"
+    assert operator(longer(x, [2])) == "Gather", "one number for both axes"
+    halves = bench.network.add_cast(bench.network.add_shape(x).get_output(0), bench.trt.DataType.FLOAT).get_output(0)
+    for _ in range(2):
+        half = bench.constant([0.5, 1.5])
+        halves = bench.network.add_elementwise(halves, half, bench.trt.ElementWiseOperation.SUM).get_output(0)
+    assert operator(bench.network.add_cast(halves, bench.trt.DataType.INT64).get_output(0)) == "Gather", "it is rounded"
     both = bench.network.add_elementwise(longer(x, [1, 2]), longer(x, [0, 0]), bench.trt.ElementWiseOperation.SUM)
     assert operator(both.get_output(0)) == "Gather"
 

@@ -12,6 +12,8 @@ from trtnorm_cli.tensorrt.network.reading import Tensor
 # The parser takes a handful of layers for a size.
 _DEEPEST = 12
 _SIGNS = {"SUM": 1, "SUB": -1}
+# Numbers of other types are rounded.
+_WHOLE = frozenset(("INT32", "INT64"))
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Length:
 def lengths_in(layer: LayerContext, tensor: Tensor, data: Tensor, depth: int = 0) -> Sequence[Length] | None:
     """The elements of a one-dimensional ``tensor`` in lengths of ``data``; None where they are worked out in any other way."""
     maker = tensor.producer
-    if maker is None or depth > _DEEPEST or tensor.shape is None or len(tensor.shape) != 1:
+    is_vector = tensor.dtype in _WHOLE and tensor.shape is not None and len(tensor.shape) == 1
+    if maker is None or depth > _DEEPEST or not is_vector:
         return None
     if maker.kind == "SHAPE":
         is_of_data = maker.inputs[0] is data and data.shape is not None
@@ -53,7 +56,9 @@ def _taken(lengths: Sequence[Length], places: Sequence[Length]) -> Sequence[Leng
 
 
 def _summed(sign: int, some: Sequence[Length], others: Sequence[Length]) -> Sequence[Length] | None:
-    """Their sums or differences; None where lengths are added to each other or taken away."""
+    """Their sums or differences; None where lengths are added to each other or taken away, or one is broadcast."""
+    if len(some) != len(others):
+        return None
     found = []
     for one, other in zip(some, others, strict=True):
         if sign > 0 and one.axis is None:
