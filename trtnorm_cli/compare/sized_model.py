@@ -31,10 +31,8 @@ _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
 # data from what follows.
 _ADDING = {"Add": (0, 1), "Sub": (0, 1)}
 _MULTIPLYING = {"Mul": (0, 1), "Div": (1,)}
-
-
 # Areas of positions are fewer than the positions in each, by this factor at least.
-_TWO, _MANY_MORE = 2, 4
+_MANY_MORE = 4
 
 
 class NotTheSame(Exception):
@@ -399,8 +397,8 @@ def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[
 
 def _in_areas(split: Shape, size: int) -> list[Shape]:
     """The lengths of an axis of ``size`` positions in a row that is ``split`` into as few areas as at its own size."""
-    few, many = min(split), max(split)
-    if len(split) != _TWO or few * _MANY_MORE > many or size % few:
+    few, *others, many = sorted(split)
+    if others or few * _MANY_MORE > many or size % few:
         return []
     return [tuple(few if length == few else size // few for length in split)]
 

@@ -117,6 +117,11 @@ def _gives_the_same_kernels(change: Change) -> bool:
     return change.rule in SAME_KERNELS or (change.rule == ZERO_BIAS and change.in_passing)
 
 
+def _taken_by(change: Change) -> list[str]:
+    """The tensors that the nodes gave that ``change`` took out."""
+    return [tensor for node in change.region.before for tensor in node.outputs] if change.region is not None else []
+
+
 def _is_first_bias(change: Change) -> bool:
     """True where an addition became the bias of a convolution that had none. TensorRT makes it one itself."""
     before = change.region.before if change.region is not None else ()
@@ -130,8 +135,9 @@ def _costing_nothing(changes: Iterable[Change], graph: NodeGraph) -> set[int]:
     found = set[int]()
     costs: dict[str, bool] = {}  # of the tensors that changes made and later ones took in
     for change in changes:
-        taken = [tensor for node in change.region.before for tensor in node.outputs] if change.region is not None else []
-        is_free = (change.in_passing or _is_arithmetic(change)) and not any(costs.get(tensor, False) for tensor in taken)
+        is_free = (change.in_passing or _is_arithmetic(change)) and not any(
+            costs.get(tensor, False) for tensor in _taken_by(change)
+        )
         if is_free:
             found.add(id(change))
         if change.tensor not in graph.makers:
@@ -143,9 +149,8 @@ def _made_by_tensorrt(changes: Iterable[Change], graph: NodeGraph) -> set[int]:
     """The ``id`` of each of ``changes``, in their order, that TensorRT makes itself, as all of those before that it took in."""
     found, same = set[int](), dict[str, bool]()
     for change in changes:
-        taken = [tensor for node in change.region.before for tensor in node.outputs] if change.region is not None else []
         is_same = _is_first_bias(change) or (change.in_passing and _is_of_attention(change, graph))
-        is_same = is_same and all(same.get(tensor, True) for tensor in taken)
+        is_same = is_same and all(same.get(tensor, True) for tensor in _taken_by(change))
         if is_same:
             found.add(id(change))
         if change.tensor not in graph.makers:

@@ -144,9 +144,9 @@ def _is_near(layer: LayerContext, axes: list[int], pads: list[int], mode: str) -
 
     ONNX allows none further away either, so that the parser makes no such layer for an axis of a run-time length.
     """
-    lengths = [layer.shape(0)[axis] for axis in axes]
-    if mode == "FILL" or mode not in _PADDING:
+    if mode not in _PADDING or mode == "FILL":
         return mode == "FILL"
+    lengths = [layer.shape(0)[axis] for axis in axes]
     if 0 in lengths:
         return False
     return mode == "CLAMP" or all(length < 0 or pad < length for length, pad in zip(lengths * 2, pads, strict=True))
