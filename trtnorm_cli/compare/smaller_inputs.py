@@ -128,7 +128,9 @@ def _evaluated(maker: onnx.ModelProto, name: str, folder: Path | None) -> np.nda
 
 def _shows_the_whole(part: np.ndarray, whole: np.ndarray, is_factor: bool) -> bool:
     """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others not."""
-    if whole.dtype != np.float64 or not part.size or not (_are_factors(whole) if is_factor else _are_steady(whole, part)):
+    if whole.dtype != np.float64 or not part.size:
+        return False
+    if not (_are_factors(whole) if is_factor else _are_steady(whole) and _are_steady(part)):
         return False
     axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
     return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
@@ -140,11 +142,12 @@ def _are_factors(values: np.ndarray) -> bool:
     return bool(sizes.max() <= _LARGEST_FACTOR and sizes.min() >= 1 / _LARGEST_FACTOR)
 
 
-def _are_steady(*several: np.ndarray) -> bool:
+def _are_steady(values: np.ndarray) -> bool:
     """False for numbers that are not finite, or of which some are far from all others, with zero among these."""
-    if not all(np.abs(values).max() <= _LARGEST for values in several):
-        return False
-    return all(np.diff(np.unique(np.append(values, 0.0))).max(initial=0.0) <= _APART for values in several)
+    largest = np.abs(values).max()
+    if largest <= _APART:
+        return True
+    return bool(largest <= _LARGEST and np.diff(np.unique(np.append(values, 0.0))).max() <= _APART)
 
 
 def _digest(value: np.ndarray, lengths: Shape) -> bytes:
