@@ -1,4 +1,4 @@
-"""The kernels that folding uses give what ``onnx.reference`` gives, to the bit and to the type."""
+"""The kernels that folding uses give what ``onnx.reference`` gives, to the bit and to the type, but for sums of floats."""
 
 from __future__ import annotations
 
@@ -127,6 +127,40 @@ def test_bounds(kind):
         same("Clip", [data, *bounds])
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("operator", ["ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum"])
+def test_reductions(operator, kind):
+    whole = np.sqrt(numbers(kind, 2, 3, 4) ** 2)  # sums of these are exact in any order
+    since = 13 if operator == "ReduceSum" else 18
+    for axes in ([0], [1, 2], [-1, 0], [0, 1, 2]):
+        for keep in (0, 1):
+            _alike(operator, [whole, ints(*axes)], {"keepdims": keep}, OPSET)
+            _alike(operator, [whole], {"axes": axes, "keepdims": keep}, since - 2)
+    _alike(operator, [whole], {}, OPSET)
+    _alike(operator, [whole, None], {"keepdims": 0}, OPSET)
+
+
+def _alike(operator: str, inputs: list, attributes: dict, opset: int) -> None:
+    """Like ``same``, but for the last bit of what was rounded once."""
+    expected = load_op("", operator, opset).eval(*inputs, **attributes)
+    found = value_of(operator, opset, inputs, attributes)
+    assert (found.dtype, found.shape) == (expected.dtype, np.shape(expected))
+    np.testing.assert_array_max_ulp(found, np.asarray(expected), 2)
+
+
+@pytest.mark.parametrize("operator", ["ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum"])
+def test_sums_along_the_first_axes_are_as_good_as_a_float32_can_be(operator):
+    weight = np.random.default_rng(1).standard_normal((96, 48, 8)).astype(np.float32)
+    if operator in ("ReduceMean", "ReduceSum"):
+        weight = np.abs(weight)
+    best = {"ReduceL1": np.abs, "ReduceL2": np.square}.get(operator, np.positive)(weight.astype(np.float64)).sum((0, 1))
+    best = {"ReduceL2": np.sqrt, "ReduceMean": lambda total: total / (96 * 48)}.get(operator, np.positive)(best)
+    found = value_of(operator, OPSET, [weight, ints(0, 1)], {"keepdims": 0})
+    assert found.tobytes() == best.astype(np.float32).tobytes()
+    theirs = load_op("", operator, OPSET).eval(weight, ints(0, 1), keepdims=0)
+    assert np.abs(theirs / best - 1).max() > 5e-7  # or there is no need for sums of our own
+
+
 def test_the_rest():
     same("Sqrt", [numbers(np.float32, 9)])
     same("Not", [numbers(np.float32, 9) > 0])
@@ -158,6 +192,12 @@ def test_the_rest():
         ("ScatterND", 18, [ints(1), np.array([[0]]), ints(2)], {"reduction": "add"}),
         ("ScatterND", 18, [ints(1), np.array([[1]]), ints(2)], {}),
         ("Squeeze", 18, [ints(1, 2), ints(0)], {}),
+        ("ReduceSum", 18, [ints(1, 2), ints(0)], {}),
+        ("ReduceL2", 18, [np.ones((2, 2), np.float32), ints(2)], {}),
+        ("ReduceL2", 18, [np.ones((2, 2), np.float32), ints(-3)], {}),
+        ("ReduceL2", 18, [np.ones((2, 2), np.float32), ints(0, 0)], {}),
+        ("ReduceMean", 18, [np.ones((2, 2), np.float32), ints(-3)], {}),
+        ("ReduceMean", 18, [np.ones((2, 2), np.float32)], {"noop_with_empty_axes": 1}),
         ("Squeeze", 11, [np.zeros((1, 1), np.float32)], {"axes": [0]}),
     ],
 )
