@@ -120,14 +120,15 @@ class Unchanged:
             return variants.built(self.rewriting.result(), self._job.unchanged, variants.network if with_network else None)
 
     def is_needless(self, made: Making) -> bool:
-        """True once the engine that was made shows that this one would not be better, and is small enough to be asked."""
+        """True once the engine that was made shows that this one would not be better. To ask it costs no build."""
         if self._needless is None:
             self._needless = Later(lambda: self._shows_all(made))
         return self._needless.result()
 
     def _shows_all(self, made: Making) -> bool:
-        result, bounds = made.building.result(), bounds_for(made.variant.rewriting.changes)
-        cost = self._job.estimated(result, made.rewriting.model) if result.ok and is_quick(result, bounds) else None
+        result = made.building.result()
+        is_known = result.ok and result.backend == QUICK_BACKEND
+        cost = self._job.estimated(result, made.rewriting.model) if is_known else None
         device = device_of(self._job.prepared)
         return cost is not None and leaves_nothing_to_gain(Built(made.variant.rewriting, result, cost), device)
 
@@ -241,7 +242,8 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
     """The build without the changes that only improve the model, to see what they did.
 
     None where there are no such changes, where the first engine tells by itself, and where a second build would take long for
-    what its answer is worth. TensorRT for RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
+    what its answer is worth. It takes no longer than another one with those changes only that are for the better everywhere.
+    TensorRT for RTX compiles without timing anything, while TensorRT 10 and 11 measure every kernel.
     """
     if made.lowering is not None or not any(change.optional for change in made.variant.rewriting.changes):
         unchanged.cancel()
@@ -249,13 +251,15 @@ def without_changes(job: Job, made: Making, unchanged: Unchanged) -> Awaited[Bui
     model = made.variant.rewriting.model
     decides = may_be_replaced(job, made.variant)
     bounds = bounds_for(made.variant.rewriting.changes) if decides else TO_TELL
+    is_built_twice = decides and made.variant.measured and not is_for_the_better(made.variant)
     # Behind the first build there is a core for the network, in case that this one is chosen.
     behind = Later(partial(unchanged.built, with_network=decides and job.side.is_beside))
 
     def where_quick() -> BuiltVariant | None:
         result = made.building.result()
         begun = unchanged.begun_or(behind)
-        if result.ok and is_quick(result, bounds) and not (decides and unchanged.is_needless(made)):
+        is_worth_it = is_quick(result, bounds) or (is_built_twice and result.backend == QUICK_BACKEND)
+        if result.ok and is_worth_it and not (decides and unchanged.is_needless(made)):
             return begun.result()
         begun.cancel()
         return None

@@ -275,21 +275,21 @@ def test_the_rewriting_without_changes_is_made_by_the_thread_that_begins_its_bui
 
 
 @pytest.mark.parametrize(
-    ("ok", "cost", "quick", "nothing_to_gain", "needless"),
+    ("ok", "cost", "backend", "nothing_to_gain", "needless"),
     [
-        (True, "cost", True, True, True),
-        (True, "cost", True, False, False),
-        (False, "cost", True, True, False),
-        (True, None, True, True, False),
-        (True, "cost", False, True, False),
+        (True, "cost", "tensorrt-rtx", True, True),
+        (True, "cost", "tensorrt-rtx", False, False),
+        (False, "cost", "tensorrt-rtx", True, False),
+        (True, None, "tensorrt-rtx", True, False),
+        (True, "cost", "tensorrt", True, False),
     ],
-    ids=["it shows all", "there is something to gain", "refused", "no estimate", "too large to be asked"],
+    ids=["it shows all", "there is something to gain", "refused", "no estimate", "kernels that were timed"],
 )
 def test_the_engine_without_changes_is_needless_where_the_first_one_shows_all(
-    monkeypatch, ok, cost, quick, nothing_to_gain, needless
+    monkeypatch, ok, cost, backend, nothing_to_gain, needless
 ):
-    monkeypatch.setattr(variant_choice, "bounds_for", lambda changes: "bounds" if changes == EVERY.changes else None)
-    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: quick and bounds == "bounds")
+    """However large it is: to ask costs no build."""
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: False)
     monkeypatch.setattr(variant_choice, "device_of", lambda prepared: "device")
     monkeypatch.setattr(
         variant_choice,
@@ -298,4 +298,30 @@ def test_the_engine_without_changes_is_needless_where_the_first_one_shows_all(
     )
     job: Any = SimpleNamespace(session=SESSION, prepared=None, estimated=lambda result, model: cost)
     unchanged = Unchanged(job)
-    assert unchanged.is_needless(made(Variant(EVERY, measured=True), SimpleNamespace(ok=ok))) is needless
+    result = SimpleNamespace(ok=ok, backend=backend)
+    assert unchanged.is_needless(made(Variant(EVERY, measured=True), result)) is needless
+
+
+@pytest.mark.parametrize(
+    ("follows", "backend", "wanted"),
+    [(True, "tensorrt-rtx", True), (False, "tensorrt-rtx", False), (True, "tensorrt", False)],
+    ids=["it would be made again", "it stays", "kernels that would be timed"],
+)
+def test_a_large_engine_is_built_without_changes_where_another_one_would_be_built_all_the_same(
+    monkeypatch, follows, backend, wanted
+):
+    monkeypatch.setattr(variant_choice, "may_be_replaced", lambda job, variant: True)
+    monkeypatch.setattr(variant_choice, "is_quick", lambda result, bounds: False)
+    monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: True)
+    monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: backend)
+    monkeypatch.setattr(Unchanged, "is_needless", lambda unchanged, made: False)
+    every = rewriting(NEEDED, OPTIONAL)
+    every.follows_measured = follows
+    builder = SimpleNamespace(built=lambda *given: "unchanged", network="network")
+    job: Any = SimpleNamespace(
+        options=SimpleNamespace(backend=None), clock=CLOCK, session=SESSION, side=SimpleNamespace(is_beside=False),
+        variants=lambda: builder, unchanged="beside.engine",
+    )  # fmt: skip
+    making = made(Variant(every, measured=True), SimpleNamespace(ok=True, backend=backend))
+    found = variant_choice.without_changes(job, making, Unchanged(job)).result()
+    assert found == ("unchanged" if wanted else None)
