@@ -2,48 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-
-from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.rewrite.proof.axes import Axes, NotShortened
-
-Tensor = list[int]
-
-
-@dataclass(frozen=True)
-class Use:
-    """One node: the axes of its inputs (None for one that is left out), its attributes, and the values of constants.
-
-    The lengths of each of ``work``, multiplied, are how many multiplications it takes.
-    """
-
-    axes: Axes
-    inputs: Sequence[Tensor | None]
-    values: Sequence[np.ndarray | None]
-    attributes: Mapping[str, Any]
-    work: list[Tensor]
-
-    def given(self, index: int) -> Tensor:
-        tensor = self.inputs[index] if index < len(self.inputs) else None
-        if tensor is None:
-            raise NotShortened
-        return tensor
-
-    def integers(self, name: str, index: int) -> list[int] | None:
-        """A list of integers: an attribute in older opsets, a constant input in newer ones."""
-        if index < len(self.inputs) and self.inputs[index] is not None:
-            value = self.values[index]
-            if value is None:
-                raise NotShortened
-            return [int(one) for one in value.ravel()]
-        stated = self.attributes.get(name)
-        return None if stated is None else [int(one) for one in np.ravel(stated)]
-
-    def sizes(self, tensor: Sequence[int]) -> list[int]:
-        return [self.axes.sizes[axis] for axis in tensor]
+from trtnorm_cli.rewrite.proof.axes import NotShortened
+from trtnorm_cli.rewrite.proof.axis_moves import concatenated, flattened, gathered, reshaped, sliced, split
+from trtnorm_cli.rewrite.proof.use import Tensor, Use
 
 
 def elementwise(use: Use) -> Tensor:
@@ -263,7 +226,10 @@ AXIS_RULES: dict[str, Callable[[Use], Tensor]] = {
     "AveragePool": pooling,
     "BatchNormalization": over_channels,
     "Conv": convolution,
+    "Concat": concatenated,
     "ConvTranspose": transposed_convolution,
+    "Flatten": flattened,
+    "Gather": gathered,
     "Gemm": gemm,
     "GlobalAveragePool": over_plane,
     "GroupNormalization": over_positions,
@@ -277,8 +243,13 @@ AXIS_RULES: dict[str, Callable[[Use], Tensor]] = {
     "MeanVarianceNormalization": over_listed_axes,
     "RMSNormalization": from_axis,
     "SimplifiedLayerNormalization": from_axis,
+    "Reshape": reshaped,
+    "Slice": sliced,
     "Softmax": along_axis,
     "Squeeze": squeezed,
     "Transpose": transposed,
     "Unsqueeze": unsqueezed,
 }
+
+# Those with several outputs.
+AXES_OF_EACH: dict[str, Callable[[Use], list[Tensor]]] = {"Split": split}

@@ -26,7 +26,7 @@ from trtnorm_cli.rewrite.proof.pair import Pair, PairRuns, RaisedWeights, Run, T
 from trtnorm_cli.rewrite.proof.region import Region, new_region, original_region
 from trtnorm_cli.rewrite.proof.sampling import Shapes, draw, fitting_domains, is_floating, real_shapes, sample_shapes
 from trtnorm_cli.rewrite.proof.shape_sources import ShapeSources, shape_sources
-from trtnorm_cli.rewrite.proof.short_shapes import short_shapes
+from trtnorm_cli.rewrite.proof.short_shapes import Short, short_shapes
 from trtnorm_cli.rewrite.realise import Realised, realise
 from trtnorm_cli.rewrite.rule import Check, Match, Unprovable
 
@@ -56,7 +56,7 @@ class Prover:
     seed: int = 0
     proofs: dict[str, Check] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
-    short: dict[Hashable, Shapes | None] = field(default_factory=dict)
+    short: dict[Hashable, Short | None] = field(default_factory=dict)
     pool: list[np.ndarray] = field(default_factory=list)
 
     def __call__(self, match: Match, realised: Realised) -> Check:
@@ -78,21 +78,20 @@ class Prover:
         """At short shapes where these prove as much, and at the file's where they do not pass there."""
         if not pair.stated and (short := self._short_shapes(pair)) is not None:
             try:
-                check = self._prove_at(match, pair, [short])
+                check = self._prove_at(match, pair.at(short), [dict(zip(pair.kinds, short.shapes, strict=True))])
                 if check.passed:
                     return check
             except Unprovable:
                 pass
         return self._prove_at(match, pair, list(sample_shapes(pair.kinds)))
 
-    def _short_shapes(self, pair: Pair) -> Shapes | None:
+    def _short_shapes(self, pair: Pair) -> Short | None:
         """They are worked out once for equal regions."""
         real = real_shapes(pair.kinds)
         key = (pair.form, tuple(real.values()))
         if key not in self.short:
             self.short[key] = short_shapes(pair.before, pair.after, real)
-        shapes = self.short[key]
-        return None if shapes is None else dict(zip(real, shapes.values(), strict=True))
+        return self.short[key]
 
     def _prove_at(self, match: Match, pair: Pair, shapes: Sequence[Shapes]) -> Check:
         """Inputs at which rounding moves the original further than is put down to rounding are drawn anew."""

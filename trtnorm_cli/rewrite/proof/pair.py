@@ -17,6 +17,7 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.walk import subgraphs
 from trtnorm_cli.rewrite.proof.region import Region
+from trtnorm_cli.rewrite.proof.short_shapes import Short
 
 Tensors = dict[str, np.ndarray]
 
@@ -34,6 +35,10 @@ class Pair:
     after: Region
     kinds: Mapping[str, TensorType]
     stated: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def at(self, short: Short) -> Pair:
+        """The pair for short shapes."""
+        return Pair(self.before.restating(short.before), self.after.restating(short.after), self.kinds, self.stated)
 
     @property
     def form(self) -> tuple[object, ...]:

@@ -64,6 +64,18 @@ class Region:
     def canonical(self) -> Canonical:
         return _canonical(self.model)
 
+    def restating(self, constants: Mapping[str, np.ndarray]) -> Region:
+        """The region with other values for some constants that are in its model, by their canonical names."""
+        if not constants:
+            return self
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        for tensor in model.graph.initializer:
+            name = self.canonical.names.get(tensor.name, "")
+            if name in constants:
+                tensor.CopyFrom(numpy_helper.from_array(constants[name], tensor.name))
+        return Region(model, self.weights, self.places)
+
 
 @dataclass(frozen=True)
 class Canonical:

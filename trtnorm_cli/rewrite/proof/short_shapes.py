@@ -1,21 +1,28 @@
 """Shapes at which a change is proved where the file's are large: short along axes on which everything is repeated.
 
 A defect shows there as it does at the file's shapes: every weight is reached, borders are there, and axes that are reduced keep
-their length. Where an operator's meaning may depend on the length of an axis, no such shapes are given.
+their length. Where an operator's meaning may depend on the length of an axis, no such shapes are given. Constants that state
+the length of such an axis for a Reshape are stated anew.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+import onnx
 from onnx import numpy_helper
 
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
+from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.rewrite.proof.axes import Axes, NotShortened
-from trtnorm_cli.rewrite.proof.axis_rules import AXIS_RULES, Tensor, Use
+from trtnorm_cli.rewrite.proof.axis_rules import AXES_OF_EACH, AXIS_RULES
+from trtnorm_cli.rewrite.proof.lengths import Numbers, Stated, computed, lengths, numbers_of
 from trtnorm_cli.rewrite.proof.region import Region
+from trtnorm_cli.rewrite.proof.use import Tensor, Use
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -27,27 +34,38 @@ _FURTHER, _CHEAP = (16, 8, 4, 2, 0), 1 / 2
 _ONE_AXIS_OPSET = 13
 
 
-def short_shapes(before: Region, after: Region, real: Shapes) -> Shapes | None:
+@dataclass(frozen=True)
+class Short:
+    """Shapes of the fed tensors in their order, and the constants of each side that state other lengths there.
+
+    The constants have their names in the regions' canonical models, so that this holds for all equal pairs of regions.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    before: Mapping[str, np.ndarray]
+    after: Mapping[str, np.ndarray]
+
+
+def short_shapes(before: Region, after: Region, real: Shapes) -> Short | None:
     """Shapes of the fed tensors that prove as much as the file's, ``real``; None where those are needed or cheap."""
     axes = Axes()
     work: list[Tensor] = []
     try:
         fed = {name: axes.fed(shape) for name, shape in real.items()}
-        made, made_instead = (_traced(region, fed, axes, work) for region in (before, after))
+        one, other = (_Traced(region, fed, axes, work) for region in (before, after))
         for value in before.model.graph.output:
-            axes_of_both = zip(made[value.name], made_instead[value.name], strict=True)
-            for one, other in axes_of_both:
-                if axes.sizes[one] != axes.sizes[other]:
+            for axis, instead in zip(one.made[value.name], other.made[value.name], strict=True):
+                if axes.sizes[axis] != axes.sizes[instead]:
                     return None
-                axes.link(one, other)
-        tensors = [*made.values(), *made_instead.values()]
+                axes.link(axis, instead)
+        tensors = [*one.made.values(), *other.made.values()]
         if _cost(axes.sizes, tensors, work) <= 1:
             return None
         sizes = next(s for s in map(axes.shortened, _FURTHER) if _cost(s, tensors, work) <= _CHEAP or s == axes.shortened())
     except (NotShortened, KeyError, IndexError, ValueError):
         return None
     shapes = {name: tuple(sizes[axis] for axis in tensor) for name, tensor in fed.items()}
-    return None if shapes == real else shapes
+    return None if shapes == real else Short(tuple(shapes.values()), one.restated(sizes), other.restated(sizes))
 
 
 def _cost(sizes: Sequence[int], tensors: Iterable[Tensor], work: Iterable[Tensor]) -> float:
@@ -56,24 +74,68 @@ def _cost(sizes: Sequence[int], tensors: Iterable[Tensor], work: Iterable[Tensor
     return max(elements / _MOST_ELEMENTS, multiplications / _MOST_WORK)
 
 
-def _traced(region: Region, fed: Mapping[str, Tensor], axes: Axes, work: list[Tensor]) -> dict[str, Tensor]:
-    """The axes of the tensors that ``region`` is fed with and makes."""
-    model = region.model
-    opsets = imported_opsets(model)
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    constants.update(region.weights)
-    known: dict[str, Tensor] = dict(fed)
-    for node in model.graph.node:
-        rule = AXIS_RULES.get(node.op_type)
-        one_softmax = not node.op_type.endswith("Softmax") or opsets.get("", 1) >= _ONE_AXIS_OPSET
-        if rule is None or node.domain not in DEFAULT_DOMAINS or not one_softmax or any(node.output[1:]):
+class _Traced:
+    """The axes of the tensors that ``region`` is fed with and makes, and the lengths that its constants state."""
+
+    def __init__(self, region: Region, fed: Mapping[str, Tensor], axes: Axes, work: list[Tensor]) -> None:
+        self._region, self._axes, self._work = region, axes, work
+        model = region.model
+        self._opsets = imported_opsets(model)
+        self._constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+        self._constants.update(region.weights)
+        self._stated: dict[Stated, int] = {}
+        self._used: set[Stated] = set()
+        self._readers = Counter(name for node in model.graph.node for name in node.input)
+        self._known: dict[str, Tensor] = dict(fed)
+        self._numbers: dict[str, Numbers | None] = {name: numbers_of(name, value) for name, value in self._constants.items()}
+        for node in model.graph.node:
+            self._follow(node)
+        axes.keep(axis for number, axis in self._stated.items() if number in self._used or self._readers[number.name] > 1)
+        self.made = {name: tensor for name, tensor in self._known.items() if name not in self._constants}
+
+    def restated(self, sizes: Sequence[int]) -> dict[str, np.ndarray]:
+        """The constants, by their canonical names, that state other lengths at these ``sizes``."""
+        found: dict[str, np.ndarray] = {}
+        for number, axis in self._stated.items():
+            if sizes[axis] != number.value:
+                name = self._region.canonical.names[number.name]
+                found.setdefault(name, self._constants[number.name].copy()).flat[number.place] = sizes[axis]
+        return found
+
+    def _follow(self, node: onnx.NodeProto) -> None:
+        one_softmax = not node.op_type.endswith("Softmax") or self._opsets.get("", 1) >= _ONE_AXIS_OPSET
+        if node.domain not in DEFAULT_DOMAINS or not one_softmax:
             raise NotShortened
+        use = self._use(node)
+        numbers = self._numbers_made(node, use)
+        if numbers is not None:
+            self._numbers[node.output[0]] = numbers
+            self._known[node.output[0]] = self._axes.fixed([len(numbers)] if numbers else [])
+        elif node.op_type in AXES_OF_EACH:
+            made = AXES_OF_EACH[node.op_type](use)
+            self._known.update((name, tensor) for name, tensor in zip(node.output, made, strict=True) if name)
+        elif node.op_type in AXIS_RULES and not any(node.output[1:]):
+            self._known[node.output[0]] = AXIS_RULES[node.op_type](use)
+        else:
+            raise NotShortened
+
+    def _use(self, node: onnx.NodeProto) -> Use:
         inputs, values = [], []
         for name in node.input:
-            if name in constants and name not in known:
-                known[name] = axes.fixed(constants[name].shape)
-            inputs.append(known[name] if name else None)
-            values.append(constants.get(name))
-        use = Use(axes, inputs, values, attributes_of(node, opsets), work)
-        known[node.output[0]] = rule(use)
-    return {name: tensor for name, tensor in known.items() if name not in constants}
+            if name in self._constants and name not in self._known:
+                self._known[name] = self._axes.fixed(self._constants[name].shape)
+            inputs.append(self._known[name] if name else None)
+            values.append(self._constants.get(name))
+        numbers = [self._numbers.get(name) for name in node.input]
+        attributes = attributes_of(node, self._opsets)
+        return Use(self._axes, inputs, values, attributes, self._work, numbers, len(node.output), self._states)
+
+    def _states(self, number: Stated, axis: int) -> None:
+        """Remember that ``number`` is the length of ``axis``."""
+        if (other := self._stated.setdefault(number, axis)) != axis:
+            self._axes.same([other, axis])
+
+    def _numbers_made(self, node: onnx.NodeProto, use: Use) -> Numbers | None:
+        if node.op_type == "Shape":
+            return lengths(use.given(0), int(use.attributes.get("start", 0)), use.attributes.get("end"))
+        return computed(node.op_type, use.numbers, self._axes, self._used)
