@@ -44,6 +44,8 @@ from trtnorm_cli.onnx_model.stored import tensor_array
 from trtnorm_cli.progress import Stage, stage
 
 _SIZES = ("Shape", "Size")
+# The attribute with the body of a Loop, Scan or SequenceMap, and how much memory its raised weights may take.
+_REPEATED, _RAISED_BYTES = "body", 1 << 28
 DISCONTINUOUS = (
     *("ArgMax", "ArgMin", "DynamicQuantizeLinear", "Hardmax", "NonMaxSuppression", "QLinearConv", "QLinearMatMul"),
     *("QuantizeLinear", "Round", "Sign", "TopK", "Unique"),
@@ -411,16 +413,26 @@ class Evaluation:
             weights = {t.name: self._stored(raised_array(tensor_array(t, folder))) for t in graph.initializer}
             step.cache[attribute] = todo, weights
         todo, weights = step.cache[attribute]
+        raised = self._raised_for_a_loop(todo, outer) if attribute == _REPEATED else {}
 
         def evaluate(inputs: list[Any]) -> list[Any]:
             self._check_time(step, 0.0)
-            scope = _Scope(weights.__getitem__, outer)
+            scope = _Scope({**raised, **weights}.__getitem__, outer)
             scope.values = {value.name: given for value, given in zip(todo.graph.input, inputs, strict=True)}
             self._varying.update(scope.values)
             self._run_plan(todo, scope)
             return [self._in_float64(scope.get(name)) for name in todo.outputs]
 
         return evaluate
+
+    def _raised_for_a_loop(self, todo: Plan, outer: _Scope) -> dict[str, Any]:
+        """The weights around a body that every iteration would raise anew, as far as there is room for them."""
+        found, room = {}, _RAISED_BYTES
+        for name in todo.outer:
+            value = outer.get(name)
+            if isinstance(value, Stored) and (room := room - value.array.size * np.dtype(np.float64).itemsize) >= 0:
+                found[name] = raised_array(value)
+        return found
 
     def _check_time(self, step: Step, next_seconds: float) -> None:
         if self._clock.are_over(self._budget_s - next_seconds):

@@ -26,6 +26,7 @@ from trtnorm_cli.rewrite.proof.pair import Pair, PairRuns, RaisedWeights, Run, T
 from trtnorm_cli.rewrite.proof.region import Region, new_region, original_region
 from trtnorm_cli.rewrite.proof.sampling import Shapes, draw, fitting_domains, is_floating, real_shapes, sample_shapes
 from trtnorm_cli.rewrite.proof.shape_sources import ShapeSources, shape_sources
+from trtnorm_cli.rewrite.proof.shared_products import without_shared_products
 from trtnorm_cli.rewrite.proof.short_shapes import Short, short_shapes
 from trtnorm_cli.rewrite.realise import Realised, realise
 from trtnorm_cli.rewrite.rule import Check, Match, Unprovable
@@ -61,6 +62,7 @@ class Prover:
 
     def __call__(self, match: Match, realised: Realised) -> Check:
         """The check of one change. Raises ``Unprovable`` when the original cannot be evaluated at any shape tried."""
+        match, realised = without_shared_products(match, realised)
         meant = None if match.rule.reference is None else realise(match.rule.reference(match), match, _reference_names())
         inputs = _region_inputs(match, realised, meant)
         shapes = shape_sources(match, inputs)
