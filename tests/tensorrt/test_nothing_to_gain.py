@@ -67,6 +67,21 @@ def test_a_product_may_write_less_without_what_takes_a_part_of_it() -> None:
     assert not tells(kernels, {2: cost(read=0)}, us=1e9), "it is not known what it moves"
 
 
+def test_what_is_activated_and_added_to_a_part_of_another_tensor_is_so_in_either_engine() -> None:
+    """Res2Net's blocks. In one of them the part is copied and the product adds, which takes as long."""
+    graph = "a = Relu(x) p, q = Split <num_outputs=2> (a) c = Conv(p, w) r = Relu(c) s = Add(r, q) d = Conv(s, w)"
+    parted = "a = Relu(x) p, q = Split <num_outputs=2> (a) c = Conv(p, w) s = Add(c, q) r = Relu(s) d = Conv(r, w)"
+    whole = "a = Relu(x) q = Relu(a) c = Conv(a, w) r = Relu(c) s = Add(r, q) d = Conv(s, w)"
+
+    def told(graph: str, part: str) -> bool:
+        first, added = moving("p", "a", "p", "Slic"), moving(f"{part} s", "r a", "s", "SlicAdd")
+        return tells([FIRST, first, kernel("c r", "p", "r"), added, kernel("d", "s", "d")], {}, FOLD, graph=graph)
+
+    assert told(graph, "p")
+    assert not told(parted, "p"), "the product may add what is not activated before"
+    assert not told(whole, "q"), "no part is taken"
+
+
 def test_what_is_not_understood_is_not_little() -> None:
     assert not tells([FIRST, moving("c r", "a", "r", "MulAddRelu"), NEXT], us=1e9), "the fold is in no product"
     assert not tells([FIRST, NEXT], us=1e9), "it is nowhere"
@@ -280,6 +295,15 @@ def test_a_product_of_few_terms_is_arithmetic_in_a_kernel_that_is_as_good() -> N
     assert not tells([moving("p b", "x", "b", "MoveConc"), kernel("m", "b", "m", "gemm")], {}, of_product(), graph=HEADS)
     twice = [written_out, moving("p", "x", "z", "MulAdd"), kernel("m", "b z", "m", "gemm")]
     assert not tells(twice, {}, of_product(), graph=HEADS), "one of them may be another in the other engine"
+
+
+def test_a_product_of_one_row_is_a_sum_in_a_kernel_that_is_as_good() -> None:
+    """The class token of a vision transformer, say. What was folded is in that kernel, or in the one of a mean behind it."""
+    summed = moving("p b", "x", "b", "ReshMulSum")
+    assert tells([summed, kernel("m", "b", "m", "gemm")], {}, of_product(), graph=HEADS)
+    assert tells([summed, moving("m", "b", "m", "MeanSubMulMean")], {}, of_product(), graph=HEADS)
+    assert not tells([summed, moving("m", "b", "m", "MoveMean")], {}, of_product(), graph=HEADS), "it copies for the mean"
+    assert not tells([moving("p b", "x", "b", "SubExpSum"), kernel("m", "b", "m", "gemm")], {}, of_product(), graph=HEADS)
 
 
 def test_an_addition_behind_a_product_may_move_to_several_places() -> None:

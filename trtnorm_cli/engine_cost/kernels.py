@@ -164,9 +164,15 @@ def transposes(kernel: Kernel) -> bool:
     return "Tran" in _parts(kernel)
 
 
+def copies(kernel: Kernel) -> bool:
+    """True for a kernel in whose name a copy stands."""
+    return "Move" in _parts(kernel)
+
+
 def writes_products_out(kernel: Kernel) -> bool:
-    """True for a generated kernel that multiplies and adds, as TensorRT makes a matrix product of few terms."""
-    return {"Mul", "Add"} <= set(_parts(kernel)) and not multiplies(kernel)
+    """True for a generated kernel that multiplies and adds, as TensorRT makes a matrix product of few terms or of one row."""
+    parts = set(_parts(kernel))
+    return "Mul" in parts and not parts.isdisjoint(("Add", "Sum")) and not multiplies(kernel)
 
 
 def resizes(kernel: Kernel) -> bool:

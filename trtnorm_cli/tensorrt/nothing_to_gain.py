@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from trtnorm_cli.cost.device import Device
 from trtnorm_cli.cost.roofline import Work, estimate
-from trtnorm_cli.engine_cost.kernels import computed_in, multiplies, reduces, writes_products_out
+from trtnorm_cli.engine_cost.kernels import computed_in, copies, multiplies, reduces, writes_products_out
 from trtnorm_cli.engine_cost.profiles import of_profile
 from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import Kernel, launched
@@ -231,9 +231,9 @@ def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[i
     """The kernels beside ``site`` that could be part of others without the fold: their time is what there is to gain.
 
     None where it is in a kernel that is of no product, but for one that reads the product, to add its bias. TensorRT writes a
-    matrix product of few terms out as multiplications and additions, in a kernel that is as good. Beside a convolution those
-    are kernels that only activate, or move what the model does not ask for. Behind a matrix product an addition may be a
-    kernel of its own, which moves to several places at once: two kernels that only move may be part of it.
+    matrix product of few terms or of one row out as multiplications and additions, in a kernel that is as good. Beside a
+    convolution those are kernels that only activate, or move what the model does not ask for. Behind a matrix product an
+    addition may be a kernel of its own, which moves to several places at once: two kernels that only move may be part of it.
     """
     every = [at for at, kernel in enumerate(known.kernels) if site in kernel.onnx_nodes]
     is_convolution = graph.operators.get(site) in CONVOLUTIONS
@@ -247,6 +247,8 @@ def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[i
     loose = frozenset[int]().union(*filter(None, found))
     if is_convolution:
         return loose
+    if is_written_out:  # a mean of its result is in the kernel of what was folded, and else in one of its own
+        loose = loose.union(reader for at in own for reader in known.readers[at] if copies(known.kernels[reader]))
     moving = (kernels for at in own if len(kernels := known.only_moving(at)) > 1)
     return loose.union(*(idle_from(one, known) for kernels in moving for one in kernels))
 
