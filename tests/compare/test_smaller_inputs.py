@@ -141,6 +141,7 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         f"{RANGE} y = Gather<axis=2>(a, r)",
         f"{RANGE} {PADDED} y = Gather<axis=2>(a, g)",
         "f = Reshape(a, rows) m = ReduceMean<axes=[2]>(f) y = Sub(f, m)",
+        "y = Reshape(a, halves)",
         # All positions in a row, and heads of what is known of each.
         "f = Reshape(a, merged) t = Transpose<perm=[0, 2, 1]>(f) u = MatMul(t, six) k = Reshape(u, heads) y = Relu(k)",
         "t = Transpose<perm=[0, 2, 3, 1]>(a) u = MatMul(t, square) y = Transpose<perm=[0, 3, 1, 2]>(u)",
@@ -172,6 +173,7 @@ WEIGHTS = {
     "whole": np.array([1, 4, 96, 96]),
     "plane": np.array([192, 192]),
     "halves": np.array([1, 4, 48, 2, 48, 2]),
+    "windows": np.array([1, 4, 8, 12, 8, 12]),
     "axis2": np.array([2]),
     "i95": np.array([95]),
     "half": np.array([48, 48]),
@@ -206,7 +208,7 @@ WEIGHTS = {
     "lines",
     [
         "y = Resize<mode='nearest'>(a, , , uneven)".replace("'", '"'),  # 32 and 64 positions would become 42.3 and 84.7
-        "y = Reshape(a, halves)",
+        "y = Reshape(a, windows)",  # of 12, or 12 of them
         "y = Slice(a, i0, i95, axis2)",
         "p, q = Split<axis=2>(a, half) y = Add(p, q)",
         "y = MatMul(a, wide)",
@@ -448,6 +450,21 @@ def test_positions_in_a_row_are_split_into_as_few_areas(own, now: int, wanted):
     grids = {image: {(2, now // 2)}}
     assert sized_model._regrouped(before, own, (1, now, 24), grids) == wanted
     assert sized_model._regrouped(before, own, (1, now, 24), {(5, 5): {(2, now // 2)}}) is None, "they are no image's"
+
+
+@pytest.mark.parametrize(
+    ("before", "own", "now", "wanted"),
+    [
+        ((1, 18, 18, 24), (1, 9, 2, 9, 2, 24), (1, 4, 6, 24), (1, 2, 2, 3, 2, 24)),
+        ((1, 24, 32, 24), (1, 2, 12, 2, 16, 24), (1, 8, 12, 24), (1, 2, 4, 2, 6, 24)),
+        ((1, 18, 18, 24), (1, 9, 2, 9, 2, 24), (1, 5, 6, 24), None),
+        ((1, 56, 56, 24), (1, 8, 7, 8, 7, 24), (1, 21, 28, 24), None),  # windows of 7, or 8 windows
+        ((1, 18, 24), (1, 9, 2, 24), (1, 4, 24), None),  # it may be anything
+    ],
+)
+def test_each_axis_of_an_image_is_split_into_as_few_parts(before, own, now, wanted):
+    """Patches that are merged two by two."""
+    assert sized_model._regrouped(before, own, now) == wanted
 
 
 def test_positions_in_a_row_become_an_image_again_with_other_channels():

@@ -359,12 +359,13 @@ def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[
     """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits those as long as before.
 
     One that is not is split as the ``grids`` say, by the lengths that it is split into in ``own``, if in one way alone, or else
-    into as few areas as there, if it has the positions of an image in a row. None where it is neither, or where the axes of
-    both do not fall into groups.
+    into as few areas as there, if it has the positions of an image in a row or is an axis of one. None where it is neither, or
+    where the axes of both do not fall into groups.
     """
     if len(before) != len(now) or 0 in before or any(length != 1 for was, length in zip(before, now, strict=True) if was == 1):
         return None
     given = [(was, length) for was, length in zip(before, now, strict=True) if was != 1]
+    is_image = sum(was != length for was, length in given) > 1
     axes, shape = [axis for axis, length in enumerate(own) if length != 1], [1] * len(own)
     while given and axes:
         merged, parts = 1, 1
@@ -385,7 +386,7 @@ def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[
         else:
             size, split = math.prod(length for _, length in given[:merged]), tuple(own[axis] for axis in axes[:parts])
             found = [grid for grid in grids.get(split, ()) if math.prod(grid) == size]
-            if not found and any(math.prod(grid) == math.prod(split) for grid in grids):
+            if not found and ((is_image and merged == 1) or any(math.prod(grid) == math.prod(split) for grid in grids)):
                 found = _in_areas(split, size)
             if len(found) != 1:
                 return None
