@@ -134,6 +134,9 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
         "y = Mul(strides, a)",
         "y = Div(a, strides)",
         "b = Sub(coordinates, a) y = Mul(b, strides)",
+        # A rotation by an angle of its own for each position.
+        "n = Neg(a) c = Mul(a, cosine) s = Mul(sine, n) y = Add(s, c)",
+        "n = Neg(a) c = Mul(a, cosine) s = Mul(n, sine) y = Sub(c, s)",
         "y = Add(a, table)",
         "y = Sub(table, a)",
         "t = Transpose<perm=[1, 0]>(table) u = Unsqueeze(t, i0) y = Add(a, u)",
@@ -151,6 +154,7 @@ def test_what_does_not_know_its_position_does_the_same(lines: str):
     assert shapes_of(body(lines), WEIGHTS) == {"x": (1, 3, 32, 64)}
 
 
+ANGLES = np.arange(96 * 96, dtype=np.float32).reshape(96, 96) / 7
 WEIGHTS = {
     "w": random(4, 3, 3, 3),
     "two": np.array([2, 2]),
@@ -200,6 +204,9 @@ WEIGHTS = {
     "is_left": random(96, 96) > 0,
     "class": random(1, 1, 4),
     "embedding": random(1, 96 * 96 + 1, 4),
+    "sine": np.sin(ANGLES),
+    "cosine": np.cos(ANGLES),
+    "waves": np.sin(np.arange(96, dtype=np.float32))[None],
 }
 
 
@@ -232,6 +239,12 @@ WEIGHTS = {
         "y = Add(a, between)",
         "y = Mul(a, between)",
         "y = Mul(a, masked)",
+        "y = Mul(a, sine)",
+        "c = Mul(a, cosine) s = Mul(a, sine) y = Mul(c, s)",
+        "c = Mul(a, cosine) s = Mul(a, sine) y = Add(s, c) n = Neg(s)",
+        "c = Mul(a, cosine) s = Add(a, sine) y = Add(s, c)",
+        "c = Mul(a, sine) s = Mul(a, sine) y = Add(s, c)",
+        "c = Mul(a, cosine) s = Mul(a, waves) y = Add(s, c)",
         "y = Mul(huge, a)",
         "y = Div(a, huge)",
         "y = Div(strides, a)",

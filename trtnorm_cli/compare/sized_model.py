@@ -214,12 +214,17 @@ class _Restored:
 
 @dataclass(frozen=True)
 class ConstantInPart:
-    """A constant of which a node takes some ``lengths``, to multiply by it or to add it, and the model that makes it."""
+    """A constant of which a node takes some ``lengths``, to multiply by it or to add it, and the model that makes it.
+
+    ``turned_with`` is the model that makes the other constant of a rotation, the cosine beside the sine: what is multiplied by
+    that one is added to what is multiplied by this one.
+    """
 
     name: str
     lengths: Shape
     is_factor: bool
     maker: onnx.ModelProto
+    turned_with: onnx.ModelProto | None = None
 
 
 class SizedTensors:
@@ -282,8 +287,31 @@ class SizedTensors:
         """The constants of which nodes take some positions. One for each time that something is taken."""
         for node in self.model.graph.node:
             for place, lengths in self._cut.get(node.output[0] if node.output else "", {}).items():
-                name = node.input[place]
-                yield ConstantInPart(name, lengths, node.op_type in _MULTIPLYING, self._maker(name))
+                name, other = node.input[place], self._turned_with(node)
+                turned_with = None if other is None else self._maker(other)
+                yield ConstantInPart(name, lengths, node.op_type in _MULTIPLYING, self._maker(name), turned_with)
+
+    def _turned_with(self, node: onnx.NodeProto) -> str | None:
+        """The constant of the other product, where that of ``node`` is one of two that are added and nobody else reads it."""
+        readers = self._readers.get(node.output[0], [])
+        if node.op_type != "Mul" or len(readers) != 1 or readers[0].op_type not in _ADDING:
+            return None
+        others = (self._makers.get(name) for name in readers[0].input if name != node.output[0])
+        other = next((one for one in others if one is not None and one.op_type == "Mul"), None)
+        cut = {} if other is None else self._cut.get(other.output[0], {})
+        return next((other.input[place] for place in cut), None) if other is not None else None
+
+    @cached_property
+    def _readers(self) -> Mapping[str, list[onnx.NodeProto]]:
+        found: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.model.graph.node:
+            for name in node.input:
+                found.setdefault(name, []).append(node)
+        return found
+
+    @cached_property
+    def _makers(self) -> Mapping[str, onnx.NodeProto]:
+        return {name: node for node in self.model.graph.node for name in node.output}
 
     def _maker(self, name: str) -> onnx.ModelProto:
         graph, needed, nodes = self.model.graph, {name}, list[onnx.NodeProto]()

@@ -3,8 +3,8 @@
 A convolution does the same at every position, and an evaluation takes as long as there are positions. A weight that is off is
 off at all of them. So float64 may look at fewer, where each weight still reaches the data and no node knows where it is: then
 ONNX Runtime alone runs the model at the file's own shapes, where a wrong size or border shows in any number. What is added to
-each position, as a transformer's embedding, or what it is multiplied by, as a detector's strides, may be another number for
-each: some of these are taken, and what all of them are has to be the same in every model, to the bit.
+each position, as a transformer's embedding, or what it is multiplied by, as a detector's strides or a rotary embedding, may be
+another number for each: some of these are taken, and what all of them are has to be the same in every model, to the bit.
 
 Sizes are followed through the model from both shapes. A node is asked what it does where its tensors differ between them
 (``position_rules.py``).
@@ -39,7 +39,8 @@ _MOST_TRIES = 6
 # Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
 # do not either, which may be that large.
 _APART, _LARGEST = 8.0, 512.0
-# Nor is any factor of a position, or its inverse. Detectors multiply by the strides of their feature maps.
+# Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
+# their feature maps.
 _LARGEST_FACTOR = 128.0
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
@@ -101,16 +102,18 @@ def _positions(sized: SizedTensors, folder: Path | None) -> Sequence[bytes]:
     Raises ``NotTheSame`` where the part might not show what the whole does: parts of two of them are the same, some numbers are
     as large as those that keep data from what follows, or all are equal along the axes that are shorter.
     """
-    found: dict[tuple[str, Shape, bool], bytes] = {}
+    found: dict[tuple[str, Shape, bool, str], bytes] = {}
     times = Counter[bytes]()
     of_parts: dict[bytes, bytes] = {}
     for one in sized.constants_in_part():
-        key = one.name, one.lengths, one.is_factor
+        other = "" if one.turned_with is None else one.turned_with.graph.output[0].name
+        key = one.name, one.lengths, one.is_factor, other
         if key not in found:
             whole = _evaluated(one.maker, one.name, folder)
             places = evenly_spread(whole.shape, one.lengths)
             part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
-            if not _shows_the_whole(part, whole, one.is_factor):
+            turned = whole if one.turned_with is None else _rotation(whole, _evaluated(one.turned_with, other, folder))
+            if not _shows_the_whole(part, whole, turned if one.is_factor else None):
                 raise NotTheSame(one.name)
             found[key] = _digest(whole, one.lengths)
             if of_parts.setdefault(_digest(part, one.lengths), found[key]) != found[key]:
@@ -126,11 +129,19 @@ def _evaluated(maker: onnx.ModelProto, name: str, folder: Path | None) -> np.nda
         raise NotTheSame(name) from error
 
 
-def _shows_the_whole(part: np.ndarray, whole: np.ndarray, is_factor: bool) -> bool:
-    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others not."""
+def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How much both numbers of each rotation let through together: one of them may be zero."""
+    return np.hypot(one, other) if one.shape == other.shape else one
+
+
+def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | None) -> bool:
+    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others not.
+
+    ``factors`` is how much is let through at each position, and None where the numbers are added.
+    """
     if whole.dtype != np.float64 or not part.size:
         return False
-    if not (_are_factors(whole) if is_factor else _are_steady(whole) and _are_steady(part)):
+    if not (_are_steady(whole) and _are_steady(part) if factors is None else _are_factors(factors)):
         return False
     axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
     return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
