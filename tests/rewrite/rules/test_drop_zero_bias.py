@@ -177,16 +177,31 @@ ATTENDED_BY = "k = Transpose <perm=[0, 1, 3, 2]> (q) s = MatMul(q, k) y = Relu(s
         ("float[2, 3, 7, 4] x", "t = Transpose <perm=[0, 3, 1, 2]> (a) y = Add(t, f)", False),
         (TOKENS, "t = Transpose <perm=[0, 2, 1]> (a) r = Reshape(t, plane) y = Conv(r, kernel)", True),
         (PATCHES, "y = Relu(a)", False),
+        (TOKENS, "g, u = Split <axis=2> (a, halves) s = Sigmoid(g) n = Mul(g, s) y = Mul(n, u)", True),
+        (TOKENS, "g = Slice(a, zero, six, two) u = Slice(a, six, far, two) s = Relu(g) y = Mul(s, u)", True),
+        (TOKENS, "g, u = Split <axis=2> (a, halves) t = Transpose <perm=[0, 2, 1]> (u) y = MatMul(g, t)", False),
+        (TOKENS, "g, u = Split <axis=2> (a, halves) s = Softmax <axis=-1> (g) y = Mul(s, u)", False),
+        (TOKENS, "m = Reshape(a, h) s = Sigmoid(m) y = Mul(m, s)", False),
     ],
     ids=[
         *("activated", "activated in pieces", "added", "multiplied", "heads", "scaled heads", "heads in the batch"),
         *("normalized over heads", "normalized", "a result", "four axes", "moved on four axes", "an image", "open sizes"),
+        *("gated", "gated by slices", "parts that are multiplied", "a part that is normalized", "activated heads"),
     ],
 )
 def test_where_it_is_known_to_pay_it_goes_as_in_passing(rewrite, x, behind, pays):
     """Elsewhere an engine has to show it: an attention along one axis of an image took 25 % longer."""
     image = {"f": random(2, 12, 3, 7), "plane": i64(2, 12, 7, 1), "kernel": random(12, 12, 1, 1)}
-    given = {"b": random(2, 7, 12), "v": random(12, 3), "h": i64(2, 7, 3, 4), "i": i64(14, 12), "o": np.float32(0.5), **image}
+    parts = {"halves": i64(6, 6), "zero": i64(0), "six": i64(6), "two": i64(2), "far": i64(2**40)}
+    given = {
+        **parts,
+        "b": random(2, 7, 12),
+        "v": random(12, 3),
+        "h": i64(2, 7, 3, 4),
+        "i": i64(14, 12),
+        "o": np.float32(0.5),
+        **image,
+    }
     source = model(x, f"c = MatMul(x, w) a = Add(c, z) {behind}", "a r" if "r = Relu" in behind else "y", **given)
     result = rewrite(source, (rule.RULE,), settings=RewriteSettings(measured=True))
     (change,) = result.outcome.changes

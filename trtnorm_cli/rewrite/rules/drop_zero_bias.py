@@ -8,9 +8,9 @@ into its query, key and value, or parts of different sizes, and concatenates. Ot
 addition stays there. It also brings heads forward there: of open sizes, an attention takes casts and reshapes instead. On
 more than three axes the addition is a kernel of its own. So of open sizes those go, where builds decide, and the others stay.
 
-Where a plain attention, a residual branch or an activation follows, on three axes, nothing is lost without it, so that the
-change counts as made in passing. Elsewhere it may cost: behind a product on four axes that is moved, in front of a softmax
-over tokens, and where heads are part of the batch. There an engine has to show it.
+Where a plain attention, a residual branch, an activation or a gated unit follows, on three axes, nothing is lost without it,
+so that the change counts as made in passing. Elsewhere it may cost: behind a product on four axes that is moved, in front of a
+softmax over tokens, and where heads are part of the batch. There an engine has to show it.
 
 Nothing of this touches a trained network, which has no such bias (docs/folding_and_kernels.md).
 Source: Vaswani et al. 2017, §3.2.2, for the heads of an attention; the operators as in the ONNX operator specification.
@@ -41,6 +41,11 @@ _TAKING_PARTS = frozenset({"Gather", "Slice", "Split"})
 _AT_ONCE = frozenset({
     *("Add", "Div", "Erf", "Gelu", "Gemm", "LayerNormalization", "MatMul", "Mul", "ReduceL2", "Relu", "Sigmoid", "Tanh"),
 })  # fmt: skip
+# What a gated unit does with either part of a product.
+_GATING = frozenset({"Div", "Erf", "Gelu", "Mul", "Relu", "Sigmoid", "Tanh"})
+# How far the result of a product was moved, and what may read it then.
+_AS_IT_IS, _IN_PARTS, _MOVED = range(3)
+_ALLOWED = (_AT_ONCE, _GATING, frozenset[str]())
 _BEHIND_MOVES = frozenset({"Add", "Conv", "Div", "LayerNormalization", "ReduceL2", "Resize"})
 
 
@@ -119,12 +124,12 @@ def _are_even(m: Match, whole: Tensor, parts: Sequence[Tensor], is_reshaped: boo
 
 def is_known_to_pay(m: Match) -> bool:
     """True where TensorRT for RTX takes no longer without the addition, as was measured with fixed sizes: in front of an
-    activation, a residual branch or a product, and on three axes also of a plain attention, a convolution, and what is added
-    to windows."""
+    activation, a residual branch or a product, and on three axes also of a gated unit, a plain attention, a convolution, and
+    what is added to windows."""
     if m.settings.counted or not has_fixed_sizes(m, m.output):
         return False
-    to_see, seen = [(m.output, False)], {m.output.name}
-    for tensor, is_moved in to_see:
+    to_see, seen = [(m.output, _AS_IT_IS)], {m.output.name}
+    for tensor, so_far in to_see:
         if tensor.name in m.borders.output_names:
             return False
         for reader in tensor.outputs:
@@ -132,11 +137,12 @@ def is_known_to_pay(m: Match) -> bool:
             moves = is_factor or reader.op in _MOVING | _TAKING_PARTS
             if moves and not is_factor and _is_a_kernel_of_its_own(m):
                 return False
-            if not moves and not (_ends_an_attention(m, reader, tensor) if is_moved else reader.op in _AT_ONCE):
+            if not moves and reader.op not in _ALLOWED[so_far] and not (so_far and _ends_an_attention(m, reader, tensor)):
                 return False
+            now = so_far if is_factor else max(so_far, _IN_PARTS if reader.op in _TAKING_PARTS else _MOVED)
             following = [one for one in reader.outputs if moves and one.name not in seen]
             seen.update(one.name for one in following)
-            to_see += ((one, is_moved or not is_factor) for one in following)
+            to_see += ((one, now) for one in following)
     return True
 
 
