@@ -105,6 +105,7 @@ PADDED = "n3 = Add(n, three) r3 = Range(zero, n3, one) d = Sub(r3, two0) b = Max
     "lines",
     [
         "y = Relu(a)",
+        "y = CastLike(a, two)",
         "y = Concat<axis=1>(a, a)",
         "p, q = Split<axis=1>(a, two) y = Add(p, q)",
         "y = InstanceNormalization(a, four, four)",

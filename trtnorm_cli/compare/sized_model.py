@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import count
 from types import MappingProxyType
@@ -214,17 +214,16 @@ class _Restored:
 
 @dataclass(frozen=True)
 class ConstantInPart:
-    """A constant of which a node takes some ``lengths``, to multiply by it or to add it, and the model that makes it.
+    """A constant of which a node takes some ``lengths``, to multiply by it or to add it.
 
-    ``turned_with`` is the model that makes the other constant of a rotation, the cosine beside the sine: what is multiplied by
-    that one is added to what is multiplied by this one.
+    ``turned_with`` is the other constant of a rotation, the cosine beside the sine: what is multiplied by that one is added to
+    what is multiplied by this one.
     """
 
     name: str
     lengths: Shape
     is_factor: bool
-    maker: onnx.ModelProto
-    turned_with: onnx.ModelProto | None = None
+    turned_with: str | None = None
 
 
 class SizedTensors:
@@ -287,9 +286,7 @@ class SizedTensors:
         """The constants of which nodes take some positions. One for each time that something is taken."""
         for node in self.model.graph.node:
             for place, lengths in self._cut.get(node.output[0] if node.output else "", {}).items():
-                name, other = node.input[place], self._turned_with(node)
-                turned_with = None if other is None else self._maker(other)
-                yield ConstantInPart(name, lengths, node.op_type in _MULTIPLYING, self._maker(name), turned_with)
+                yield ConstantInPart(node.input[place], lengths, node.op_type in _MULTIPLYING, self._turned_with(node))
 
     def _turned_with(self, node: onnx.NodeProto) -> str | None:
         """The constant of the other product, where that of ``node`` is one of two that are added and nobody else reads it."""
@@ -313,8 +310,10 @@ class SizedTensors:
     def _makers(self) -> Mapping[str, onnx.NodeProto]:
         return {name: node for node in self.model.graph.node for name in node.output}
 
-    def _maker(self, name: str) -> onnx.ModelProto:
-        graph, needed, nodes = self.model.graph, {name}, list[onnx.NodeProto]()
+    def maker(self, names: Iterable[str]) -> onnx.ModelProto:
+        """The model that makes these constants, which no input decides about."""
+        wanted = sorted(set(names))
+        graph, needed, nodes = self.model.graph, set(wanted), list[onnx.NodeProto]()
         for node in reversed(graph.node):
             if not needed.isdisjoint(node.output):
                 needed.update(node.input)
@@ -323,7 +322,7 @@ class SizedTensors:
         maker.graph.name = graph.name
         maker.graph.node.extend(reversed(nodes))
         maker.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
-        maker.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+        maker.graph.output.extend(map(onnx.helper.make_empty_tensor_value_info, wanted))
         return maker
 
     def elements(self, name: str) -> list[Any] | None:

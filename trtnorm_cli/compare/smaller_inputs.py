@@ -15,14 +15,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors, evenly_spread
+from trtnorm_cli.compare.sized_model import ConstantInPart, NotTheSame, Shape, Shapes, SizedModel, SizedTensors, evenly_spread
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.light_dataclass import dataclass
@@ -102,31 +102,32 @@ def _positions(sized: SizedTensors, folder: Path | None) -> Sequence[bytes]:
     Raises ``NotTheSame`` where the part might not show what the whole does: parts of two of them are the same, some numbers are
     as large as those that keep data from what follows, or all are equal along the axes that are shorter.
     """
-    found: dict[tuple[str, Shape, bool, str], bytes] = {}
+    ones = list(sized.constants_in_part())
+    values = _evaluated(sized, {name for one in ones for name in (one.name, one.turned_with) if name}, folder)
+    found: dict[ConstantInPart, bytes] = {}
     times = Counter[bytes]()
     of_parts: dict[bytes, bytes] = {}
-    for one in sized.constants_in_part():
-        other = "" if one.turned_with is None else one.turned_with.graph.output[0].name
-        key = one.name, one.lengths, one.is_factor, other
-        if key not in found:
-            whole = _evaluated(one.maker, one.name, folder)
+    for one in ones:
+        if one not in found:
+            whole = values[one.name]
             places = evenly_spread(whole.shape, one.lengths)
             part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
-            turned = whole if one.turned_with is None else _rotation(whole, _evaluated(one.turned_with, other, folder))
+            turned = whole if one.turned_with is None else _rotation(whole, values[one.turned_with])
             if not _shows_the_whole(part, whole, turned if one.is_factor else None):
                 raise NotTheSame(one.name)
-            found[key] = _digest(whole, one.lengths)
-            if of_parts.setdefault(_digest(part, one.lengths), found[key]) != found[key]:
+            found[one] = _digest(whole, one.lengths)
+            if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:
                 raise NotTheSame(one.name)
-        times[found[key]] += 1
+        times[found[one]] += 1
     return tuple(sorted(times.elements()))
 
 
-def _evaluated(maker: onnx.ModelProto, name: str, folder: Path | None) -> np.ndarray:
+def _evaluated(sized: SizedTensors, names: Set[str], folder: Path | None) -> Mapping[str, np.ndarray]:
+    """The values of constants, worked out together: many may come from one."""
     try:
-        return evaluate_float64(Float64Model(maker, folder), {}).outputs[name]
+        return evaluate_float64(Float64Model(sized.maker(names), folder), {}).outputs if names else {}
     except (ModelError, ReferenceUnavailable) as error:  # for others to say
-        raise NotTheSame(name) from error
+        raise NotTheSame(", ".join(sorted(names))) from error
 
 
 def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
