@@ -172,8 +172,8 @@ def test_the_run_of_a_likely_candidate_is_begun_ahead_and_not_repeated(tmp_path,
 @pytest.mark.parametrize("first", [True, False], ids=["it is the first", "it is the second"])
 def test_where_a_likely_candidate_has_its_sizes_as_numbers_the_models_own_are_looked_at_at_once(tmp_path, runs, first: bool):
     """Not only when it is known that it stays, with nothing to do until then."""
-    text = CHAIN.replace("c = GlobalAveragePool(b)", "h = Reshape(b, halves) g = Reshape(h, back) c = GlobalAveragePool(g)")
-    split = parse(text, OF_CHAIN | {"halves": np.array([1, 4, 24, 2, 24, 2]), "back": np.array([1, 4, 48, 48])})
+    text = CHAIN.replace("c = GlobalAveragePool(b)", "h = Reshape(b, windows) g = Reshape(h, back) c = GlobalAveragePool(g)")
+    split = parse(text, OF_CHAIN | {"windows": np.array([1, 4, 8, 6, 8, 6]), "back": np.array([1, 4, 48, 48])})
     plain = changed("w", lambda weight: np.add(weight, 6e-8, out=weight))
     models = {"m": parse(CHAIN, OF_CHAIN), "split": split, "plain": plain}
     there = {
@@ -198,8 +198,8 @@ def test_where_a_likely_candidate_has_its_sizes_as_numbers_the_models_own_are_lo
 
 def test_a_candidate_that_is_not_the_same_there_and_does_not_stay_spoils_nothing(tmp_path, runs):
     """What was found there of the one that stays is taken over, and it is held to the model's own sizes, which are known."""
-    text = CHAIN.replace("c = GlobalAveragePool(b)", "h = Reshape(b, halves) g = Reshape(h, back) c = GlobalAveragePool(g)")
-    split = parse(text, OF_CHAIN | {"halves": np.array([1, 4, 24, 2, 24, 2]), "back": np.array([1, 4, 48, 48])})
+    text = CHAIN.replace("c = GlobalAveragePool(b)", "h = Reshape(b, windows) g = Reshape(h, back) c = GlobalAveragePool(g)")
+    split = parse(text, OF_CHAIN | {"windows": np.array([1, 4, 8, 6, 8, 6]), "back": np.array([1, 4, 48, 48])})
     models = {"m": parse(CHAIN, OF_CHAIN), "split": split, "plain": parse(CHAIN, OF_CHAIN)}
     there = {
         label: replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)

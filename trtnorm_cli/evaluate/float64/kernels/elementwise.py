@@ -59,6 +59,14 @@ def modulo(call: Call) -> np.ndarray:
     return np.fmod(a, b) if call["fmod"] else np.mod(a, b)
 
 
+# Any power takes 50 ns a number, and a product 1: GELU in terms of tanh has a third power.
+_PRODUCTS_OF_ITSELF: dict[float, Callable[[np.ndarray], np.ndarray]] = {
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+    4.0: lambda x: np.square(x * x),
+}
+
+
 def power(call: Call) -> np.ndarray:
     """The result has the type of the base, whatever the type of the exponent."""
     base, exponent = call.inputs
@@ -66,6 +74,10 @@ def power(call: Call) -> np.ndarray:
         if np.any(exponent < 0):
             return np.power(base.astype(np.float64), exponent).astype(base.dtype)
         return np.power(base, exponent.astype(base.dtype))
+    if base.dtype == np.float64 and exponent.size == 1 and exponent.ndim <= base.ndim:
+        product = _PRODUCTS_OF_ITSELF.get(float(exponent.reshape(-1)[0]))
+        if product is not None:
+            return in_blocks(product, base)
     return np.power(base, exponent).astype(base.dtype)
 
 
