@@ -111,6 +111,8 @@ NONE = {
     "padding that cuts at the end": "y = MaxPool<kernel_shape=[2, 2], pads=[0, 0, 0, -1]>(x)",
     "axes of a run": "s = Shape(x) y = ReduceSum(x, s)",
     "a shape of which a part is not known": "s = Shape(x) q = Sqrt(s) y = Reshape(x, q)",
+    "data that are a length": "s = Shape(x) n = Gather(s, one) f = Cast<to=1>(n) y = Mul(x, f)",
+    "data that are several": "s = Shape(x) n = Slice(s, a1, a2) u = Unsqueeze(n, a1) f = Cast<to=1>(u) y = Mul(x, f)",
     "places of a run": "s = Shape(x) y = Gather(x, s)",
     "another number of elements": "y = Reshape(x, a12)",
     "a stated output": "y = ConvTranspose<output_shape=[80, 90]>(x, wt)",

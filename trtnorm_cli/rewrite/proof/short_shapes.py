@@ -74,6 +74,11 @@ def _cost(sizes: Sequence[int], tensors: Iterable[Tensor], work: Iterable[Tensor
     return max(elements / _MOST_ELEMENTS, multiplications / _MOST_WORK)
 
 
+def _is_shape(node: onnx.NodeProto, place: int) -> bool:
+    """True where an input of ``node`` states the shape of its result."""
+    return node.op_type == "Reshape" and place == 1
+
+
 class _Traced:
     """The axes of the tensors that ``region`` is fed with and makes, and the lengths that its constants state."""
 
@@ -108,6 +113,10 @@ class _Traced:
             raise NotShortened
         use = self._use(node)
         numbers = self._numbers_made(node, use)
+        if numbers is None and any(
+            self._are_lengths(name) for place, name in enumerate(node.input) if not _is_shape(node, place)
+        ):
+            raise NotShortened  # data that depend on a length
         if numbers is not None:
             self._numbers[node.output[0]] = numbers
             self._known[node.output[0]] = self._axes.fixed([len(numbers)] if numbers else [])
@@ -134,6 +143,10 @@ class _Traced:
         """Remember that ``number`` is the length of ``axis``."""
         if (other := self._stated.setdefault(number, axis)) != axis:
             self._axes.same([other, axis])
+
+    def _are_lengths(self, name: str) -> bool:
+        """True for numbers that are worked out."""
+        return self._numbers.get(name) is not None and name not in self._constants
 
     def _numbers_made(self, node: onnx.NodeProto, use: Use) -> Numbers | None:
         if node.op_type == "Shape":
