@@ -155,6 +155,7 @@ def test_what_does_not_know_its_position_does_the_same(lines: str):
     assert shapes_of(body(lines), WEIGHTS) == {"x": (1, 3, 32, 64)}
 
 
+BETWEEN = np.arange(96)[:, None] % 3 == 1
 ANGLES = np.arange(96 * 96, dtype=np.float32).reshape(96, 96) / 7
 WEIGHTS = {
     "w": random(4, 3, 3, 3),
@@ -206,6 +207,8 @@ WEIGHTS = {
     "class": random(1, 1, 4),
     "embedding": random(1, 96 * 96 + 1, 4),
     "sine": np.sin(ANGLES),
+    "shown": np.where(BETWEEN, np.cos(ANGLES / 50) + 2, ANGLES / 1e7).astype(np.float32),
+    "hidden": np.where(BETWEEN, ANGLES / 1e7, np.cos(ANGLES / 50) + 2).astype(np.float32),
     "cosine": np.cos(ANGLES),
     "waves": np.sin(np.arange(96, dtype=np.float32))[None],
 }
@@ -246,6 +249,7 @@ WEIGHTS = {
         "c = Mul(a, cosine) s = Add(a, sine) y = Add(s, c)",
         "c = Mul(a, sine) s = Mul(a, sine) y = Add(s, c)",
         "c = Mul(a, cosine) s = Mul(a, waves) y = Add(s, c)",
+        "n = Neg(a) c = Mul(a, shown) s = Mul(n, hidden) y = Add(s, c)",  # the first is seen at none of the places taken
         "y = Mul(huge, a)",
         "y = Div(a, huge)",
         "y = Div(strides, a)",

@@ -21,20 +21,8 @@ _POSITIONS = 2
 # What these compute at one position, or of all, does not depend on which or how many there are.
 _ANYWHERE = frozenset(
     (
-        *(
-            "Abs",
-            "Add",
-            "AveragePool",
-            "BatchNormalization",
-            "Cast",
-            "CastLike",
-            "Ceil",
-            "Celu",
-            "Clip",
-            "Concat",
-            "Conv",
-            "ConvTranspose",
-        ),
+        *("Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Concat", "Conv"),
+        *("ConvTranspose",),
         *("Cos", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Gemm"),
         *("GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Identity"),
         *("InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool"),

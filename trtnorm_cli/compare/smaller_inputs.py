@@ -145,7 +145,13 @@ def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | 
     if not (_are_steady(whole) and _are_steady(part) if factors is None else _are_factors(factors)):
         return False
     axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
+    if factors is not None and np.any(2 * np.mean(_lets_through(part), axes) < np.mean(_lets_through(whole), axes)):
+        return False  # of a mask that blends two tensors, say, the part may show one of them alone
     return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
+
+
+def _lets_through(factors: np.ndarray) -> np.ndarray:
+    return np.abs(factors) >= 1 / _LARGEST_FACTOR
 
 
 def _are_factors(values: np.ndarray) -> bool:
