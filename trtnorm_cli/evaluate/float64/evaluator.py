@@ -413,11 +413,11 @@ class Evaluation:
             weights = {t.name: self._stored(raised_array(tensor_array(t, folder))) for t in graph.initializer}
             step.cache[attribute] = todo, weights
         todo, weights = step.cache[attribute]
-        raised = self._raised_for_a_loop(todo, outer) if attribute == _REPEATED else {}
+        known = {**self._raised_for_a_loop(todo, outer), **weights} if attribute == _REPEATED else weights
 
         def evaluate(inputs: list[Any]) -> list[Any]:
             self._check_time(step, 0.0)
-            scope = _Scope({**raised, **weights}.__getitem__, outer)
+            scope = _Scope(known.__getitem__, outer)
             scope.values = {value.name: given for value, given in zip(todo.graph.input, inputs, strict=True)}
             self._varying.update(scope.values)
             self._run_plan(todo, scope)
@@ -430,8 +430,9 @@ class Evaluation:
         found, room = {}, _RAISED_BYTES
         for name in todo.outer:
             value = outer.get(name)
-            if isinstance(value, Stored) and (room := room - value.array.size * np.dtype(np.float64).itemsize) >= 0:
-                found[name] = raised_array(value)
+            size = value.array.size * np.dtype(np.float64).itemsize if isinstance(value, Stored) else 0
+            if 0 < size <= room:
+                found[name], room = raised_array(value), room - size
         return found
 
     def _check_time(self, step: Step, next_seconds: float) -> None:
