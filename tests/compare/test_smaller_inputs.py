@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.models import parse, random
-from trtnorm_cli.compare import sized_model, smaller_inputs
+from trtnorm_cli.compare import position_numbers, sized_model, smaller_inputs
 from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
@@ -193,6 +194,7 @@ WEIGHTS = {
     "longer": random(1, 97),
     "mask": np.where(random(96, 96) > 0, -1e9, 0).astype(np.float32),
     "closed": np.where(random(96, 96) > 0, -np.inf, 0).astype(np.float32),
+    "last": np.where(np.arange(96)[:, None] < 95, 0, random(96, 96)).astype(np.float32),
     "between": np.where(np.arange(96)[:, None] % 3 == 0, 0, random(96, 96)).astype(np.float32),
     "strides": np.repeat(np.float32([8, 16, 32]), 32)[:, None] * np.ones((1, 96), np.float32),
     "masked": (np.abs(random(96, 96)) + 1) * (np.arange(96) != 50).astype(np.float32),
@@ -240,7 +242,7 @@ WEIGHTS = {
         "y = Add(a, swin)",
         "y = Sub(far_away, a)",
         "y = Add(a, muted)",
-        "y = Add(a, between)",
+        "y = Add(a, last)",
         "y = Mul(a, between)",
         "y = Mul(a, masked)",
         "y = Mul(a, sine)",
@@ -249,7 +251,6 @@ WEIGHTS = {
         "c = Mul(a, cosine) s = Add(a, sine) y = Add(s, c)",
         "c = Mul(a, sine) s = Mul(a, sine) y = Add(s, c)",
         "c = Mul(a, cosine) s = Mul(a, waves) y = Add(s, c)",
-        "n = Neg(a) c = Mul(a, shown) s = Mul(n, hidden) y = Add(s, c)",  # the first is seen at none of the places taken
         "y = Mul(huge, a)",
         "y = Div(a, huge)",
         "y = Div(strides, a)",
@@ -350,7 +351,7 @@ def test_of_numbers_for_each_position_some_are_taken(tmp_path, opset: int):
         (made,) = runner.run(run, {"x": x}).values()
         (convolved,) = runner.run(parse(alone, {"w": w}), {"x": x}).values()
     tokens = np.concatenate([WEIGHTS["class"], convolved.reshape(1, 4, -1).transpose(0, 2, 1)], axis=1)
-    taken = np.arange(32 * 64 + 1) * (96 * 96 + 1) // (32 * 64 + 1)
+    taken = sized_model.spread_places((96 * 96 + 1,), (32 * 64 + 1,))[0]
     np.testing.assert_array_equal(made, tokens + WEIGHTS["embedding"][:, taken])
 
 
@@ -382,12 +383,23 @@ def test_numbers_for_each_position_may_be_worked_out_or_stored_elsewhere(tmp_pat
     assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "y = Add(a, between)",
+        "n = Neg(a) c = Mul(a, shown) s = Mul(n, hidden) y = Add(s, c)",  # the first is seen at every third place only
+    ],
+)
+def test_more_numbers_are_taken_where_few_do_not_show_the_whole(lines: str):
+    assert shapes_of(body(lines), WEIGHTS) == {"x": (1, 3, 64, 64)}
+
+
 def test_numbers_whose_parts_are_alike_are_no_numbers_to_cut():
     """Which of both is added where would not show."""
     other = WEIGHTS["table"].copy()
     other[1::3] *= 2
     lines = "b = Add(a, table) c = Relu(b) y = Add(c, other)"
-    assert shapes_of(body(lines), WEIGHTS | {"other": other}) is None
+    assert shapes_of(body(lines), WEIGHTS | {"other": other}) == {"x": (1, 3, 64, 64)}
     assert shapes_of(body(lines), WEIGHTS | {"other": random(96, 96, seed=7)}) == SMALLER
     twice = smaller_inputs.smaller_inputs(parse(body(lines), WEIGHTS | {"other": WEIGHTS["table"]}), SIZES)
     assert twice is not None
@@ -407,16 +419,51 @@ def test_numbers_are_taken_along_the_same_axes_in_all_models():
 
 
 def test_numbers_that_are_added_many_times_are_worked_out_once(monkeypatch):
-    worked_out, real = [], smaller_inputs.evaluate_float64
-    monkeypatch.setattr(smaller_inputs, "evaluate_float64", lambda *given: worked_out.append(1) or real(*given))
+    worked_out, real = [], position_numbers.evaluate_float64
+    monkeypatch.setattr(position_numbers, "evaluate_float64", lambda *given: worked_out.append(1) or real(*given))
     found = smaller_inputs.smaller_inputs(parse(body("b = Add(a, table) c = Relu(b) y = Add(c, table)"), WEIGHTS), SIZES)
     assert found is not None
     assert (len(found.positions), len(worked_out)) == (2, 1)
 
 
+@pytest.mark.parametrize(("changed", "is_same"), [(0.0, True), (1e-5, False)])
+def test_numbers_that_are_worked_out_are_rounded_where_another_model_stores_them(changed: float, is_same: bool):
+    """Of those that both store, every bit has to be the same."""
+    angles = np.linspace(0, 60, 96 * 96, dtype=np.float32).reshape(96, 96)
+    found = smaller_inputs.smaller_inputs(parse(body("e = Sin(angles) y = Add(a, e)"), WEIGHTS | {"angles": angles}), SIZES)
+    assert found is not None
+    table = np.sin(angles)
+    table[95, 95] += changed
+    stored = parse(body("y = Add(a, table)"), WEIGHTS | {"table": table})
+    assert (smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions) is not None) is is_same
+    of_stored = smaller_inputs.smaller_inputs(parse(body("y = Add(a, table)"), WEIGHTS | {"table": np.sin(angles)}), SIZES)
+    rounded = parse(body("y = Add(a, table)"), WEIGHTS | {"table": np.nextafter(table, np.float32(2))})
+    assert smaller_inputs.at_smaller(rounded, SIZES, SMALLER, of_stored.positions) is None
+
+
+def test_few_places_lie_in_all_columns():
+    """A place at the same distance from the next would be in the first column of an image each time."""
+    (places,) = sized_model.spread_places((64 * 64,), (24,)).values()
+    assert places == sorted(set(places))
+    assert places[0] == 0
+    assert len({place % 64 for place in places}) > 12
+    assert all(one < other for one, other in itertools.pairwise(sized_model.spread_places((96,), (31,))[0]))
+
+
 def test_numbers_that_nobody_can_work_out_keep_the_shapes():
     text = body("r = RandomNormalLike(table) y = Add(a, r)")
     assert shapes_of(text, WEIGHTS) is None
+
+
+def test_a_reshape_leaves_open_a_length_that_has_not_changed():
+    """The exporter of a language model's vision tower writes the positions as a number, and minus one for the channels."""
+    text = "f = Reshape(a, merged) t = Transpose<perm=[0, 2, 1]>(f) h = Reshape(t, split) m = Reshape(h, joined) y = Relu(m)"
+    open_ = {"split": np.array([1, -1, 2, 2]), "joined": np.array([1, 96 * 96, -1])}
+    found = smaller_inputs.smaller_inputs(parse(body(text), WEIGHTS | open_), SIZES)
+    assert found is not None
+    assert found.shapes == SMALLER
+    *_, joined = (tensor for tensor in found.model.graph.initializer if tensor.name.startswith("m/"))
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(joined), [1, 32 * 64, 4])
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,17 @@ _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
 # data from what follows.
 _ADDING = {"Add": (0, 1), "Sub": (0, 1)}
 _MULTIPLYING = {"Mul": (0, 1), "Div": (1,)}
+# These put numbers elsewhere.
+_MOVING = frozenset(
+    (
+        *("Concat", "Constant", "ConstantOfShape", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Slice"),
+        *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    )
+)
 # Areas of positions are fewer than the positions in each, by this factor at least.
 _MANY_MORE = 4
+# Places are few where they are less than one in so many.
+_FEW, _GOLDEN = 3, (math.sqrt(5.0) - 1.0) / 2.0
 
 
 class NotTheSame(Exception):
@@ -175,8 +184,13 @@ class _Restored:
         """The shape that a Reshape is to ask for, where ``target`` does not fit what it gets ``now``, and not ``before``."""
         size, lengths = math.prod(now), (*now, *([0] * len(target)))
         asked = math.prod(length or lengths[axis] for axis, length in enumerate(target) if length != -1)
-        if asked == size or (-1 in target and asked and size % asked == 0):
+        if asked == size:
             return None
+        if -1 in target and asked and size % asked == 0:
+            # The one length that is left open may not be the one that has changed.
+            kept = None if before is None else _regrouped(before, own, now, splits=False)
+            rest = [size // asked if length == -1 else length or lengths[axis] for axis, length in enumerate(target)]
+            return None if kept is None or list(kept) == rest else kept
         shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
         return shapes[0] if len(shapes) == 1 else None if before is None else _regrouped(before, own, now, self._grids)
 
@@ -274,7 +288,7 @@ class SizedTensors:
             if (asked := self._asked.get(name)) is not None:
                 own.input[asked.place] = added.numbers(name, asked.values)
             for place, lengths in self._cut.get(name, {}).items():
-                taken = added.taken(own.input[place], evenly_spread(self.shape(own.input[place]), lengths))
+                taken = added.taken(own.input[place], spread_places(self.shape(own.input[place]), lengths))
                 nodes += taken
                 own.input[place] = taken[-1].output[0]
             nodes.append(own)
@@ -325,6 +339,11 @@ class SizedTensors:
         maker.graph.output.extend(map(onnx.helper.make_empty_tensor_value_info, wanted))
         return maker
 
+    def is_worked_out(self, name: str) -> bool:
+        """True for a constant that is computed in the model, and not only moved."""
+        makers = list(self.maker([name]).graph.node)
+        return any(node.op_type not in _MOVING for node in makers)
+
     def elements(self, name: str) -> list[Any] | None:
         """The elements of a tensor that holds sizes; None where one is not known."""
         elements = self._tensors.get(name, UNKNOWN).vector()
@@ -371,10 +390,20 @@ class _Added:
         return nodes
 
 
-def evenly_spread(shape: Shape, lengths: Shape) -> dict[int, list[int]]:
-    """For each axis of ``shape`` that is shorter in ``lengths``, as many of its places, from the first one on."""
+def spread_places(shape: Shape, lengths: Shape) -> dict[int, list[int]]:
+    """For each axis of ``shape`` that is shorter in ``lengths``, as many of its places from all over it, with the first one.
+
+    Where they are few they follow the golden ratio, as equal distances may meet one column of an image again and again.
+    """
     axes = zip(shape, lengths, strict=True)
-    return {at: [place * whole // taken for place in range(taken)] for at, (whole, taken) in enumerate(axes) if taken < whole}
+    return {at: _spread(whole, taken) for at, (whole, taken) in enumerate(axes) if taken < whole}
+
+
+def _spread(whole: int, taken: int) -> list[int]:
+    if taken * _FEW >= whole:
+        return [place * whole // taken for place in range(taken)]
+    # The next multiple of the ratio lies in the largest gap that is left, so that no two places are the same.
+    return sorted(math.floor(place * _GOLDEN % 1.0 * whole) for place in range(taken))
 
 
 def _windows(rank: int) -> Iterator[range]:
@@ -382,7 +411,9 @@ def _windows(rank: int) -> Iterator[range]:
     return (range(first, first + length) for length in (2, 3) for first in range(rank - length + 1))
 
 
-def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[Shape]] = MappingProxyType({})) -> Shape | None:
+def _regrouped(
+    before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[Shape]] = MappingProxyType({}), splits: bool = True
+) -> Shape | None:
     """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits those as long as before.
 
     One that is not is split as the ``grids`` say, by the lengths that it is split into in ``own``, if in one way alone, or else
@@ -411,6 +442,8 @@ def _regrouped(before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[
             for axis in axes[:parts]:
                 shape[axis] = own[axis]
         else:
+            if not splits:
+                return None
             size, split = math.prod(length for _, length in given[:merged]), tuple(own[axis] for axis in axes[:parts])
             found = [grid for grid in grids.get(split, ()) if math.prod(grid) == size]
             if not found and ((is_image and merged == 1) or any(math.prod(grid) == math.prod(split) for grid in grids)):

@@ -12,19 +12,17 @@ Sizes are followed through the model from both shapes. A node is asked what it d
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.compare.position_numbers import NO_NUMBERS, PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.sized_model import ConstantInPart, NotTheSame, Shape, Shapes, SizedModel, SizedTensors, evenly_spread
-from trtnorm_cli.errors import ModelError
-from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import model_inputs
 
@@ -36,12 +34,6 @@ _SHARE = 0.45
 # to five times, and volumes mostly four times.
 _STEPS = {4: (32,), 5: (16, 32)}
 _MOST_TRIES = 6
-# Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
-# do not either, which may be that large.
-_APART, _LARGEST = 8.0, 512.0
-# Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
-# their feature maps.
-_LARGEST_FACTOR = 128.0
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
 _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
@@ -51,12 +43,12 @@ _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUB
 class Smaller:
     """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
-    Of constants with numbers for each position some are taken; ``positions`` are the sorted digests of these.
+    Of constants with numbers for each position some are taken; ``positions`` are these constants.
     """
 
     shapes: Shapes
     model: onnx.ModelProto
-    positions: Sequence[bytes]
+    positions: PositionNumbers
 
 
 def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
@@ -68,21 +60,29 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None =
     if not images or not _may_be_slow(model, shapes, images):
         return None
     sized = SizedModel(model, shapes)
-    try:
-        for smaller in _candidates(shapes, images):
+    values = dict[str, np.ndarray]()
+    for smaller in _candidates(shapes, images):
+        try:
             other = sized.at(smaller)
             if sized.own.work() < _FEW_MULTIPLY_ADDS:
                 return None
-            if is_large_enough(sized.own, other):
-                is_quicker = other.work() <= _SHARE * sized.own.work()
-                return Smaller(smaller, other.adapted(), _positions(other, folder)) if is_quicker else None
-    except NotTheSame:
-        return None
+            if not is_large_enough(sized.own, other):
+                continue
+        except NotTheSame:
+            return None
+        if other.work() > _SHARE * sized.own.work():
+            return None
+        with suppress(NotTheSame):  # of more positions, more may be seen
+            return Smaller(smaller, other.adapted(), PositionNumbers.of(other, folder, values))
     return None
 
 
 def at_smaller(
-    model: onnx.ModelProto, shapes: Shapes, smaller: Shapes, positions: Sequence[bytes] = (), folder: Path | None = None
+    model: onnx.ModelProto,
+    shapes: Shapes,
+    smaller: Shapes,
+    positions: PositionNumbers = NO_NUMBERS,
+    folder: Path | None = None,
 ) -> onnx.ModelProto | None:
     """``model`` as it is at ``smaller`` inputs; None where it may not do the same there as at ``shapes``.
 
@@ -91,88 +91,10 @@ def at_smaller(
     sized = SizedModel(model, shapes)
     try:
         other = sized.at(smaller)
-        return other.adapted() if is_large_enough(sized.own, other) and _positions(other, folder) == positions else None
+        is_same = is_large_enough(sized.own, other) and PositionNumbers.of(other, folder).are_those_of(positions)
+        return other.adapted() if is_same else None
     except NotTheSame:
         return None
-
-
-def _positions(sized: SizedTensors, folder: Path | None) -> Sequence[bytes]:
-    """The digests of the constants that are read in part, one for each time.
-
-    Raises ``NotTheSame`` where the part might not show what the whole does: parts of two of them are the same, some numbers are
-    as large as those that keep data from what follows, or all are equal along the axes that are shorter.
-    """
-    ones = list(sized.constants_in_part())
-    values = _evaluated(sized, {name for one in ones for name in (one.name, one.turned_with) if name}, folder)
-    found: dict[ConstantInPart, bytes] = {}
-    times = Counter[bytes]()
-    of_parts: dict[bytes, bytes] = {}
-    for one in ones:
-        if one not in found:
-            whole = values[one.name]
-            places = evenly_spread(whole.shape, one.lengths)
-            part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
-            turned = whole if one.turned_with is None else _rotation(whole, values[one.turned_with])
-            if not _shows_the_whole(part, whole, turned if one.is_factor else None):
-                raise NotTheSame(one.name)
-            found[one] = _digest(whole, one.lengths)
-            if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:
-                raise NotTheSame(one.name)
-        times[found[one]] += 1
-    return tuple(sorted(times.elements()))
-
-
-def _evaluated(sized: SizedTensors, names: Set[str], folder: Path | None) -> Mapping[str, np.ndarray]:
-    """The values of constants, worked out together: many may come from one."""
-    try:
-        return evaluate_float64(Float64Model(sized.maker(names), folder), {}).outputs if names else {}
-    except (ModelError, ReferenceUnavailable) as error:  # for others to say
-        raise NotTheSame(", ".join(sorted(names))) from error
-
-
-def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How much both numbers of each rotation let through together: one of them may be zero."""
-    return np.hypot(one, other) if one.shape == other.shape else one
-
-
-def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | None) -> bool:
-    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others not.
-
-    ``factors`` is how much is let through at each position, and None where the numbers are added.
-    """
-    if whole.dtype != np.float64 or not part.size:
-        return False
-    if not (_are_steady(whole) and _are_steady(part) if factors is None else _are_factors(factors)):
-        return False
-    axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
-    if factors is not None and np.any(2 * np.mean(_lets_through(part), axes) < np.mean(_lets_through(whole), axes)):
-        return False  # of a mask that blends two tensors, say, the part may show one of them alone
-    return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
-
-
-def _lets_through(factors: np.ndarray) -> np.ndarray:
-    return np.abs(factors) >= 1 / _LARGEST_FACTOR
-
-
-def _are_factors(values: np.ndarray) -> bool:
-    """False for numbers that are not finite, and for those near zero, which keep data from what follows."""
-    sizes = np.abs(values)
-    return bool(sizes.max() <= _LARGEST_FACTOR and sizes.min() >= 1 / _LARGEST_FACTOR)
-
-
-def _are_steady(values: np.ndarray) -> bool:
-    """False for numbers that are not finite, or of which some are far from all others, with zero among these."""
-    largest = np.abs(values).max()
-    if largest <= _APART:
-        return True
-    return bool(largest <= _LARGEST and np.diff(np.unique(np.append(values, 0.0))).max() <= _APART)
-
-
-def _digest(value: np.ndarray, lengths: Shape) -> bytes:
-    """A digest of the elements in order, and of the ``lengths`` that are taken of them, whatever axes of one lie between."""
-    found = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=20)
-    found.update(str([length for length in lengths if length != 1]).encode())
-    return found.digest()
 
 
 def _image_axes(model: onnx.ModelProto, name: str, shape: Shape) -> range | None:

@@ -1,0 +1,159 @@
+"""What a model has for each position of an image: constants of which some numbers are taken at a smaller one.
+
+Nothing is seen of the numbers that are left out, so that they have to be the same in every model: to the bit where both store
+them. What a model works out in float32 is rounded elsewhere than in float64, and than what another one stores of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+
+import numpy as np
+
+from trtnorm_cli.compare.sized_model import ConstantInPart, NotTheSame, Shape, SizedTensors, spread_places
+from trtnorm_cli.errors import ModelError
+from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
+from trtnorm_cli.light_dataclass import dataclass
+
+# Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
+# do not either, which may be that large.
+_APART, _LARGEST = 8.0, 512.0
+# Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
+# their feature maps.
+_LARGEST_FACTOR = 128.0
+# What is worked out differs by such a part of the largest number at most: the sine of an angle of up to 64, rounded to float32.
+_ROUNDING = 2.0**-18
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """One constant, of which as many of its ``lengths`` are taken so many ``times``."""
+
+    digest: bytes
+    values: np.ndarray
+    lengths: Shape
+    is_worked_out: bool
+    times: int
+
+    def is_rounded(self, other: _Numbers) -> bool:
+        """True where the ``other`` has the same numbers but for rounding, and one of both is worked out."""
+        if not (self.is_worked_out or other.is_worked_out) or self.lengths != other.lengths:
+            return False
+        if self.values.shape != other.values.shape:
+            return False
+        return bool(np.abs(self.values - other.values).max() <= _ROUNDING * np.abs(self.values).max())
+
+
+class PositionNumbers:
+    """The constants that a model reads in part."""
+
+    def __init__(self, ones: Sequence[_Numbers]) -> None:
+        self._ones = ones
+
+    def __len__(self) -> int:
+        return sum(one.times for one in self._ones)
+
+    def are_those_of(self, other: PositionNumbers) -> bool:
+        """True where the ``other`` model has the same numbers, as often."""
+        theirs = {one.digest: one for one in other._ones}
+        left = dict.fromkeys(theirs, 0)
+        for one in self._ones:
+            same = theirs.get(one.digest) or next((each for each in other._ones if one.is_rounded(each)), None)
+            if same is None:
+                return False
+            left[same.digest] += one.times
+        return all(left[one.digest] == one.times for one in other._ones)
+
+    @staticmethod
+    def of(sized: SizedTensors, folder: Path | None, known: dict[str, np.ndarray] | None = None) -> PositionNumbers:
+        """What a model reads in part. Values that were worked out are ``known``.
+
+        Raises ``NotTheSame`` where the part might not show what the whole does: parts of two constants are the same, some
+        numbers are as large as those that keep data from what follows, or all are equal along the axes that are shorter.
+        """
+        ones = list(sized.constants_in_part())
+        values = {} if known is None else known
+        names = {name for one in ones for name in (one.name, one.turned_with) if name}
+        values |= _evaluated(sized, names - values.keys(), folder)
+        found: dict[ConstantInPart, bytes] = {}
+        numbers: dict[bytes, _Numbers] = {}
+        of_parts: dict[bytes, bytes] = {}
+        for one in ones:
+            if one not in found:
+                whole = values[one.name]
+                places = spread_places(whole.shape, one.lengths)
+                part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
+                turned = whole if one.turned_with is None else _rotation(whole, values[one.turned_with])
+                if not _shows_the_whole(part, whole, turned if one.is_factor else None):
+                    raise NotTheSame(one.name)
+                found[one] = _digest(whole, one.lengths)
+                if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:
+                    raise NotTheSame(one.name)
+            key, is_worked_out = found[one], sized.is_worked_out(one.name)
+            before = numbers.get(key)
+            times, is_worked_out = (1, is_worked_out) if before is None else (before.times + 1, before.is_worked_out)
+            numbers[key] = _Numbers(key, values[one.name].squeeze(), _without_ones(one.lengths), is_worked_out, times)
+        return PositionNumbers(list(numbers.values()))
+
+
+NO_NUMBERS = PositionNumbers(())
+"""Those of a model that has none."""
+
+
+def _evaluated(sized: SizedTensors, names: Set[str], folder: Path | None) -> Mapping[str, np.ndarray]:
+    """The values of constants, worked out together: many may come from one."""
+    try:
+        return evaluate_float64(Float64Model(sized.maker(names), folder), {}).outputs if names else {}
+    except (ModelError, ReferenceUnavailable) as error:  # for others to say
+        raise NotTheSame(", ".join(sorted(names))) from error
+
+
+def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How much both numbers of each rotation let through together: one of them may be zero."""
+    return np.hypot(one, other) if one.shape == other.shape else one
+
+
+def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | None) -> bool:
+    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others not.
+
+    ``factors`` is how much is let through at each position, and None where the numbers are added.
+    """
+    if whole.dtype != np.float64 or not part.size:
+        return False
+    if not (_are_steady(whole) and _are_steady(part) if factors is None else _are_factors(factors)):
+        return False
+    axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
+    if factors is not None and np.any(2 * np.mean(_lets_through(part), axes) < np.mean(_lets_through(whole), axes)):
+        return False  # of a mask that blends two tensors, say, the part may show one of them alone
+    return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
+
+
+def _lets_through(factors: np.ndarray) -> np.ndarray:
+    return np.abs(factors) >= 1 / _LARGEST_FACTOR
+
+
+def _are_factors(values: np.ndarray) -> bool:
+    """False for numbers that are not finite, and for those near zero, which keep data from what follows."""
+    sizes = np.abs(values)
+    return bool(sizes.max() <= _LARGEST_FACTOR and sizes.min() >= 1 / _LARGEST_FACTOR)
+
+
+def _are_steady(values: np.ndarray) -> bool:
+    """False for numbers that are not finite, or of which some are far from all others, with zero among these."""
+    largest = np.abs(values).max()
+    if largest <= _APART:
+        return True
+    return bool(largest <= _LARGEST and np.diff(np.unique(np.append(values, 0.0))).max() <= _APART)
+
+
+def _digest(value: np.ndarray, lengths: Shape) -> bytes:
+    """A digest of the elements in order, and of the ``lengths`` that are taken of them, whatever axes of one lie between."""
+    found = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=20)
+    found.update(str(_without_ones(lengths)).encode())
+    return found.digest()
+
+
+def _without_ones(lengths: Shape) -> Shape:
+    return tuple(length for length in lengths if length != 1)
