@@ -222,13 +222,11 @@ WEIGHTS = {
     [
         "y = Resize<mode='nearest'>(a, , , uneven)".replace("'", '"'),  # 32 and 64 positions would become 42.3 and 84.7
         "y = Reshape(a, windows)",  # of 12, or 12 of them
-        "y = Slice(a, i0, i95, axis2)",
         "p, q = Split<axis=2>(a, half) y = Add(p, q)",
         "y = MatMul(a, wide)",
         "y = Einsum<equation='nchw,hk->nckw'>(a, wide)".replace("'", '"'),
         "y = CumSum(a, i1)",
         "y = Gather<axis=2>(a, i95)",  # no such place is left
-        "y = Slice(a, i1, i95, axis2)",
         "y = Slice(a, i0, i95, axis2, two)",
         "b = Add(a, table) y = MatMul(b, wide)",
         "y = Add(a, longer)",
@@ -542,6 +540,65 @@ def test_positions_in_a_row_become_an_image_again_with_other_channels():
     assert model is not None
     target = next(node.input[1] for node in model.graph.node if node.output[0] == "i")
     assert {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in model.graph.initializer}[target] == [1, 6, 32, 64]
+
+
+@pytest.mark.parametrize(("start", "end", "wanted"), [(0, 95, (0, 31)), (1, 95, (1, 31)), (93, 96, (29, 96)), (0, 3, (0, 3))])
+def test_a_crop_leaves_out_as_many_positions(start: int, end: int, wanted: tuple[int, int]):
+    """What an exporter wrote as numbers: a place nearer to the end of the image stays as far from it."""
+    weights = WEIGHTS | {"start": np.array([start]), "end": np.array([end])}
+    found = smaller_inputs.smaller_inputs(parse(body("c = Slice(a, start, end, axis2) y = Relu(c)"), weights), SIZES)
+    assert found is not None
+    (crop,) = (node for node in found.model.graph.node if node.op_type == "Slice")
+    numbers = {tensor.name: numpy_helper.to_array(tensor) for tensor in found.model.graph.initializer}
+    assert tuple(int(numbers[name].item()) for name in crop.input[1:3]) == wanted
+
+
+def test_sizes_that_a_crop_works_out_are_no_numbers():
+    """As those of a padded image whose windows are put together again."""
+    pads = {"pads": np.array([0, 0, 0, 0, 0, 0, 2, 2]), "both": np.array([2, 3])}
+    lines = "p = Pad(a, pads) s = Shape(a) h = Slice(s, i2, far) y = Slice(p, zeros, h, both)"
+    assert shapes_of(body(lines), WEIGHTS | pads) == SMALLER
+
+
+WINDOWS = {
+    "pads": np.array([0, 0, 0, 0, 0, 0, 2, 2]),
+    "windows": np.array([1, 4, 39, 14, 39, 14]),
+    "padded": np.array([1, 4, 546, 546]),
+    "ends": np.array([544, 544]),
+    "both": np.array([2, 3]),
+}
+IN_WINDOWS = """
+    p = Pad(a, pads)
+    q = Reshape(p, windows)
+    r = Transpose<perm=[0, 2, 4, 1, 3, 5]>(q)
+    z = Softmax<axis=-1>(r)
+    t = Transpose<perm=[0, 3, 1, 4, 2, 5]>(z)
+    u = Reshape(t, padded)
+    y = Slice(u, zeros, ends, both)"""
+
+
+def test_the_windows_of_a_padded_image_stay_as_large():
+    model = parse(body(IN_WINDOWS).replace("96, 96", "544, 544"), WEIGHTS | WINDOWS)
+    found = smaller_inputs.smaller_inputs(model, {"x": (1, 3, 544, 544)})
+    assert found is not None
+    assert found.shapes == {"x": (1, 3, 320, 320)}  # 544 lie two before 39 windows, and these two before 23
+    numbers = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in found.model.graph.initializer}
+    asked = {node.output[0]: [numbers[name] for name in node.input[1:] if name in numbers] for node in found.model.graph.node}
+    assert (asked["q"], asked["u"]) == ([[1, 4, 23, 14, 23, 14]], [[1, 4, 322, 322]])
+    assert asked["y"][1] == [320, 320]
+
+
+@pytest.mark.parametrize(
+    ("order", "now", "wanted"),
+    [
+        ((0, 1, 3, 2, 4, 5), (1, 21, 28, 24), (1, 3, 7, 4, 7, 24)),  # windows of 7
+        ((0, 2, 4, 1, 3, 5), (1, 24, 32, 24), (1, 8, 3, 8, 4, 24)),  # a grid of 8 places in each window
+        ((0, 1, 3, 2, 4, 5), (1, 20, 28, 24), None),
+    ],
+)
+def test_an_image_is_split_into_windows_whose_number_comes_first(order, now, wanted):
+    before, own = (1, 56, 56, 24), (1, 8, 7, 8, 7, 24)
+    assert sized_model._regrouped(before, own, now, order=[order.index(axis) for axis in range(6)]) == wanted
 
 
 def test_an_image_without_elements_is_enlarged_by_no_factor():

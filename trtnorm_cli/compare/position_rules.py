@@ -125,7 +125,7 @@ def _ends(asked: _Asked, at: SizedTensors, rank: int) -> dict[int, tuple[Any, An
     """Where a Slice begins and ends, by axis; raises ``NotTheSame`` where that is not known, or it leaves positions out."""
     given: list[Sequence[Any] | None] = [asked.attributes.get(name) for name in ("starts", "ends", "axes", "steps")]
     for number, name in enumerate(asked.node.input[1:]):
-        given[number] = at.elements(name) if name else None
+        given[number] = at.asked(asked.node, number + 1) if name else None
         if name and given[number] is None:
             raise NotTheSame("Slice")
     starts, ends, axes, steps = given

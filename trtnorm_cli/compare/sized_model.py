@@ -40,6 +40,10 @@ _MOVING = frozenset(
 )
 # Areas of positions are fewer than the positions in each, by this factor at least.
 _MANY_MORE = 4
+# The inputs of a Slice that say where it begins and ends.
+_ENDS = (1, 2)
+# Into how many axes one is split for windows.
+_NUMBER_AND_SIZE = 2
 # Places are few where they are less than one in so many.
 _FEW, _GOLDEN = 3, (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -115,13 +119,13 @@ class _Restored:
     An exporter, a rewriting or TensorRT's parser knows the sizes of a file, and writes them as numbers. A Reshape gives its
     result the very shape that a tensor before it has, or merges and splits axes as there. A Resize lengthens each axis by the
     same factor as at the model's own shapes, and an Expand leaves each as long as it is; both make of a single position what
-    such a tensor has.
+    such a tensor has. A Slice that crops an image leaves out as many positions at its end.
 
     Constants with numbers for each position are ``cut`` to some of these, by the results of the nodes that take them.
     """
 
     def __init__(self, own: SizedTensors, constant: Set[str]) -> None:
-        self.asked: dict[str, _Numbers] = {}
+        self.asked: dict[str, Sequence[_Numbers]] = {}
         self.cut: dict[str, _Cut] = {}
         self._own, self._constant = own, constant
         # What tensors of a shape have as their shape now, and as neighbouring lengths that have all changed.
@@ -133,6 +137,8 @@ class _Restored:
         place = _PLACES_OF_SIZES.get(node.op_type)
         if node.domain in DEFAULT_DOMAINS and node.op_type in _ADDING | _MULTIPLYING:
             return self._taken_in_part(node, tensors)
+        if node.op_type == "Slice" and node.domain in DEFAULT_DOMAINS:
+            return self._cropped(node, tensors)
         if place is None or node.domain not in DEFAULT_DOMAINS or len(node.input) <= place:
             return None
         target, source = tensors.get(node.input[place], UNKNOWN).integers(), tensors.get(node.input[0], UNKNOWN)
@@ -141,13 +147,42 @@ class _Restored:
             return None
         self._look_at(tensors)
         if node.op_type == "Reshape":
-            shape = self._reshaped(target, self._own.known_shape(node.input[0]), own, now)
+            order = self._own.order_after(node.output[0])
+            shape = self._reshaped(target, self._own.known_shape(node.input[0]), own, now, order)
         else:
             shape = self._lengthened(node, target, own, now)
         if shape is None:
             return None
-        self.asked[node.output[0]] = _Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))
+        self.asked[node.output[0]] = [_Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))]
         return SymbolicTensor(source.dtype, shape)
+
+    def _cropped(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """The result of a Slice, of which places nearer to the end of an axis stay as far from it."""
+        source, opset_1 = tensors.get(node.input[0], UNKNOWN), len(node.input) <= max(_ENDS)
+        own, now = self._own.known_shape(node.input[0]), _known(source.shape)
+        if opset_1 or own is None or now is None or len(own) != len(now):
+            return None
+        starts, ends, axes, steps = (
+            tensors.get(name, UNKNOWN).integers() if name else None for name in (*node.input[1:], "", "")[:4]
+        )
+        if starts is None or ends is None or any(step != 1 for step in steps or ()):
+            return None
+        shape, places = list(now), (list(starts), list(ends))
+        stand = [self._own.elements(node.input[at]) or [] for at in _ENDS]
+        for number, axis in enumerate(axes or range(len(starts))):
+            for each, was in zip(places, stand, strict=True):
+                is_late = own[axis] < 2 * each[number] < 2 * own[axis]
+                if is_late and was[number : number + 1] == each[number : number + 1]:
+                    each[number] -= own[axis] - now[axis]
+                    if each[number] < 0:
+                        return None
+            first, last = (min(each[number] % now[axis] if each[number] < 0 else each[number], now[axis]) for each in places)
+            shape[axis] = last - first
+        found = [_Numbers(at, tuple(each)) for at, each, was in zip(_ENDS, places, (starts, ends), strict=True) if each != was]
+        if not found or min(shape) < 1:
+            return None
+        self.asked[node.output[0]] = found
+        return SymbolicTensor(source.dtype, tuple(shape))
 
     def _taken_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The result of a node that takes a constant with a number for each position of its other inputs."""
@@ -180,7 +215,9 @@ class _Restored:
         self.cut[node.output[0]] = cut
         return SymbolicTensor(given[-1].dtype, tuple(shape))
 
-    def _reshaped(self, target: Sequence[int], before: Shape | None, own: Shape, now: Shape) -> Shape | None:
+    def _reshaped(
+        self, target: Sequence[int], before: Shape | None, own: Shape, now: Shape, order: Sequence[int] | None
+    ) -> Shape | None:
         """The shape that a Reshape is to ask for, where ``target`` does not fit what it gets ``now``, and not ``before``."""
         size, lengths = math.prod(now), (*now, *([0] * len(target)))
         asked = math.prod(length or lengths[axis] for axis, length in enumerate(target) if length != -1)
@@ -188,11 +225,11 @@ class _Restored:
             return None
         if -1 in target and asked and size % asked == 0:
             # The one length that is left open may not be the one that has changed.
-            kept = None if before is None else _regrouped(before, own, now, splits=False)
+            kept = None if before is None else _regrouped(before, own, now, may_split=False)
             rest = [size // asked if length == -1 else length or lengths[axis] for axis, length in enumerate(target)]
             return None if kept is None or list(kept) == rest else kept
         shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
-        return shapes[0] if len(shapes) == 1 else None if before is None else _regrouped(before, own, now, self._grids)
+        return shapes[0] if len(shapes) == 1 else None if before is None else _regrouped(before, own, now, self._grids, order)
 
     def _lengthened(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
         """The shape that a Resize or an Expand is to ask for, where its ``target`` is still that at the model's own shapes."""
@@ -252,7 +289,7 @@ class SizedTensors:
         model: onnx.ModelProto,
         tensors: Mapping[str, SymbolicTensor],
         broken: Sequence[str],
-        asked: Mapping[str, _Numbers],
+        asked: Mapping[str, Sequence[_Numbers]],
         cut: Mapping[str, _Cut],
     ) -> None:
         self.model, self.broken, self._tensors, self._asked, self._cut = model, broken, tensors, asked, cut
@@ -285,7 +322,7 @@ class SizedTensors:
             own = onnx.NodeProto()
             own.CopyFrom(node)
             name = own.output[0] if own.output else ""
-            if (asked := self._asked.get(name)) is not None:
+            for asked in self._asked.get(name, ()):
                 own.input[asked.place] = added.numbers(name, asked.values)
             for place, lengths in self._cut.get(name, {}).items():
                 taken = added.taken(own.input[place], spread_places(self.shape(own.input[place]), lengths))
@@ -323,6 +360,21 @@ class SizedTensors:
     @cached_property
     def _makers(self) -> Mapping[str, onnx.NodeProto]:
         return {name: node for node in self.model.graph.node for name in node.output}
+
+    def asked(self, node: onnx.NodeProto, place: int) -> list[Any] | None:
+        """The sizes that input ``place`` of a node says; None where one is not known."""
+        stated = (each.values for each in self._asked.get(node.output[0], ()) if each.place == place)
+        return next(map(list, stated), None) or self.elements(node.input[place])
+
+    def order_after(self, name: str) -> Sequence[int] | None:
+        """The place of each axis of a tensor after the one Transpose that reads it, and nothing else does; None for others."""
+        readers = self._readers.get(name, [])
+        if len(readers) != 1 or readers[0].op_type != "Transpose":
+            return None
+        perm = next((list(attribute.ints) for attribute in readers[0].attribute if attribute.name == "perm"), None)
+        if perm is None or sorted(perm) != list(range(len(self.known_shape(name) or ()))):
+            return None
+        return [perm.index(axis) for axis in range(len(perm))]
 
     def maker(self, names: Iterable[str]) -> onnx.ModelProto:
         """The model that makes these constants, which no input decides about."""
@@ -412,13 +464,19 @@ def _windows(rank: int) -> Iterator[range]:
 
 
 def _regrouped(
-    before: Shape, own: Shape, now: Shape, grids: Mapping[Shape, Set[Shape]] = MappingProxyType({}), splits: bool = True
+    before: Shape,
+    own: Shape,
+    now: Shape,
+    grids: Mapping[Shape, Set[Shape]] = MappingProxyType({}),
+    order: Sequence[int] | None = None,
+    may_split: bool = True,
 ) -> Shape | None:
     """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits those as long as before.
 
     One that is not is split as the ``grids`` say, by the lengths that it is split into in ``own``, if in one way alone, or else
-    into as few areas as there, if it has the positions of an image in a row or is an axis of one. None where it is neither, or
-    where the axes of both do not fall into groups.
+    into as few areas as there, if it has the positions of an image in a row or is an axis of one. Where a Transpose follows, which
+    puts axes into an ``order``, an axis of an image is split into as large windows: their number comes first there. None for
+    others, or where the axes of both do not fall into groups.
     """
     if len(before) != len(now) or 0 in before or any(length != 1 for was, length in zip(before, now, strict=True) if was == 1):
         return None
@@ -442,11 +500,13 @@ def _regrouped(
             for axis in axes[:parts]:
                 shape[axis] = own[axis]
         else:
-            if not splits:
+            if not may_split:
                 return None
             size, split = math.prod(length for _, length in given[:merged]), tuple(own[axis] for axis in axes[:parts])
             found = [grid for grid in grids.get(split, ()) if math.prod(grid) == size]
-            if not found and ((is_image and merged == 1) or any(math.prod(grid) == math.prod(split) for grid in grids)):
+            if not found and is_image and merged == 1 and order is not None and parts == _NUMBER_AND_SIZE:
+                found = _in_windows(split, size, [order[axis] for axis in axes[:parts]])
+            elif not found and ((is_image and merged == 1) or any(math.prod(grid) == math.prod(split) for grid in grids)):
                 found = _in_areas(split, size)
             if len(found) != 1:
                 return None
@@ -462,6 +522,14 @@ def _in_areas(split: Shape, size: int) -> list[Shape]:
     if others or few * _MANY_MORE > many or size % few:
         return []
     return [tuple(few if length == few else size // few for length in split)]
+
+
+def _in_windows(split: Shape, size: int, order: Sequence[int]) -> list[Shape]:
+    """The lengths of an axis of ``size`` that is ``split`` into windows and their number, which comes first in ``order``."""
+    window = order.index(max(order))
+    if size % split[window]:
+        return []
+    return [tuple(length if place == window else size // split[window] for place, length in enumerate(split))]
 
 
 def _known(shape: Sequence[object] | None) -> Shape | None:

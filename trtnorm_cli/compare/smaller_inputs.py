@@ -13,7 +13,7 @@ Sizes are followed through the model from both shapes. A node is asked what it d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import onnx
 
 from trtnorm_cli.compare.position_numbers import NO_NUMBERS, PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel
+from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import model_inputs
 
@@ -61,19 +61,27 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None =
         return None
     sized = SizedModel(model, shapes)
     values = dict[str, np.ndarray]()
-    for smaller in _candidates(shapes, images):
-        try:
-            other = sized.at(smaller)
-            if sized.own.work() < _FEW_MULTIPLY_ADDS:
+    with suppress(NotTheSame):
+        return _smallest(sized, _candidates(shapes, images, _STEPS), folder, values)
+    steps = _steps_of_windows(sized.own, shapes, images)
+    with suppress(NotTheSame):
+        return _smallest(sized, _candidates(shapes, images, steps), folder, values) if steps else None
+    return None
+
+
+def _smallest(
+    sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray]
+) -> Smaller | None:
+    """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
+    for smaller in candidates:
+        other = sized.at(smaller)
+        if sized.own.work() < _FEW_MULTIPLY_ADDS:
+            return None
+        if is_large_enough(sized.own, other):
+            if other.work() > _SHARE * sized.own.work():
                 return None
-            if not is_large_enough(sized.own, other):
-                continue
-        except NotTheSame:
-            return None
-        if other.work() > _SHARE * sized.own.work():
-            return None
-        with suppress(NotTheSame):  # of more positions, more may be seen
-            return Smaller(smaller, other.adapted(), PositionNumbers.of(other, folder, values))
+            with suppress(NotTheSame):  # of more positions, more may be seen
+                return Smaller(smaller, other.adapted(), PositionNumbers.of(other, folder, values))
     return None
 
 
@@ -120,16 +128,57 @@ def _may_be_slow(model: onnx.ModelProto, shapes: Shapes, images: Mapping[str, ra
     return len(weights) < len(read) or sum(weights.values()) * positions >= _FEW_MULTIPLY_ADDS
 
 
-def _candidates(shapes: Shapes, images: Mapping[str, range]) -> Iterator[dict[str, Shape]]:
-    """Shapes with smaller images, the smallest first. Two axes differ in length where they can: that shows what was swapped.
+def _steps_of_windows(own: SizedTensors, shapes: Shapes, images: Mapping[str, range]) -> Mapping[int, Sequence[int]]:
+    """Steps at which the windows of an attention, into which an image is split, stay as large; empty without such windows.
+
+    An image of a stride of 16 pixels in windows of 14 has them at each 224 pixels, whatever is padded.
+    """
+    makers = {name: node for node in own.model.graph.node for name in node.output}
+    steps = dict.fromkeys(_STEPS, 1)
+    for node in own.model.graph.node:
+        if node.op_type == "Reshape" and node.input:
+            maker = makers.get(node.input[0])
+            source = maker.input[0] if maker is not None and maker.op_type == "Pad" else node.input[0]
+            unpadded, before, after = (own.known_shape(name) for name in (source, node.input[0], node.output[0]))
+            order = own.order_after(node.output[0])
+            if not (unpadded and before and after and order):
+                continue
+            for name, axes in images.items():
+                step = _step_of(unpadded, before, after, order, [shapes[name][axis] for axis in axes])
+                steps[len(shapes[name])] = math.lcm(steps[len(shapes[name])], step)
+    wider = {rank: (math.lcm(step, min(_STEPS[rank])),) for rank, step in steps.items()}
+    return wider if any(step > max(_STEPS[rank]) for rank, (step,) in wider.items()) else {}
+
+
+def _step_of(unpadded: Shape, before: Shape, after: Shape, order: Sequence[int], image: Sequence[int]) -> int:
+    """The pixels of a window, where a Reshape splits all axes of an ``image`` into windows; one for another Reshape.
+
+    A Transpose puts the axes into ``order`` then: the number of windows comes first.
+    """
+    rank = len(image)
+    for first in range(len(before) - rank + 1):
+        lengths, split = before[first : first + rank], range(first, first + 2 * rank, 2)
+        strides = {pixels / length for pixels, length in zip(image, unpadded[first : first + rank], strict=False) if length}
+        is_split = len(after) == len(before) + rank and before[:first] == after[:first]
+        if is_split and len(strides) == 1 and tuple(after[axis] * after[axis + 1] for axis in split) == lengths:
+            (stride,) = strides
+            windows = (after[max(axis, axis + 1, key=order.__getitem__)] for axis in split)
+            return math.lcm(*(int(stride) * window for window in windows)) if stride.is_integer() else 1
+    return 1
+
+
+def _candidates(shapes: Shapes, images: Mapping[str, range], steps: Mapping[int, Sequence[int]]) -> Iterator[dict[str, Shape]]:
+    """Shapes with smaller images, the smallest first, as far from a multiple of one of the ``steps`` of their rank.
+
+    Two axes differ in length where they can: that shows what was swapped.
 
     Those with equal lengths come last, unless the model's own differ, and only where none before was as large: what is too
     small stays so in a smaller image.
     """
-    tried = list(_staggered(shapes, images, 1))
+    tried = list(_staggered(shapes, images, steps, 1))
     yield from tried
     if all(len({shapes[name][axis] for axis in axes}) == 1 for name, axes in images.items()):
-        yield from (one for one in _staggered(shapes, images, 0) if not any(_is_within(one, other) for other in tried))
+        yield from (one for one in _staggered(shapes, images, steps, 0) if not any(_is_within(one, other) for other in tried))
 
 
 def _is_within(one: Shapes, other: Shapes) -> bool:
@@ -137,10 +186,12 @@ def _is_within(one: Shapes, other: Shapes) -> bool:
     return all(a <= b for name, shape in one.items() for a, b in zip(shape, other[name], strict=True))
 
 
-def _staggered(shapes: Shapes, images: Mapping[str, range], further: int) -> Iterator[dict[str, Shape]]:
+def _staggered(
+    shapes: Shapes, images: Mapping[str, range], steps: Mapping[int, Sequence[int]], further: int
+) -> Iterator[dict[str, Shape]]:
     """Shapes with smaller images, of which each other axis is so many steps longer."""
     found: dict[int, dict[str, Shape]] = {}
-    for step in sorted({step for name in images for step in _STEPS[len(shapes[name])]}):
+    for step in sorted({step for name in images for step in steps[len(shapes[name])]}):
         for number in range(_MOST_TRIES):
             smaller = dict(shapes)
             for name, axes in images.items():
