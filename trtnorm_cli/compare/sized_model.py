@@ -38,6 +38,7 @@ _MOVING = frozenset(
         *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     )
 )
+_MULTIPLYING_MATRICES = frozenset(("Einsum", "MatMul"))
 # Areas of positions are fewer than the positions in each, by this factor at least.
 _MANY_MORE = 4
 # The inputs of a Slice that say where it begins and ends.
@@ -128,8 +129,10 @@ class _Restored:
         self.asked: dict[str, Sequence[_Numbers]] = {}
         self.cut: dict[str, _Cut] = {}
         self._own, self._constant = own, constant
-        # What tensors of a shape have as their shape now, and as neighbouring lengths that have all changed.
+        # What tensors of a shape have as their shape now, what axes of a length have as theirs, and neighbouring lengths that have
+        # all changed.
         self._seen: dict[Shape, set[Shape]] = {}
+        self._lengths: dict[int, set[int]] = {}
         self._grids: dict[Shape, set[Shape]] = {}
         self._looked_at = 0
 
@@ -137,6 +140,8 @@ class _Restored:
         place = _PLACES_OF_SIZES.get(node.op_type)
         if node.domain in DEFAULT_DOMAINS and node.op_type in _ADDING | _MULTIPLYING:
             return self._taken_in_part(node, tensors)
+        if node.domain in DEFAULT_DOMAINS and node.op_type in _MULTIPLYING_MATRICES:
+            return self._multiplied_in_part(node, tensors)
         if node.op_type == "Slice" and node.domain in DEFAULT_DOMAINS:
             return self._cropped(node, tensors)
         if place is None or node.domain not in DEFAULT_DOMAINS or len(node.input) <= place:
@@ -215,6 +220,36 @@ class _Restored:
         self.cut[node.output[0]] = cut
         return SymbolicTensor(given[-1].dtype, tuple(shape))
 
+    def _multiplied_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """The product of data with a constant that has a matrix for each position, as the relative ones of an attention.
+
+        An axis of the constant alone is another one of positions, where it is as long. Weights of positions, which are summed
+        over, stay as they are.
+        """
+        axes = _letters(node, [len(self._own.known_shape(name) or ()) for name in node.input])
+        constants = [place for place, name in enumerate(node.input) if name in self._constant]
+        if axes is None or len(constants) != 1:
+            return None
+        (constant,) = constants
+        data = 1 - constant
+        was, now = self._own.known_shape(node.input[data]), _known(tensors.get(node.input[data], UNKNOWN).shape)
+        whole = _known(tensors.get(node.input[constant], UNKNOWN).shape)
+        if was is None or now is None or whole is None or len(was) != len(now):
+            return None
+        lengths, before = dict(zip(axes[data], now, strict=True)), dict(zip(axes[data], was, strict=True))
+        shorter = {axis for axis in axes[constant] if axis in axes[2] and lengths.get(axis, 0) < before.get(axis, 0)}
+        changed = {before[axis]: lengths[axis] for axis in shorter}
+        for axis, length in zip(axes[constant], whole, strict=True):
+            if axis not in lengths:
+                lengths[axis] = changed.get(length, length)
+        part = tuple(min(lengths[axis], length) for axis, length in zip(axes[constant], whole, strict=True))
+        if part == whole or any(
+            length not in (1, before.get(axis, length)) for axis, length in zip(axes[constant], whole, strict=True)
+        ):
+            return None
+        self.cut[node.output[0]] = {constant: part}
+        return SymbolicTensor(tensors[node.input[data]].dtype, tuple(lengths[axis] for axis in axes[2]))
+
     def _reshaped(
         self, target: Sequence[int], before: Shape | None, own: Shape, now: Shape, order: Sequence[int] | None
     ) -> Shape | None:
@@ -225,11 +260,17 @@ class _Restored:
             return None
         if -1 in target and asked and size % asked == 0:
             # The one length that is left open may not be the one that has changed.
-            kept = None if before is None else _regrouped(before, own, now, may_split=False)
+            kept = None if before is None else _regrouped(before, own, now, self._grids, order, self._lengths, False)
             rest = [size // asked if length == -1 else length or lengths[axis] for axis, length in enumerate(target)]
             return None if kept is None or list(kept) == rest else kept
         shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
-        return shapes[0] if len(shapes) == 1 else None if before is None else _regrouped(before, own, now, self._grids, order)
+        return (
+            shapes[0]
+            if len(shapes) == 1
+            else None
+            if before is None
+            else _regrouped(before, own, now, self._grids, order, self._lengths)
+        )
 
     def _lengthened(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
         """The shape that a Resize or an Expand is to ask for, where its ``target`` is still that at the model's own shapes."""
@@ -256,11 +297,17 @@ class _Restored:
             shape, own = _known(tensors[name].shape), self._own.known_shape(name)
             if own is not None and shape is not None and shape not in self._seen.setdefault(own, set()):
                 self._seen[own].add(shape)
-                for axes in _windows(len(own)):
-                    if len(own) == len(shape) and all(own[axis] != shape[axis] for axis in axes):
-                        grid = tuple(own[axis] for axis in axes)
-                        self._grids.setdefault(grid, set()).add(tuple(shape[axis] for axis in axes))
+                if len(own) == len(shape):
+                    self._compare(own, shape)
         self._looked_at = len(names)
+
+    def _compare(self, own: Shape, shape: Shape) -> None:
+        changed = [axis for axis, (was, length) in enumerate(zip(own, shape, strict=True)) if was != length]
+        for axis in changed:
+            self._lengths.setdefault(own[axis], set()).add(shape[axis])
+        for axes in _windows(len(own)):
+            if changed == list(axes):
+                self._grids.setdefault(tuple(own[axis] for axis in axes), set()).add(tuple(shape[axis] for axis in axes))
 
 
 @dataclass(frozen=True)
@@ -469,14 +516,15 @@ def _regrouped(
     now: Shape,
     grids: Mapping[Shape, Set[Shape]] = MappingProxyType({}),
     order: Sequence[int] | None = None,
-    may_split: bool = True,
+    seen: Mapping[int, Set[int]] = MappingProxyType({}),
+    may_guess: bool = True,
 ) -> Shape | None:
     """The shape that a Reshape from ``before`` to ``own`` gives ``now``: it merges axes, and splits those as long as before.
 
     One that is not is split as the ``grids`` say, by the lengths that it is split into in ``own``, if in one way alone, or else
     into as few areas as there, if it has the positions of an image in a row or is an axis of one. Where a Transpose follows, which
-    puts axes into an ``order``, an axis of an image is split into as large windows: their number comes first there. None for
-    others, or where the axes of both do not fall into groups.
+    puts axes into an ``order``, an axis of an image is split into as large windows: their number comes first there. One of the
+    lengths may be ``seen`` to have changed elsewhere. None for others, or where the axes of both do not fall into groups.
     """
     if len(before) != len(now) or 0 in before or any(length != 1 for was, length in zip(before, now, strict=True) if was == 1):
         return None
@@ -500,13 +548,13 @@ def _regrouped(
             for axis in axes[:parts]:
                 shape[axis] = own[axis]
         else:
-            if not may_split:
-                return None
             size, split = math.prod(length for _, length in given[:merged]), tuple(own[axis] for axis in axes[:parts])
             found = [grid for grid in grids.get(split, ()) if math.prod(grid) == size]
             if not found and is_image and merged == 1 and order is not None and parts == _NUMBER_AND_SIZE:
                 found = _in_windows(split, size, [order[axis] for axis in axes[:parts]])
-            elif not found and ((is_image and merged == 1) or any(math.prod(grid) == math.prod(split) for grid in grids)):
+            found = found or _with_one_length(split, size, seen)
+            is_one = (is_image and merged == 1) or any(math.prod(grid) == math.prod(split) for grid in grids)
+            if not found and may_guess and is_one:
                 found = _in_areas(split, size)
             if len(found) != 1:
                 return None
@@ -524,12 +572,42 @@ def _in_areas(split: Shape, size: int) -> list[Shape]:
     return [tuple(few if length == few else size // few for length in split)]
 
 
+def _with_one_length(split: Shape, size: int, seen: Mapping[int, Set[int]]) -> list[Shape]:
+    """The lengths of an axis of ``size`` that is ``split``, where one of them is ``seen`` to have changed like that elsewhere."""
+    found = list[Shape]()
+    for place, was in enumerate(split):
+        others = math.prod(split) // was
+        if size % others == 0 and size // others in seen.get(was, ()):
+            found.append((*split[:place], size // others, *split[place + 1 :]))
+    return found
+
+
 def _in_windows(split: Shape, size: int, order: Sequence[int]) -> list[Shape]:
     """The lengths of an axis of ``size`` that is ``split`` into windows and their number, which comes first in ``order``."""
     window = order.index(max(order))
     if size % split[window]:
         return []
     return [tuple(length if place == window else size // split[window] for place, length in enumerate(split))]
+
+
+def _letters(node: onnx.NodeProto, ranks: Sequence[int]) -> tuple[str, str, str] | None:
+    """The axes of both operands and the result of a product, by letters; None for others."""
+    if node.op_type == "Einsum":
+        equation = next((one.s.decode() for one in node.attribute if one.name == "equation"), "").replace(" ", "")
+        operands, arrow, result = equation.partition("->")
+        first, comma, second = operands.partition(",")
+        letters = (first, second, result)
+        is_plain = arrow and comma and (first + second + result).isalpha()
+        return letters if is_plain and [len(first), len(second)] == list(ranks) and all(map(_are_different, letters)) else None
+    batch = "abcdefgh"[: max(ranks, default=0) - 2] if min(ranks, default=0) > 1 else None
+    if len(ranks) != 2 or batch is None or max(ranks) > 8:
+        return None
+    first, second = (batch[len(batch) - rank + 2 :] for rank in ranks)
+    return first + "mk", second + "kn", batch + "mn"
+
+
+def _are_different(letters: str) -> bool:
+    return len(set(letters)) == len(letters)
 
 
 def _known(shape: Sequence[object] | None) -> Shape | None:
