@@ -36,6 +36,10 @@ def shapes_of(text: str, weights: dict[str, np.ndarray], sizes: dict[str, tuple[
     return None if found is None else dict(found.shapes)
 
 
+def at_smaller(model: onnx.ModelProto, sizes: dict[str, tuple[int, ...]], smaller: dict[str, tuple[int, ...]]):
+    return smaller_inputs.at_smaller(model, sizes, smaller_inputs.Smaller(smaller, model, position_numbers.PositionNumbers(())))
+
+
 def test_convolutions_do_the_same_at_fewer_positions():
     assert shapes_of(PLAIN, DOWN) == {"x": (1, 3, 32, 64)}
 
@@ -253,12 +257,10 @@ WEIGHTS = {
         "y = Div(a, huge)",
         "y = Div(strides, a)",
         "b = Add(a, strides) y = Mul(b, masked)",
-        "s = Shape(a) h = Slice(s, i2, far) t = Slice(table, zeros, h) y = Add(a, t)",
         f"{RANGE} b = Sub(n, r) p = Sub(b, one) y = Gather<axis=2>(a, p)",  # from the last to the first
         f"{RANGE} h = Div(r, two0) y = Gather<axis=2>(a, h)",
         f"{RANGE} l = Sub(n, one) c = Range(zero, l, one) y = Gather<axis=2>(a, c)",  # all but the last
         f"{RANGE} t = Add(n, n) q = Range(zero, t, one) l = Sub(n, one) p = Min(q, l) y = Gather<axis=2>(a, p)",
-        "s = Shape(a) f = Cast<to=1>(s) n = ReduceProd<keepdims=0>(f) d = Div(n, n) e = Sin(n) y = Mul(a, e)",
     ],
 )
 def test_what_may_know_its_position_keeps_its_shapes(lines: str):
@@ -315,7 +317,7 @@ RESTORED = """g (float[1, 3, 96, 96] x) => (float[1, 4, 96, 96] y) {
 
 def test_sizes_that_are_written_as_numbers_are_those_of_the_tensor_that_is_restored():
     model = parse(RESTORED, WEIGHTS | {"restored": np.array([0, 4, 96, 96])})
-    there = smaller_inputs.at_smaller(model, SIZES, {"x": (1, 3, 32, 64)})
+    there = at_smaller(model, SIZES, {"x": (1, 3, 32, 64)})
     assert there is not None
     target = next(node for node in there.graph.node if node.output[0] == "y").input[1]
     values = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in there.graph.initializer}
@@ -323,7 +325,7 @@ def test_sizes_that_are_written_as_numbers_are_those_of_the_tensor_that_is_resto
     assert values["restored"] == [0, 4, 96, 96]
     assert "restored" in next(node for node in model.graph.node if node.output[0] == "y").input
     swapped = parse(RESTORED, WEIGHTS | {"restored": np.array([1, 4, 48, 192])})
-    assert smaller_inputs.at_smaller(swapped, SIZES, {"x": (1, 3, 32, 64)}) is None
+    assert at_smaller(swapped, SIZES, {"x": (1, 3, 32, 64)}) is None
 
 
 TOKENS = """g (float[1, 3, 96, 96] x) => (float y) {
@@ -358,13 +360,13 @@ def test_numbers_for_each_position_are_the_same_in_all_models(changed: int):
     """Wherever the other number is: nobody would see one at a position that is left out."""
     found = smaller_inputs.smaller_inputs(parse(TOKENS, WEIGHTS), SIZES)
     assert found is not None
-    assert smaller_inputs.at_smaller(parse(TOKENS, WEIGHTS), SIZES, SMALLER, found.positions) is not None
+    assert smaller_inputs.at_smaller(parse(TOKENS, WEIGHTS), SIZES, found) is not None
     other = WEIGHTS["embedding"].copy()
     other[0, changed, 2] *= 1 + 1e-6
-    assert smaller_inputs.at_smaller(parse(TOKENS, WEIGHTS | {"embedding": other}), SIZES, SMALLER, found.positions) is None
-    assert smaller_inputs.at_smaller(parse(TOKENS.replace("Add(c, embedding)", "Relu(c)"), WEIGHTS), SIZES, SMALLER) is not None
+    assert smaller_inputs.at_smaller(parse(TOKENS, WEIGHTS | {"embedding": other}), SIZES, found) is None
+    assert at_smaller(parse(TOKENS.replace("Add(c, embedding)", "Relu(c)"), WEIGHTS), SIZES, SMALLER) is not None
     without = parse(TOKENS.replace("Add(c, embedding)", "Relu(c)"), WEIGHTS)
-    assert smaller_inputs.at_smaller(without, SIZES, SMALLER, found.positions) is None
+    assert smaller_inputs.at_smaller(without, SIZES, found) is None
 
 
 def test_numbers_for_each_position_may_be_worked_out_or_stored_elsewhere(tmp_path):
@@ -376,9 +378,9 @@ def test_numbers_for_each_position_may_be_worked_out_or_stored_elsewhere(tmp_pat
     stored = parse(body("y = Add(a, table)"), WEIGHTS | {"table": rows[order]})
     onnx.save(stored, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     stored = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is not None
+    assert smaller_inputs.at_smaller(stored, SIZES, found, tmp_path) is not None
     (tmp_path / "m.data").unlink()
-    assert smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions, tmp_path) is None
+    assert smaller_inputs.at_smaller(stored, SIZES, found, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -402,7 +404,7 @@ def test_numbers_whose_parts_are_alike_are_no_numbers_to_cut():
     twice = smaller_inputs.smaller_inputs(parse(body(lines), WEIGHTS | {"other": WEIGHTS["table"]}), SIZES)
     assert twice is not None
     once = parse(body("b = Add(a, table) y = Relu(b)"), WEIGHTS)
-    assert smaller_inputs.at_smaller(once, SIZES, SMALLER, twice.positions) is None
+    assert smaller_inputs.at_smaller(once, SIZES, twice) is None
 
 
 def test_numbers_are_taken_along_the_same_axes_in_all_models():
@@ -413,7 +415,7 @@ def test_numbers_are_taken_along_the_same_axes_in_all_models():
     assert found is not None
     in_a_row = WEIGHTS | {"table": WEIGHTS["table"].reshape(1, -1)}
     assert smaller_inputs.smaller_inputs(parse(row, in_a_row), SIZES) is not None
-    assert smaller_inputs.at_smaller(parse(row, in_a_row), SIZES, SMALLER, found.positions) is None
+    assert smaller_inputs.at_smaller(parse(row, in_a_row), SIZES, found) is None
 
 
 def test_numbers_that_are_added_many_times_are_worked_out_once(monkeypatch):
@@ -433,10 +435,10 @@ def test_numbers_that_are_worked_out_are_rounded_where_another_model_stores_them
     table = np.sin(angles)
     table[95, 95] += changed
     stored = parse(body("y = Add(a, table)"), WEIGHTS | {"table": table})
-    assert (smaller_inputs.at_smaller(stored, SIZES, SMALLER, found.positions) is not None) is is_same
+    assert (smaller_inputs.at_smaller(stored, SIZES, found) is not None) is is_same
     of_stored = smaller_inputs.smaller_inputs(parse(body("y = Add(a, table)"), WEIGHTS | {"table": np.sin(angles)}), SIZES)
     rounded = parse(body("y = Add(a, table)"), WEIGHTS | {"table": np.nextafter(table, np.float32(2))})
-    assert smaller_inputs.at_smaller(rounded, SIZES, SMALLER, of_stored.positions) is None
+    assert smaller_inputs.at_smaller(rounded, SIZES, of_stored) is None
 
 
 def test_few_places_lie_in_all_columns():
@@ -451,6 +453,54 @@ def test_few_places_lie_in_all_columns():
 def test_numbers_that_nobody_can_work_out_keep_the_shapes():
     text = body("r = RandomNormalLike(table) y = Add(a, r)")
     assert shapes_of(text, WEIGHTS) is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "s = Shape(a) h = Slice(s, i2, far) t = Slice(table, zeros, h) y = Add(a, t)",
+        "s = Shape(a) f = Cast<to=1>(s) n = ReduceProd<keepdims=0>(f) d = Div(n, n) e = Sin(n) y = Mul(a, e)",
+    ],
+)
+def test_what_is_worked_out_from_sizes_is_that_of_the_models_own(lines: str):
+    found = smaller_inputs.smaller_inputs(parse(body(lines), WEIGHTS), SIZES)
+    assert found is not None
+    assert (found.shapes, found.is_pinned) == (SMALLER, True)
+    assert smaller_inputs.at_smaller(parse(body(lines), WEIGHTS), SIZES, found) is not None
+    assert not any(node.op_type == "Shape" for node in found.model.graph.node)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "t = Transpose<perm=[0, 2, 3, 1]>(a) y = Einsum<equation='bhwc,hkc->bhwk'>(t, relative)",
+        "t = Transpose<perm=[0, 2, 3, 1]>(a) y = Einsum<equation='bhwc, wkc -> bhwk'>(t, relative)",
+        "t = Transpose<perm=[0, 2, 3, 1]>(a) y = MatMul(t, turned)",
+    ],
+)
+def test_of_relative_positions_some_are_taken(tmp_path, lines: str):
+    """Those of one axis of an image to all others of it, as an attention of Segment Anything has them."""
+    relative = random(96, 96, 4)
+    weights = WEIGHTS | {"relative": relative, "turned": relative.transpose(0, 2, 1)}
+    text = body(lines.replace("'", '"'))
+    found = smaller_inputs.smaller_inputs(parse(text, weights), SIZES)
+    assert found is not None
+    assert found.shapes == SMALLER
+    length = SMALLER["x"][3] if "wkc" in lines else SMALLER["x"][2]
+    places = sized_model.spread_places((96,), (length,))[0]
+    with OrtRunner(threads=1) as runner:
+        x = random(*SMALLER["x"])
+        run = onnx.ModelProto.FromString(resized(found.model, SMALLER, tmp_path / "m.onnx")[0])
+        (made,) = runner.run(run, {"x": x}).values()
+        (convolved,) = runner.run(
+            parse("g (float[1, 3, 32, 64] x) => (float a) { a = Conv<pads=[1, 1, 1, 1]>(x, w) }", WEIGHTS), {"x": x}
+        ).values()
+    equation = "bchw,wkc->bhwk" if "wkc" in lines else "bchw,hkc->bhwk"
+    wanted = np.einsum(equation, convolved, relative[np.ix_(places, places)])
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4)
+    weights["relative"][95, 95, 3] += 1e-5
+    weights["turned"] = weights["relative"].transpose(0, 2, 1)
+    assert smaller_inputs.at_smaller(parse(text, weights), SIZES, found) is None
 
 
 def test_a_reshape_leaves_open_a_length_that_has_not_changed():
@@ -536,7 +586,7 @@ def test_positions_in_a_row_become_an_image_again_with_other_channels():
     text = body(f"{lines} i = Reshape(c, image) y = Conv<pads=[1, 1, 1, 1]>(i, k)")
     weights = WEIGHTS | {"image": np.array([-1, 6, 96, 96]), "k": random(2, 6, 3, 3)}
     assert shapes_of(text, weights) == {"x": (1, 3, 32, 64)}
-    model = smaller_inputs.at_smaller(parse(text, weights), SIZES, SMALLER)
+    model = at_smaller(parse(text, weights), SIZES, SMALLER)
     assert model is not None
     target = next(node.input[1] for node in model.graph.node if node.output[0] == "i")
     assert {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in model.graph.initializer}[target] == [1, 6, 32, 64]
@@ -588,6 +638,15 @@ def test_the_windows_of_a_padded_image_stay_as_large():
     assert asked["y"][1] == [320, 320]
 
 
+def test_an_axis_is_split_by_a_length_that_has_changed_elsewhere():
+    """As windows and heads, which an attention has in one axis."""
+    before, own, now = (300, 196, 64), (25, 12, 14, 14, 64), (72, 196, 64)
+    assert sized_model._regrouped(before, own, now) is None
+    assert sized_model._regrouped(before, own, now, seen={25: {6}}) == (6, 12, 14, 14, 64)
+    assert sized_model._regrouped(before, own, now, seen={25: {5}}) is None
+    assert sized_model._regrouped(before, own, (100, 196, 64), seen={12: {4}}) == (25, 4, 14, 14, 64)
+
+
 @pytest.mark.parametrize(
     ("order", "now", "wanted"),
     [
@@ -610,7 +669,7 @@ def test_an_image_without_elements_is_enlarged_by_no_factor():
 def test_an_image_is_enlarged_by_the_same_factor(tmp_path, sizes: str, axes: str, wanted: list[int]):
     lines = f"e = Resize<mode='linear'{axes}>(a, , , {sizes}) y = Relu(e)".replace("'", '"')
     model = parse(body(lines), WEIGHTS, opset=18)  # the first with the attribute axes
-    there = smaller_inputs.at_smaller(model, SIZES, {"x": (1, 3, 32, 64)})
+    there = at_smaller(model, SIZES, {"x": (1, 3, 32, 64)})
     assert there is not None
     target = next(node for node in there.graph.node if node.op_type == "Resize").input[3]
     assert {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in there.graph.initializer}[target] == wanted
@@ -627,10 +686,10 @@ def test_a_kernel_that_is_spread_reaches_the_result():
     }"""
     weights, sizes = DOWN | {"t": random(4, 2, 8, 8)}, {"x": (1, 3, 64, 64)}
     small = {"x": (1, 3, 32, 48)}
-    assert smaller_inputs.at_smaller(parse(text.replace("PADS", "2"), weights), sizes, small) is not None
+    assert at_smaller(parse(text.replace("PADS", "2"), weights), sizes, small) is not None
     # Two positions lay no more than places 5, 6, 9 and 10 on a result of two.
     wide = DOWN | {"t": random(4, 2, 16, 16)}
-    assert smaller_inputs.at_smaller(parse(text.replace("PADS", "9"), wide), sizes, small) is None
+    assert at_smaller(parse(text.replace("PADS", "9"), wide), sizes, small) is None
 
 
 @pytest.mark.parametrize("node", ["Conv<pads=[1, 1]>(a, v)", "Conv<kernel_shape=[3]>(a, v)", "MaxPool<kernel_shape=[2]>(a)"])

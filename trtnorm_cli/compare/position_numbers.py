@@ -98,10 +98,6 @@ class PositionNumbers:
         return PositionNumbers(list(numbers.values()))
 
 
-NO_NUMBERS = PositionNumbers(())
-"""Those of a model that has none."""
-
-
 def _evaluated(sized: SizedTensors, names: Set[str], folder: Path | None) -> Mapping[str, np.ndarray]:
     """The values of constants, worked out together: many may come from one."""
     try:

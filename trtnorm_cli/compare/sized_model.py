@@ -31,6 +31,8 @@ _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
 # data from what follows.
 _ADDING = {"Add": (0, 1), "Sub": (0, 1)}
 _MULTIPLYING = {"Mul": (0, 1), "Div": (1,)}
+# These ask for the sizes of a tensor.
+_ASKING = frozenset(("Shape", "Size"))
 # These put numbers elsewhere.
 _MOVING = frozenset(
     (
@@ -56,8 +58,8 @@ class NotTheSame(Exception):
 class SizedModel:
     """A model whose inputs take one shape or another. ``own`` is the model at its own shapes."""
 
-    def __init__(self, model: onnx.ModelProto, shapes: Shapes) -> None:
-        self._model, self._shapes = model, shapes
+    def __init__(self, model: onnx.ModelProto, shapes: Shapes, is_pinned: bool = False) -> None:
+        self._model, self._shapes, self.is_pinned = model, shapes, is_pinned
         self._pinned = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
         graph = self._pinned.graph
         graph.node.extend(model.graph.node)
@@ -73,6 +75,27 @@ class SizedModel:
     @cached_property
     def own(self) -> SizedTensors:
         return self._at(self._shapes, None)
+
+    def pinned(self) -> SizedModel | None:
+        """The model with the sizes at its own shapes as numbers; None where it asks for none.
+
+        An index that was worked out from the size of an image is a constant there.
+        """
+        known = {
+            node.output[0]: elements
+            for node in self._model.graph.node
+            if node.op_type in _ASKING and node.output and (elements := self.own.elements(node.output[0])) is not None
+        }
+        if not known:
+            return None
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self._model)
+        for node in copy.graph.node:
+            if node.op_type in _ASKING and node.output[0] in known:
+                sizes = np.array(known[node.output[0]], np.int64)
+                value = onnx.numpy_helper.from_array(sizes if node.op_type == "Shape" else sizes.reshape(()))
+                node.CopyFrom(onnx.helper.make_node("Constant", [], list(node.output), node.name, value=value))
+        return SizedModel(copy, self._shapes, is_pinned=True)
 
     def at(self, smaller: Shapes) -> SizedTensors:
         """The model at other shapes; raises ``NotTheSame`` where its sizes do not fit together there."""
@@ -242,10 +265,10 @@ class _Restored:
         for axis, length in zip(axes[constant], whole, strict=True):
             if axis not in lengths:
                 lengths[axis] = changed.get(length, length)
-        part = tuple(min(lengths[axis], length) for axis, length in zip(axes[constant], whole, strict=True))
-        if part == whole or any(
-            length not in (1, before.get(axis, length)) for axis, length in zip(axes[constant], whole, strict=True)
-        ):
+        named = list(zip(axes[constant], whole, strict=True))
+        part = tuple(min(lengths[axis], length) for axis, length in named)
+        is_summed = any(axis not in axes[2] and lengths[axis] != length for axis, length in named)
+        if is_summed or part == whole or any(length not in (1, before.get(axis, length)) for axis, length in named):
             return None
         self.cut[node.output[0]] = {constant: part}
         return SymbolicTensor(tensors[node.input[data]].dtype, tuple(lengths[axis] for axis in axes[2]))

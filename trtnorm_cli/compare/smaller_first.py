@@ -103,7 +103,7 @@ class SmallerFirst:
             found = None
             if isinstance(candidate, OnnxParticipant) and candidate.inputs().keys() == self._smaller.shapes.keys():
                 there, folder = self._smaller.there, candidate.path.absolute().parent
-                model = at_smaller(candidate.model, self._smaller.shapes, there.shapes, there.positions, folder)
+                model = at_smaller(candidate.model, self._smaller.shapes, there, folder)
                 found = None if model is None else replace(candidate, model=model, is_resized=True)
             self._there[id(candidate)] = candidate, found
         return self._there[id(candidate)][1]

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from trtnorm_cli.compare.position_numbers import NO_NUMBERS, PositionNumbers
+from trtnorm_cli.compare.position_numbers import PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
 from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors
 from trtnorm_cli.light_dataclass import dataclass
@@ -43,12 +43,14 @@ _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUB
 class Smaller:
     """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
-    Of constants with numbers for each position some are taken; ``positions`` are these constants.
+    Of constants with numbers for each position some are taken; ``positions`` are these constants. A model that ``is_pinned`` has
+    the sizes of its own shapes as numbers, before these are followed to the smaller ones.
     """
 
     shapes: Shapes
     model: onnx.ModelProto
     positions: PositionNumbers
+    is_pinned: bool = False
 
 
 def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
@@ -59,13 +61,15 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None =
     images = {name: axes for name, shape in shapes.items() if (axes := _image_axes(model, name, shape))}
     if not images or not _may_be_slow(model, shapes, images):
         return None
-    sized = SizedModel(model, shapes)
+    own = SizedModel(model, shapes)
+    if own.own.work() < _FEW_MULTIPLY_ADDS:
+        return None
     values = dict[str, np.ndarray]()
-    with suppress(NotTheSame):
-        return _smallest(sized, _candidates(shapes, images, _STEPS), folder, values)
-    steps = _steps_of_windows(sized.own, shapes, images)
-    with suppress(NotTheSame):
-        return _smallest(sized, _candidates(shapes, images, steps), folder, values) if steps else None
+    windows = _steps_of_windows(own.own, shapes, images)
+    for sized in (own, own.pinned()):
+        for steps in filter(None, (_STEPS, windows)):
+            with suppress(NotTheSame):
+                return None if sized is None else _smallest(sized, _candidates(shapes, images, steps), folder, values)
     return None
 
 
@@ -75,31 +79,24 @@ def _smallest(
     """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
     for smaller in candidates:
         other = sized.at(smaller)
-        if sized.own.work() < _FEW_MULTIPLY_ADDS:
-            return None
         if is_large_enough(sized.own, other):
             if other.work() > _SHARE * sized.own.work():
                 return None
             with suppress(NotTheSame):  # of more positions, more may be seen
-                return Smaller(smaller, other.adapted(), PositionNumbers.of(other, folder, values))
+                return Smaller(smaller, other.adapted(), PositionNumbers.of(other, folder, values), sized.is_pinned)
     return None
 
 
-def at_smaller(
-    model: onnx.ModelProto,
-    shapes: Shapes,
-    smaller: Shapes,
-    positions: PositionNumbers = NO_NUMBERS,
-    folder: Path | None = None,
-) -> onnx.ModelProto | None:
+def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Smaller, folder: Path | None = None) -> onnx.ModelProto | None:
     """``model`` as it is at ``smaller`` inputs; None where it may not do the same there as at ``shapes``.
 
-    What it has for each position has to be the ``positions`` of :class:`Smaller`: of those left out there, nothing is seen.
+    What it has for each position has to be the ``positions`` there: of those left out, nothing is seen.
     """
     sized = SizedModel(model, shapes)
+    sized = (sized.pinned() if smaller.is_pinned else None) or sized
     try:
-        other = sized.at(smaller)
-        is_same = is_large_enough(sized.own, other) and PositionNumbers.of(other, folder).are_those_of(positions)
+        other = sized.at(smaller.shapes)
+        is_same = is_large_enough(sized.own, other) and PositionNumbers.of(other, folder).are_those_of(smaller.positions)
         return other.adapted() if is_same else None
     except NotTheSame:
         return None
