@@ -77,16 +77,13 @@ class SizedModel:
         return self._at(self._shapes, None)
 
     def pinned(self) -> SizedModel | None:
-        """The model with the sizes at its own shapes as numbers; None where it asks for none.
+        """The model with the sizes at its own shapes as numbers; None where it makes nothing of these but sizes.
 
-        An index that was worked out from the size of an image is a constant there.
+        A table that is read by indices worked out from the size of an image is a constant there.
         """
-        known = {
-            node.output[0]: elements
-            for node in self._model.graph.node
-            if node.op_type in _ASKING and node.output and (elements := self.own.elements(node.output[0])) is not None
-        }
-        if not known:
+        asking = [node for node in self._model.graph.node if node.op_type in _ASKING and node.domain in DEFAULT_DOMAINS]
+        known = {name: elements for node in asking for name in node.output if (elements := self.own.elements(name)) is not None}
+        if all(self.own.elements(name) is not None for name in self._decided_by(known.keys()) - self._constant):
             return None
         copy = onnx.ModelProto()
         copy.CopyFrom(self._model)
@@ -118,7 +115,11 @@ class SizedModel:
     @cached_property
     def _constant(self) -> Set[str]:
         """The tensors that no input of the model decides about."""
-        found = {"", *(tensor.name for tensor in self._model.graph.initializer)}
+        return self._decided_by(())
+
+    def _decided_by(self, names: Iterable[str]) -> Set[str]:
+        """The tensors that nothing decides about but constants and the tensors of these ``names``."""
+        found = {"", *names, *(tensor.name for tensor in self._model.graph.initializer)}
         for node in self._model.graph.node:
             if (node.input or node.op_type == "Constant") and found.issuperset(node.input):
                 found.update(node.output)

@@ -66,11 +66,17 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None =
         return None
     values = dict[str, np.ndarray]()
     windows = _steps_of_windows(own.own, shapes, images)
-    for sized in (own, own.pinned()):
+    for sized in _as_it_is_and_pinned(own):
         for steps in filter(None, (_STEPS, windows)):
             with suppress(NotTheSame):
-                return None if sized is None else _smallest(sized, _candidates(shapes, images, steps), folder, values)
+                return _smallest(sized, _candidates(shapes, images, steps), folder, values)
     return None
+
+
+def _as_it_is_and_pinned(own: SizedModel) -> Iterator[SizedModel]:
+    yield own
+    if (pinned := own.pinned()) is not None:
+        yield pinned
 
 
 def _smallest(
