@@ -441,6 +441,16 @@ def test_numbers_that_are_worked_out_are_rounded_where_another_model_stores_them
     assert smaller_inputs.at_smaller(rounded, SIZES, of_stored) is None
 
 
+@pytest.mark.parametrize(("changed", "is_same"), [(1.0, True), (1 + 1e-6, False)])
+def test_numbers_may_be_multiples_by_one_factor(changed: float, is_same: bool):
+    """As those of a rotary embedding into which the scale of an attention was folded."""
+    found = smaller_inputs.smaller_inputs(parse(body("y = Add(a, table)"), WEIGHTS), SIZES)
+    table = WEIGHTS["table"] * np.float32(0.354)
+    table[95, 95] *= np.float32(changed)
+    scaled = parse(body("y = Add(a, table)"), WEIGHTS | {"table": table})
+    assert (smaller_inputs.at_smaller(scaled, SIZES, found) is not None) is is_same
+
+
 def test_few_places_lie_in_all_columns():
     """A place at the same distance from the next would be in the first column of an image each time."""
     (places,) = sized_model.spread_places((64 * 64,), (24,)).values()

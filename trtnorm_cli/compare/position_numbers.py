@@ -1,7 +1,8 @@
 """What a model has for each position of an image: constants of which some numbers are taken at a smaller one.
 
 Nothing is seen of the numbers that are left out, so that they have to be the same in every model: to the bit where both store
-them. What a model works out in float32 is rounded elsewhere than in float64, and than what another one stores of it.
+them. What a model works out in float32 is rounded elsewhere than in float64, and than what another one stores of it. A change
+may have multiplied all of them by a factor, as the scale of an attention.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _APART, _LARGEST = 8.0, 512.0
 _LARGEST_FACTOR = 128.0
 # What is worked out differs by such a part of the largest number at most: the sine of an angle of up to 64, rounded to float32.
 _ROUNDING = 2.0**-18
+# A number that was multiplied by a factor differs by such a part of itself, and a factor from one by more than that of a defect.
+_ROUNDED_ONCE, _NO_FACTOR = 2.0**-22, 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,21 @@ class _Numbers:
     is_worked_out: bool
     times: int
 
-    def is_rounded(self, other: _Numbers) -> bool:
-        """True where the ``other`` has the same numbers but for rounding, and one of both is worked out."""
-        if not (self.is_worked_out or other.is_worked_out) or self.lengths != other.lengths:
+    def is_same_as(self, other: _Numbers) -> bool:
+        """True where the ``other`` has the same numbers but for rounding, or multiples of them by one factor.
+
+        A wrong factor shows at the positions that are taken.
+        """
+        one, their = self.values, other.values
+        if self.lengths != other.lengths or one.shape != their.shape or not np.any(their):
             return False
-        if self.values.shape != other.values.shape:
+        allowed = _ROUNDING * np.abs(one).max() if self.is_worked_out or other.is_worked_out else None
+        if allowed is not None and np.abs(one - their).max() <= allowed:
+            return True
+        factor = float(np.vdot(one, their) / np.vdot(their, their))
+        if abs(factor - 1) < _NO_FACTOR:
             return False
-        return bool(np.abs(self.values - other.values).max() <= _ROUNDING * np.abs(self.values).max())
+        return bool(np.all(np.abs(one - factor * their) <= (_ROUNDED_ONCE * np.abs(one) if allowed is None else allowed)))
 
 
 class PositionNumbers:
@@ -60,7 +71,7 @@ class PositionNumbers:
         theirs = {one.digest: one for one in other._ones}
         left = dict.fromkeys(theirs, 0)
         for one in self._ones:
-            same = theirs.get(one.digest) or next((each for each in other._ones if one.is_rounded(each)), None)
+            same = theirs.get(one.digest) or next((each for each in other._ones if one.is_same_as(each)), None)
             if same is None:
                 return False
             left[same.digest] += one.times
