@@ -28,7 +28,20 @@ _ANYWHERE = frozenset(
         *("InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool"),
         *("Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "RMSNormalization", "Reciprocal"),
         *("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"),
-        *("Relu", "Reshape", "Selu", "Sigmoid", "Sin", "Softmax", "Softplus", "Softsign", "SpaceToDepth", "Sqrt", "Squeeze"),
+        *(
+            "Relu",
+            "Reshape",
+            "Selu",
+            "SequenceAt",
+            "Sigmoid",
+            "Sin",
+            "Softmax",
+            "Softplus",
+            "Softsign",
+            "SpaceToDepth",
+            "Sqrt",
+            "Squeeze",
+        ),
         *("Sub", "Sum", "Tanh", "ThresholdedRelu", "Transpose", "Unsqueeze", "Where"),
     )
 )
@@ -47,7 +60,7 @@ def is_large_enough(own: SizedTensors, other: SizedTensors) -> bool:
     opsets, is_enough = imported_opsets(own.model), True
     read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
     for node in nodes:
-        names = [*filter(None, node.input), *read.intersection(node.output)]
+        names = [name for name in (*filter(None, node.input), *read.intersection(node.output)) if not own.is_sequence(name)]
         try:
             _require_same_node(node, names, own, other, opsets)
         except TooSmall:  # another node may say that nothing smaller helps
@@ -76,7 +89,7 @@ def _require_same_node(
         rule(asked)
     elif node.op_type not in _ANYWHERE:
         raise NotTheSame(node.op_type)
-    if node.op_type in _OVER_POSITIONS:
+    if node.op_type in _OVER_POSITIONS and node.output[0] not in other.kernels:
         _require_reached(asked)
 
 
@@ -95,7 +108,8 @@ class _Asked:
 
     def require_equal_lengths(self, axis: int) -> None:
         """Nothing may differ along ``axis``."""
-        for name in filter(None, (self.node.input[0], *self.node.output)):
+        names = (name for name in (self.node.input[0], *self.node.output) if name and not self.own.is_sequence(name))
+        for name in names:
             before, after = self.shapes(name)
             if before[axis] != after[axis]:
                 raise NotTheSame(self.node.op_type)
@@ -198,6 +212,7 @@ _RULES: Mapping[str, Callable[[_Asked], None]] = {
     "Resize": _resized,
     "Slice": _sliced,
     "Split": _along_one_axis,
+    "SplitToSequence": _along_one_axis,
     "Tile": _by_constants,
     "Upsample": _resized,
 }

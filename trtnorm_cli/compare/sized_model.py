@@ -31,6 +31,7 @@ _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
 # data from what follows.
 _ADDING = {"Add": (0, 1), "Sub": (0, 1)}
 _MULTIPLYING = {"Mul": (0, 1), "Div": (1,)}
+_POOLING = frozenset(("AveragePool", "MaxPool"))
 # These ask for the sizes of a tensor.
 _ASKING = frozenset(("Shape", "Size"))
 # These put numbers elsewhere.
@@ -53,6 +54,10 @@ _FEW, _GOLDEN = 3, (math.sqrt(5.0) - 1.0) / 2.0
 
 class NotTheSame(Exception):
     """A model or a node that may do something else at other shapes, or of which that is not known."""
+
+
+class SizesDoNotFit(NotTheSame):
+    """Shapes at which a node's demands on the sizes of its inputs are not met. They may be at larger ones."""
 
 
 class SizedModel:
@@ -95,10 +100,10 @@ class SizedModel:
         return SizedModel(copy, self._shapes, is_pinned=True)
 
     def at(self, smaller: Shapes) -> SizedTensors:
-        """The model at other shapes; raises ``NotTheSame`` where its sizes do not fit together there."""
+        """The model at other shapes; raises ``SizesDoNotFit`` where its sizes do not fit together there."""
         found = self._at(smaller, _Restored(self.own, self._constant))
         if found.broken:
-            raise NotTheSame(found.broken[0])
+            raise SizesDoNotFit(found.broken[0])
         return found
 
     def _at(self, shapes: Shapes, restored: _Restored | None) -> SizedTensors:
@@ -109,8 +114,8 @@ class SizedModel:
             for dim, size in zip(dims, shape, strict=True):
                 dim.dim_value = size
         found = propagate(self._pinned, instead=restored)
-        asked, cut = ({}, {}) if restored is None else (restored.asked, restored.cut)
-        return SizedTensors(self._model, dict(found.tensors), found.broken, asked, cut)
+        asked, cut, kernels = ({}, {}, {}) if restored is None else (restored.asked, restored.cut, restored.kernels)
+        return SizedTensors(self._model, dict(found.tensors), found.broken, asked, cut, kernels)
 
     @cached_property
     def _constant(self) -> Set[str]:
@@ -144,7 +149,7 @@ class _Restored:
     An exporter, a rewriting or TensorRT's parser knows the sizes of a file, and writes them as numbers. A Reshape gives its
     result the very shape that a tensor before it has, or merges and splits axes as there. A Resize lengthens each axis by the
     same factor as at the model's own shapes, and an Expand leaves each as long as it is; both make of a single position what
-    such a tensor has. A Slice that crops an image leaves out as many positions at its end.
+    such a tensor has. A Slice that crops an image leaves out as many positions at its end, and a pooling over a whole image is one.
 
     Constants with numbers for each position are ``cut`` to some of these, by the results of the nodes that take them.
     """
@@ -152,6 +157,7 @@ class _Restored:
     def __init__(self, own: SizedTensors, constant: Set[str]) -> None:
         self.asked: dict[str, Sequence[_Numbers]] = {}
         self.cut: dict[str, _Cut] = {}
+        self.kernels: dict[str, Shape] = {}
         self._own, self._constant = own, constant
         # What tensors of a shape have as their shape now, what axes of a length have as theirs, and neighbouring lengths that have
         # all changed.
@@ -168,6 +174,8 @@ class _Restored:
             return self._multiplied_in_part(node, tensors)
         if node.op_type == "Slice" and node.domain in DEFAULT_DOMAINS:
             return self._cropped(node, tensors)
+        if node.op_type in _POOLING and node.domain in DEFAULT_DOMAINS:
+            return self._pooled(node, tensors)
         if place is None or node.domain not in DEFAULT_DOMAINS or len(node.input) <= place:
             return None
         target, source = tensors.get(node.input[place], UNKNOWN).integers(), tensors.get(node.input[0], UNKNOWN)
@@ -184,6 +192,18 @@ class _Restored:
             return None
         self.asked[node.output[0]] = [_Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))]
         return SymbolicTensor(source.dtype, shape)
+
+    def _pooled(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """The result of a pooling whose kernel lies on a whole image once: it does so on another image as well."""
+        source = tensors.get(node.input[0], UNKNOWN)
+        own, made, now = self._own.known_shape(node.input[0]), self._own.known_shape(node.output[0]), _known(source.shape)
+        stated = {each.name: tuple(each.ints) for each in node.attribute}
+        is_whole = own is not None and own[2:] == stated.get("kernel_shape") and made == (*own[:2], *(1 for _ in own[2:]))
+        is_plain = not any(stated.get("pads", ())) and all(size == 1 for size in stated.get("dilations", ()))
+        if not (is_whole and is_plain) or len(node.output) > 1 or now is None or now == own:
+            return None
+        self.kernels[node.output[0]] = now[2:]
+        return SymbolicTensor(source.dtype, (*now[:2], *(1 for _ in now[2:])))
 
     def _cropped(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The result of a Slice, of which places nearer to the end of an axis stay as far from it."""
@@ -351,8 +371,8 @@ class ConstantInPart:
 class SizedTensors:
     """A model at some shapes of its inputs: its tensors, and the demands that are ``broken`` there.
 
-    By their results, ``asked`` is what nodes ask for there instead of the numbers that stand in the model, and ``cut`` is what
-    they take of constants with numbers for each position.
+    By their results, ``asked`` is what nodes ask for there instead of the numbers that stand in the model, ``cut`` is what they
+    take of constants with numbers for each position, and ``kernels`` are those of poolings over a whole image.
     """
 
     def __init__(
@@ -362,8 +382,10 @@ class SizedTensors:
         broken: Sequence[str],
         asked: Mapping[str, Sequence[_Numbers]],
         cut: Mapping[str, _Cut],
+        kernels: Mapping[str, Shape] = MappingProxyType({}),
     ) -> None:
         self.model, self.broken, self._tensors, self._asked, self._cut = model, broken, tensors, asked, cut
+        self.kernels = kernels
         self._shapes: dict[str, Shape | None] = {}
 
     def shape(self, name: str) -> Shape:
@@ -382,7 +404,7 @@ class SizedTensors:
 
         Its weights stay where they are.
         """
-        if not self._asked and not self._cut:
+        if not self._asked and not self._cut and not self.kernels:
             return self.model
         copy = onnx.ModelProto()
         copy.CopyFrom(self.model)
@@ -393,6 +415,9 @@ class SizedTensors:
             own = onnx.NodeProto()
             own.CopyFrom(node)
             name = own.output[0] if own.output else ""
+            for value in own.attribute if name in self.kernels else ():
+                if value.name == "kernel_shape":
+                    value.ints[:] = self.kernels[name]
             for asked in self._asked.get(name, ()):
                 own.input[asked.place] = added.numbers(name, asked.values)
             for place, lengths in self._cut.get(name, {}).items():
@@ -461,6 +486,10 @@ class SizedTensors:
         maker.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
         maker.graph.output.extend(map(onnx.helper.make_empty_tensor_value_info, wanted))
         return maker
+
+    def is_sequence(self, name: str) -> bool:
+        """True for a sequence of tensors, whose number is known."""
+        return self._tensors.get(name, UNKNOWN).items is not None
 
     def is_worked_out(self, name: str) -> bool:
         """True for a constant that is computed in the model, and not only moved."""

@@ -22,7 +22,7 @@ import onnx
 
 from trtnorm_cli.compare.position_numbers import PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors
+from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors, SizesDoNotFit
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import model_inputs
 
@@ -34,6 +34,8 @@ _SHARE = 0.45
 # to five times, and volumes mostly four times.
 _STEPS = {4: (32,), 5: (16, 32)}
 _MOST_TRIES = 6
+# As many may be too small for a node, as for a kernel.
+_MOST_BROKEN = 3
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
 _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
@@ -83,8 +85,14 @@ def _smallest(
     sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray]
 ) -> Smaller | None:
     """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
+    broken = 0
     for smaller in candidates:
-        other = sized.at(smaller)
+        try:
+            other = sized.at(smaller)
+        except SizesDoNotFit:
+            if (broken := broken + 1) == _MOST_BROKEN:
+                raise
+            continue
         if is_large_enough(sized.own, other):
             if other.work() > _SHARE * sized.own.work():
                 return None
