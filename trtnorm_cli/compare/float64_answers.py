@@ -46,8 +46,9 @@ class Float64Answers:
             return
         feeds, names = run.trial.feeds, run.inner.names
         try:
+            free = run.free_values
             evaluation = self._exact.begin(
-                self._reference, feeds, run.keep, run.known, ties=run.ties, kept=names, free_values=run.free_values
+                self._reference, feeds, run.keep, run.known, None, run.ties, names, free, gives_up_early=free is None
             )
         except ReferenceUnavailable as error:
             run.exact = error

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.compare.participants import OnnxParticipant
+from trtnorm_cli.compare.sized_model import SizedModel
 from trtnorm_cli.evaluate.float64 import (
     Evaluation,
     Float64Model,
@@ -75,13 +77,18 @@ class Float64Runs:
         ties: Ties | None = None,
         kept: Set[str] | None = None,
         free_values: FreeValues | SameProducts | None = None,
+        gives_up_early: bool = False,
     ) -> Evaluation:
-        """The same as ``evaluate``, of which no node was evaluated yet."""
+        """The same as ``evaluate``, of which no node was evaluated yet.
+
+        One that has all products to compute ``gives_up_early`` where they are far too many.
+        """
         predicted = self._rates.get(participant.label, 0.0) * _elements(feeds)
         if predicted > self.budget_s:
             raise ReferenceUnavailable(f"it would take about {predicted:.0f} s, the budget is {self.budget_s:g} s")
         model, budget_s = self.model(participant), self.budget_s
-        return Evaluation(model, feeds, None, budget_s, perturbation, watch, known, ties, kept, free_values)
+        work = partial(_work, participant.model, feeds) if gives_up_early else None
+        return Evaluation(model, feeds, None, budget_s, perturbation, watch, known, ties, kept, free_values, work)
 
     def end(
         self,
@@ -103,6 +110,11 @@ class Float64Runs:
         if key not in self._models:
             self._models[key] = participant.model, Float64Model(participant.model, participant.path.absolute().parent)
         return self._models[key][1]
+
+
+def _work(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> int:
+    """The multiply-adds of convolutions and products, as far as their sizes are known."""
+    return SizedModel(model, {name: array.shape for name, array in feeds.items()}).own.work()
 
 
 def _elements(feeds: Mapping[str, np.ndarray]) -> int:

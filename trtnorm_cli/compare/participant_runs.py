@@ -115,7 +115,7 @@ class ParticipantRuns:
 
     def _report_failure(self, attempt: Attempt, error: RunFailed) -> None:
         label, report = attempt.run.trial.label, attempt.report
-        could_not = _NO_KERNEL in error.reason or error.timed_out or error.signal is not None
+        could_not = _NO_KERNEL in error.reason or error.timed_out or error.signal is not None or error.out_of_memory
         if could_not and report.verdicts:
             self._result.skipped.append(f"{label}: {report.label} was not run there: {error.reason}")
         else:

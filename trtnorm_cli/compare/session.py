@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.blas_threads import one_thread
 from trtnorm_cli.evaluate.float64 import Place
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.limits import available_memory
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.source_files import SourceFiles
@@ -226,7 +226,7 @@ def build_settings(
         runs_budget_s=_BUILD_RUNS_S,
         total_budget_s=budget_s,
         float64_trials=1,
-        memory_bytes=memory_bytes or _free_memory(),
+        memory_bytes=memory_bytes or int(_MEMORY_SHARE * available_memory()),
     )
     return Settings(options, seed=seed, in_between=0)
 
@@ -250,12 +250,6 @@ def _joined(first: Comparison, second: Comparison) -> Comparison:
 
 def _changes(rewriting: Rewriting) -> list[Mapping[str, object]]:
     return [asdict(change) for change in rewriting.changes]
-
-
-def _free_memory() -> int:
-    """Bytes that a run may take: most of what the machine has free, as Linux counts it."""
-    pages = os.sysconf("SC_AVPHYS_PAGES")
-    return int(_MEMORY_SHARE * pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def judge_session(session: Session, profile: BuildProfile | None, settings: Settings) -> Comparison:

@@ -25,6 +25,10 @@ _LEAVING_S = 5.0
 _SHOWN = 3
 
 
+# The words of the worker, of ONNX Runtime's allocator and of the C++ library.
+_NO_MEMORY = ("out of memory", "Failed to allocate memory", "bad_alloc", "bad allocation")
+
+
 class RunFailed(Exception):
     """ONNX Runtime refused the model or died on it.
 
@@ -37,6 +41,11 @@ class RunFailed(Exception):
         self.reason = reason
         self.signal = signal
         self.timed_out = timed_out
+
+    @property
+    def out_of_memory(self) -> bool:
+        """True where its memory did not suffice, which says nothing about the model."""
+        return any(words in self.reason for words in _NO_MEMORY)
 
 
 class OrtChild:

@@ -15,9 +15,10 @@ from onnx import GraphProto
 from trtnorm_cli.evaluate.float64 import onnx_reference
 from trtnorm_cli.evaluate.float64.clock import Clock
 from trtnorm_cli.evaluate.float64.control_flow import CONTROL_FLOW, Body
-from trtnorm_cli.evaluate.float64.cost import predicted_seconds
+from trtnorm_cli.evaluate.float64.cost import multiply_adds, predicted_seconds
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.evaluate.float64.float64_model import Float64Model
+from trtnorm_cli.evaluate.float64.foresight import Foresight
 from trtnorm_cli.evaluate.float64.free_values import DESCRIPTION as ANY_VALUES
 from trtnorm_cli.evaluate.float64.free_values import FreeValues, SameProducts
 from trtnorm_cli.evaluate.float64.function_bodies import body_model
@@ -154,8 +155,10 @@ class Evaluation:
         ties: Ties | None = None,
         kept: Set[str] | None = None,
         free_values: FreeValues | SameProducts | None = None,
+        total_work: Callable[[], float] | None = None,
     ) -> None:
         self._clock, self._budget_s = Clock(), budget_s
+        self._foresight = None if total_work is None else Foresight(total_work, budget_s)
         self._kept, self._watch = kept, watch
         self.free_values = free_values
         self._model = model if isinstance(model, Float64Model) else Float64Model(model)
@@ -377,6 +380,8 @@ class Evaluation:
             self._check_time(step, predicted_seconds(call))
             self._used(operator, DESCRIPTIONS[node.op_type])
             results = KERNELS[node.op_type](call)
+            if self._foresight is not None:
+                self._foresight.work += multiply_adds(call)
             is_copied = node.op_type == "Gather" and not node.output[0].endswith(KEPT)
             return [raised_array(value) for value in results] if is_copied else results
         if operator in CONTRIBUTED:
@@ -436,6 +441,13 @@ class Evaluation:
         return found
 
     def _check_time(self, step: Step, next_seconds: float) -> None:
+        foreseen = None if self._foresight is None else self._foresight.too_long(self._clock)
+        if foreseen is not None:
+            raise BudgetExceeded(
+                f"the float64 reference would take longer than {self._budget_s:.3g} s: about {foreseen:.3g} s",
+                where=node_name(step.node),
+                hint="use smaller shapes, or allow more time",
+            )
         if self._clock.are_over(self._budget_s - next_seconds):
             passed = self._clock.seconds()
             raise BudgetExceeded(
