@@ -164,6 +164,35 @@ def test_a_run_may_take_what_is_left_for_all():
     assert short.limit_s == 2.0
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Non-zero status code returned while running Add node. Failed to allocate memory for requested buffer of size 805306368",
+        "Exception during initialization: std::bad_alloc",
+        "out of memory: Unable to allocate 4.00 GiB",
+    ],
+)
+def test_a_candidate_without_memory_is_no_other_model(built, monkeypatch, reason: str):
+    """Whether it has verdicts from other sizes or none."""
+
+    def of_candidate(self, attempt):
+        if attempt.report.label == "network" and attempt.run.trial.label in without:
+            self._report_failure(attempt, RunFailed(reason))
+            return None
+        return original(self, attempt)
+
+    original = ParticipantRuns.of_candidate
+    monkeypatch.setattr(ParticipantRuns, "of_candidate", of_candidate)
+    without = {OPT}
+    found = built(good(), good())
+    assert found.state == PASSED
+    assert any(line.startswith(f"{OPT}: network was not run there") for line in found.skipped)
+    without |= {SMALLER, MIN, MAX}
+    network = built(good(), good()).candidates[1]
+    assert (network.unavailable, network.is_out_of_tolerance) == (True, False)
+    assert reason in network.error
+
+
 @pytest.mark.parametrize("label", [OPT, MAX])
 def test_where_the_network_does_not_run_the_rewriting_speaks_for_itself(built, monkeypatch, label: str):
     """A network that has verdicts and is killed at larger sizes is not out of tolerance; the rewriting may be."""

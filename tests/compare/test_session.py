@@ -13,6 +13,7 @@ from onnx import parser
 from tests.compare.planted import network
 from tests.models import parse, random, saved
 from trtnorm_cli.cli import run
+from trtnorm_cli.compare import session
 
 RELU = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -281,3 +282,10 @@ def test_weights_beside_a_model_that_change_meanwhile_are_noticed(folder, capsys
     for others in ([], ["w.onnx"]):
         assert run(["compare", "w.onnx", *others, "-p", "w.yaml"]) == 3
         assert "w.data changed while it was worked on" in capsys.readouterr().err
+
+
+def test_the_runs_of_a_build_may_take_most_of_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cached files count as available, with which a machine fills all memory that nobody uses; a container's limit does not."""
+    monkeypatch.setattr(session, "available_memory", lambda: 10 << 30)
+    assert session.build_settings(None, 0, lambda: 1.0).options.memory_bytes == int(0.7 * (10 << 30))
+    assert session.build_settings(5 << 30, 0, lambda: 1.0).options.memory_bytes == 5 << 30

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.models import parse, random
-from trtnorm_cli.compare import position_numbers, sized_model, smaller_inputs
+from trtnorm_cli.compare import position_numbers, regrouping, sized_tensors, smaller_inputs
 from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
@@ -351,7 +351,7 @@ def test_of_numbers_for_each_position_some_are_taken(tmp_path, opset: int):
         (made,) = runner.run(run, {"x": x}).values()
         (convolved,) = runner.run(parse(alone, {"w": w}), {"x": x}).values()
     tokens = np.concatenate([WEIGHTS["class"], convolved.reshape(1, 4, -1).transpose(0, 2, 1)], axis=1)
-    taken = sized_model.spread_places((96 * 96 + 1,), (32 * 64 + 1,))[0]
+    taken = sized_tensors.spread_places((96 * 96 + 1,), (32 * 64 + 1,))[0]
     np.testing.assert_array_equal(made, tokens + WEIGHTS["embedding"][:, taken])
 
 
@@ -453,11 +453,11 @@ def test_numbers_may_be_multiples_by_one_factor(changed: float, is_same: bool):
 
 def test_few_places_lie_in_all_columns():
     """A place at the same distance from the next would be in the first column of an image each time."""
-    (places,) = sized_model.spread_places((64 * 64,), (24,)).values()
+    (places,) = sized_tensors.spread_places((64 * 64,), (24,)).values()
     assert places == sorted(set(places))
     assert places[0] == 0
     assert len({place % 64 for place in places}) > 12
-    assert all(one < other for one, other in itertools.pairwise(sized_model.spread_places((96,), (31,))[0]))
+    assert all(one < other for one, other in itertools.pairwise(sized_tensors.spread_places((96,), (31,))[0]))
 
 
 def test_numbers_that_nobody_can_work_out_keep_the_shapes():
@@ -497,7 +497,7 @@ def test_of_relative_positions_some_are_taken(tmp_path, lines: str):
     assert found is not None
     assert found.shapes == SMALLER
     length = SMALLER["x"][3] if "wkc" in lines else SMALLER["x"][2]
-    places = sized_model.spread_places((96,), (length,))[0]
+    places = sized_tensors.spread_places((96,), (length,))[0]
     with OrtRunner(threads=1) as runner:
         x = random(*SMALLER["x"])
         run = onnx.ModelProto.FromString(resized(found.model, SMALLER, tmp_path / "m.onnx")[0])
@@ -542,7 +542,7 @@ def test_a_reshape_leaves_open_a_length_that_has_not_changed():
     ],
 )
 def test_a_reshape_merges_and_splits_axes_as_at_the_models_own_sizes(before, own, now, wanted):
-    assert sized_model._regrouped(before, own, now) == wanted
+    assert regrouping.regrouped(before, own, now) == wanted
 
 
 @pytest.mark.parametrize(
@@ -555,7 +555,7 @@ def test_a_reshape_merges_and_splits_axes_as_at_the_models_own_sizes(before, own
     ],
 )
 def test_an_axis_is_split_as_an_image_lies_elsewhere(grids, wanted):
-    assert sized_model._regrouped((1, 48, 24), (1, 8, 6, 24), (1, 20, 24), grids) == wanted
+    assert regrouping.regrouped((1, 48, 24), (1, 8, 6, 24), (1, 20, 24), grids) == wanted
 
 
 @pytest.mark.parametrize(
@@ -571,8 +571,8 @@ def test_an_axis_is_split_as_an_image_lies_elsewhere(grids, wanted):
 def test_positions_in_a_row_are_split_into_as_few_areas(own, now: int, wanted):
     before, image = (1, math.prod(own[:-1]), 24), (2, math.prod(own[:-1]) // 2)
     grids = {image: {(2, now // 2)}}
-    assert sized_model._regrouped(before, own, (1, now, 24), grids) == wanted
-    assert sized_model._regrouped(before, own, (1, now, 24), {(5, 5): {(2, now // 2)}}) is None, "they are no image's"
+    assert regrouping.regrouped(before, own, (1, now, 24), grids) == wanted
+    assert regrouping.regrouped(before, own, (1, now, 24), {(5, 5): {(2, now // 2)}}) is None, "they are no image's"
 
 
 @pytest.mark.parametrize(
@@ -587,7 +587,7 @@ def test_positions_in_a_row_are_split_into_as_few_areas(own, now: int, wanted):
 )
 def test_each_axis_of_an_image_is_split_into_as_few_parts(before, own, now, wanted):
     """Patches that are merged two by two."""
-    assert sized_model._regrouped(before, own, now) == wanted
+    assert regrouping.regrouped(before, own, now) == wanted
 
 
 def test_positions_in_a_row_become_an_image_again_with_other_channels():
@@ -637,6 +637,37 @@ IN_WINDOWS = """
     y = Slice(u, zeros, ends, both)"""
 
 
+@pytest.mark.parametrize("pooling", ["AveragePool", "MaxPool"])
+def test_a_pooling_over_a_whole_image_is_one_over_another(tmp_path, pooling: str):
+    """As those of networks that were written for images of one size."""
+    lines = f"p = {pooling}<kernel_shape=[96, 96], strides=[96, 96]>(a) y = Flatten(p)"
+    found = smaller_inputs.smaller_inputs(parse(body(lines), WEIGHTS), SIZES)
+    assert found is not None
+    assert found.shapes == SMALLER
+    (pool,) = (node for node in found.model.graph.node if node.op_type == pooling)
+    assert [list(each.ints) for each in pool.attribute if each.name == "kernel_shape"] == [[32, 64]]
+    x = random(*SMALLER["x"])
+    with OrtRunner(threads=1) as runner:
+        run = onnx.ModelProto.FromString(resized(found.model, SMALLER, tmp_path / "m.onnx")[0])
+        (made,) = runner.run(run, {"x": x}).values()
+    assert made.shape == (1, 4)
+
+
+def test_a_pooling_over_most_of_an_image_keeps_its_kernel():
+    """Images at which it is larger than what it reads are too small."""
+    lines = "p = AveragePool<kernel_shape=[40, 40]>(a) y = GlobalAveragePool(p)"
+    assert shapes_of(body(lines), WEIGHTS) == {"x": (1, 3, 64, 64)}
+    assert shapes_of(body(lines.replace("40, 40", "90, 90")), WEIGHTS) is None
+
+
+def test_parts_of_channels_in_a_sequence_are_followed():
+    """As an exporter writes torch.split."""
+    lines = "s = SplitToSequence<axis=1>(a, half_each) p = SequenceAt(s, i0_0) q = SequenceAt(s, i1_0) y = Add(p, q)"
+    weights = WEIGHTS | {"half_each": np.array([2, 2]), "i0_0": np.array(0), "i1_0": np.array(1)}
+    assert shapes_of(body(lines), weights) == SMALLER
+    assert shapes_of(body(lines.replace("axis=1", "axis=2")), weights | {"half_each": np.array([48, 48])}) is None
+
+
 def test_the_windows_of_a_padded_image_stay_as_large():
     model = parse(body(IN_WINDOWS).replace("96, 96", "544, 544"), WEIGHTS | WINDOWS)
     found = smaller_inputs.smaller_inputs(model, {"x": (1, 3, 544, 544)})
@@ -651,10 +682,10 @@ def test_the_windows_of_a_padded_image_stay_as_large():
 def test_an_axis_is_split_by_a_length_that_has_changed_elsewhere():
     """As windows and heads, which an attention has in one axis."""
     before, own, now = (300, 196, 64), (25, 12, 14, 14, 64), (72, 196, 64)
-    assert sized_model._regrouped(before, own, now) is None
-    assert sized_model._regrouped(before, own, now, seen={25: {6}}) == (6, 12, 14, 14, 64)
-    assert sized_model._regrouped(before, own, now, seen={25: {5}}) is None
-    assert sized_model._regrouped(before, own, (100, 196, 64), seen={12: {4}}) == (25, 4, 14, 14, 64)
+    assert regrouping.regrouped(before, own, now) is None
+    assert regrouping.regrouped(before, own, now, seen={25: {6}}) == (6, 12, 14, 14, 64)
+    assert regrouping.regrouped(before, own, now, seen={25: {5}}) is None
+    assert regrouping.regrouped(before, own, (100, 196, 64), seen={12: {4}}) == (25, 4, 14, 14, 64)
 
 
 @pytest.mark.parametrize(
@@ -667,7 +698,7 @@ def test_an_axis_is_split_by_a_length_that_has_changed_elsewhere():
 )
 def test_an_image_is_split_into_windows_whose_number_comes_first(order, now, wanted):
     before, own = (1, 56, 56, 24), (1, 8, 7, 8, 7, 24)
-    assert sized_model._regrouped(before, own, now, order=[order.index(axis) for axis in range(6)]) == wanted
+    assert regrouping.regrouped(before, own, now, order=[order.index(axis) for axis in range(6)]) == wanted
 
 
 def test_an_image_without_elements_is_enlarged_by_no_factor():

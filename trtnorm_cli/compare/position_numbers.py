@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trtnorm_cli.compare.sized_model import ConstantInPart, NotTheSame, Shape, SizedTensors, spread_places
+from trtnorm_cli.compare.sized_tensors import ConstantInPart, NotTheSame, Shape, SizedTensors, spread_places
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.light_dataclass import dataclass
@@ -26,7 +26,7 @@ _APART, _LARGEST = 8.0, 512.0
 _LARGEST_FACTOR = 128.0
 # What is worked out differs by such a part of the largest number at most: the sine of an angle of up to 64, rounded to float32.
 _ROUNDING = 2.0**-18
-# A number that was multiplied by a factor differs by such a part of itself, and a factor from one by more than that of a defect.
+# A number that was multiplied by a factor differs by such a part of itself. A factor differs from one by more than a defect.
 _ROUNDED_ONCE, _NO_FACTOR = 2.0**-22, 2.0**-10
 
 

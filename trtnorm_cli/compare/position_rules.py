@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from trtnorm_cli.compare.sized_model import NotTheSame, Shape, SizedTensors
+from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.evaluate.float64.kernels.windows import windows_of
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets

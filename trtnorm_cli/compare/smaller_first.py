@@ -11,7 +11,7 @@ from trtnorm_cli.compare.candidates import never
 from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, OnnxParticipant
 from trtnorm_cli.compare.result import Comparison, Trial
-from trtnorm_cli.compare.sized_model import Shape
+from trtnorm_cli.compare.sized_tensors import Shape
 from trtnorm_cli.compare.smaller_inputs import Smaller, at_smaller
 from trtnorm_cli.light_dataclass import dataclass
 

@@ -22,7 +22,8 @@ import onnx
 
 from trtnorm_cli.compare.position_numbers import PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.sized_model import NotTheSame, Shape, Shapes, SizedModel, SizedTensors, SizesDoNotFit
+from trtnorm_cli.compare.sized_model import SizedModel, SizesDoNotFit
+from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, Shapes, SizedTensors
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import model_inputs
 
@@ -45,8 +46,8 @@ _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUB
 class Smaller:
     """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
-    Of constants with numbers for each position some are taken; ``positions`` are these constants. A model that ``is_pinned`` has
-    the sizes of its own shapes as numbers, before these are followed to the smaller ones.
+    Of constants with numbers for each position some are taken; ``positions`` are these constants. A model that ``is_pinned``
+    has the sizes of its own shapes as numbers, before these are followed to the smaller ones.
     """
 
     shapes: Shapes

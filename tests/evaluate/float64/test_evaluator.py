@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -10,11 +11,13 @@ from onnx import numpy_helper
 
 from trtnorm_cli.evaluate.float64 import (
     BudgetExceeded,
+    Evaluation,
     ReferenceUnavailable,
     UnsupportedOperator,
     evaluate_float64,
 )
 from trtnorm_cli.evaluate.float64.cost import predicted_seconds
+from trtnorm_cli.evaluate.float64.foresight import Foresight
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 
 
@@ -129,6 +132,39 @@ def test_the_budget_is_guarded_before_a_large_node():
         evaluate_float64(CONV, {**feeds(), "x": np.zeros((1, 3, 3000, 3000))}, budget_s=0.2)
     assert problem.value.where == "Conv 'c'"
     assert "smaller shapes" in (problem.value.hint or "")
+
+
+def test_an_evaluation_that_takes_far_too_long_is_given_up_early():
+    """From what is done and what there is to do, whatever the machine; not before it says something."""
+    clock = SimpleNamespace(passed=1.0)
+    clock.are_over, clock.seconds = lambda seconds: clock.passed > seconds, lambda: clock.passed
+    asked = []
+
+    def looks(work: float, budget_s: float = 20.0) -> list[float | None]:
+        foresight = Foresight(lambda: asked.append(1) or 100.0, budget_s)
+        foresight.work = work
+        found = []
+        for clock.passed in (1.0, 3.0, 4.0, 6.0, 11.0, 15.0):
+            found.append(foresight.too_long(clock))
+        return found
+
+    assert looks(1.0) == [None, 300.0, None, 600.0, 1100.0, None]
+    assert len(asked) == 1
+    assert looks(4.5)[:3] == [None, None, None]  # 67 s, which may be less: it is early
+    assert looks(10.0) == [None, None, None, 60.0, 110.0, None]
+    assert looks(50.0) == [None] * 6
+    assert looks(0.0) == [None] * 6
+    assert looks(1.0, budget_s=1.0) == [None] * 6
+
+
+def test_what_an_evaluation_has_done_is_held_to_all_of_it():
+    evaluation = Evaluation(CONV, feeds(), total_work=lambda: 1.0)
+    evaluation.go_on()
+    assert evaluation._foresight.work == 8 * 3 * 3 * 3 * 8 * 8
+    slow = Evaluation(CONV, feeds(), budget_s=20.0, total_work=lambda: 1e18)
+    slow._foresight.work, slow._clock._before = 1.0, (3.0, 3.0)
+    with pytest.raises(BudgetExceeded, match="would take longer than 20 s: about"):
+        slow.go_on()
 
 
 def test_the_budget_ends_a_loop():
