@@ -167,7 +167,7 @@ def test_a_run_may_take_what_is_left_for_all():
 @pytest.mark.parametrize(
     "reason",
     [
-        "Non-zero status code returned while running Add node. Failed to allocate memory for requested buffer of size 805306368",
+        "Non-zero status code while running Add node. Failed to allocate memory for requested buffer of size 805306368",
         "Exception during initialization: std::bad_alloc",
         "out of memory: Unable to allocate 4.00 GiB",
     ],
