@@ -15,9 +15,9 @@ def runs(monkeypatch) -> Counter[str]:
     """Float64 runs, plain and perturbed, and products that were computed in them."""
     count: Counter[str] = Counter()
 
-    def evaluate(model, feeds, outputs, budget_s, perturbation, watch, known, ties, kept, free_values):
+    def evaluate(model, feeds, outputs, budget_s, perturbation, watch, known, ties, kept, free_values, work):
         count["plain" if perturbation is None else "perturbed"] += 1
-        return original(model, feeds, outputs, budget_s, perturbation, watch, known, ties, kept, free_values)
+        return original(model, feeds, outputs, budget_s, perturbation, watch, known, ties, kept, free_values, work)
 
     def matmul(call):
         count["products"] += 1

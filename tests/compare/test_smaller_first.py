@@ -127,7 +127,8 @@ def test_a_candidate_that_differs_only_there_is_no_failure(compared):
 
 def test_what_is_wrong_at_the_models_own_sizes_alone_is_found(compared, monkeypatch):
     """Smaller inputs are not all that is looked at: here nothing is wrong at these."""
-    right = smaller_inputs.at_smaller(parse(CHAIN, OF_CHAIN), SIZES, {"x": (1, 3, 32, 64)})
+    model = parse(CHAIN, OF_CHAIN)
+    right = smaller_inputs.at_smaller(model, SIZES, smaller_inputs.smaller_inputs(model, SIZES))
     monkeypatch.setattr(smaller_first, "at_smaller", lambda *_: right)
     found = compared(parse(CHAIN, OF_CHAIN), changed("v", lambda values: np.multiply(values, 1.01, out=values)))
     (report,) = found.candidates

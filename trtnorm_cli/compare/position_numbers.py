@@ -1,4 +1,4 @@
-"""What a model has for each position of an image: constants of which some numbers are taken at a smaller one.
+"""Constants with numbers for each position of an image, of which some numbers are taken at a smaller one.
 
 Nothing is seen of the numbers that are left out, so that they have to be the same in every model: to the bit where both store
 them. What a model works out in float32 is rounded elsewhere than in float64, and than what another one stores of it. A change
@@ -79,7 +79,7 @@ class PositionNumbers:
 
     @staticmethod
     def of(sized: SizedTensors, folder: Path | None, known: dict[str, np.ndarray] | None = None) -> PositionNumbers:
-        """What a model reads in part. Values that were worked out are ``known``.
+        """The constants that a model reads in part. Values that were worked out are ``known``.
 
         Raises ``NotTheSame`` where the part might not show what the whole does: parts of two constants are the same, some
         numbers are as large as those that keep data from what follows, or all are equal along the axes that are shorter.

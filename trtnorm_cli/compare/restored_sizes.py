@@ -1,4 +1,4 @@
-"""What nodes that say sizes in numbers ask for at other shapes of a model."""
+"""The sizes that nodes ask for at other shapes of a model, where they say those of its own in numbers."""
 
 from __future__ import annotations
 

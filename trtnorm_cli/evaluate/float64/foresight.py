@@ -1,4 +1,4 @@
-"""Whether an evaluation will end within its budget, told from what it has done so far."""
+"""The time that an evaluation will take, told from what it has done so far."""
 
 from __future__ import annotations
 
