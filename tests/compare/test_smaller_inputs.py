@@ -637,6 +637,49 @@ IN_WINDOWS = """
     y = Slice(u, zeros, ends, both)"""
 
 
+SIGNAL = """g (float[1, CHANNELS, LENGTH] x) => (float y) {
+    TAKEN
+    a = Conv<pads=[1, 1], strides=[2]>(t, kernel)
+    r = Relu(a)
+    m = Transpose<perm=[0, 2, 1]>(r)
+    e = Add(m, places)
+    y = MatMul(e, six)
+}"""
+OF_SIGNAL = {"kernel": random(4, 8, 3), "places": random(1, 750, 4, seed=3), "six": random(4, 6, seed=4)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "taken", "smaller"),
+    [((1, 8, 1500), "t = Identity(x)", (1, 8, 60)), ((1, 1500, 8), "t = Transpose<perm=[0, 2, 1]>(x)", (1, 60, 8))],
+)
+def test_a_signal_may_be_shorter(sizes, taken, smaller):
+    """As the spectrogram that an encoder of speech reads: its times are the longest axis."""
+    text = SIGNAL.replace("TAKEN", taken).replace("CHANNELS, LENGTH", f"{sizes[1]}, {sizes[2]}")
+    found = smaller_inputs.smaller_inputs(parse(text, OF_SIGNAL), {"x": sizes})
+    assert found is not None
+    assert found.shapes == {"x": smaller}
+    assert len(found.positions) == 1
+
+
+def test_the_times_of_a_signal_may_be_its_shorter_axis():
+    text = SIGNAL.replace("TAKEN", "t = Identity(x)").replace("CHANNELS, LENGTH", "2000, 1500")
+    found = smaller_inputs.smaller_inputs(parse(text, OF_SIGNAL | {"kernel": random(4, 2000, 3)}), {"x": (1, 2000, 1500)})
+    assert found is not None
+    assert found.shapes == {"x": (1, 2000, 60)}
+
+
+def test_sets_of_numbers_and_words_are_no_signals():
+    words = parse("g (int64[1, 8, 1500] x) => (float y) { t = Cast<to=1>(x) y = Conv(t, kernel) }", OF_SIGNAL)
+    assert smaller_inputs.smaller_inputs(words, {"x": (1, 8, 1500)}) is None
+    rows = parse("g (float[8, 1500] x) => (float y) { y = MatMul(x, table) }", {"table": random(1500, 8)})
+    assert smaller_inputs.smaller_inputs(rows, {"x": (8, 1500)}) is None
+
+
+def test_what_an_exporter_asks_of_a_softmax_is_asked_of_each_number():
+    lines = "s = Softmax<axis=-1>(a) n = IsNaN(s) z = Sub(s, s) y = Where(n, z, s)"
+    assert shapes_of(body(lines), WEIGHTS) == SMALLER
+
+
 @pytest.mark.parametrize("pooling", ["AveragePool", "MaxPool"])
 def test_a_pooling_over_a_whole_image_is_one_over_another(tmp_path, pooling: str):
     """As those of networks that were written for images of one size."""

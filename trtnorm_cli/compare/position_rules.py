@@ -21,28 +21,18 @@ _POSITIONS = 2
 # What these compute at one position, or of all, does not depend on which or how many there are.
 _ANYWHERE = frozenset(
     (
-        *("Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Concat", "Conv"),
-        *("ConvTranspose",),
-        *("Cos", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gelu", "Gemm"),
-        *("GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "HardSigmoid", "HardSwish", "Identity"),
-        *("InstanceNormalization", "LRN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Max", "MaxPool"),
-        *("Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "RMSNormalization", "Reciprocal"),
-        *("ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"),
-        *(
-            "Relu",
-            "Reshape",
-            "Selu",
-            "SequenceAt",
-            "Sigmoid",
-            "Sin",
-            "Softmax",
-            "Softplus",
-            "Softsign",
-            "SpaceToDepth",
-            "Sqrt",
-            "Squeeze",
-        ),
-        *("Sub", "Sum", "Tanh", "ThresholdedRelu", "Transpose", "Unsqueeze", "Where"),
+        *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "AveragePool"),
+        *("BatchNormalization", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Concat", "Conv", "ConvTranspose", "Cos"),
+        *("Cosh", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten"),
+        *("Floor", "Gelu", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Greater", "GreaterOrEqual"),
+        *("GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf"),
+        *("IsNaN", "LRN", "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax"),
+        *("LpNormalization", "MatMul", "Max", "MaxPool", "Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul"),
+        *("Neg", "Not", "Or", "PRelu", "Pow", "RMSNormalization", "Reciprocal", "ReduceL1", "ReduceL2"),
+        *("ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"),
+        *("Relu", "Reshape", "Round", "Selu", "SequenceAt", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax"),
+        *("Softplus", "Softsign", "SpaceToDepth", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu"),
+        *("Transpose", "Unsqueeze", "Where", "Xor"),
     )
 )
 _OVER_POSITIONS = frozenset(("AveragePool", "Conv", "ConvTranspose", "MaxPool"))

@@ -1,4 +1,4 @@
-"""Smaller images and volumes at which a model does the same as at those of its file, for the comparison in float64.
+"""Smaller images, volumes and signals at which a model does the same as at those of its file, for the comparison in float64.
 
 A convolution does the same at every position, and an evaluation takes as long as there are positions. A weight that is off is
 off at all of them. So float64 may look at fewer, where each weight still reaches the data and no node knows where it is: then
@@ -33,12 +33,16 @@ _FEW_MULTIPLY_ADDS = 1 << 30
 _SHARE = 0.45
 # Images and volumes stay as far from a multiple of these as they are, since that decides about borders: networks halve them up
 # to five times, and volumes mostly four times.
-_STEPS = {4: (32,), 5: (16, 32)}
+_STEPS: Mapping[int, Sequence[int]] = {3: (32,), 4: (32,), 5: (16, 32)}
+# The axes of a signal are samples, channels and times, the last two in either order.
+_SIGNAL = 3
 _MOST_TRIES = 6
 # As many may be too small for a node, as for a kernel.
 _MOST_BROKEN = 3
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
+# The axes along which there are fewer positions, by inputs.
+Images = Mapping[str, Sequence[int]]
 _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 
 
@@ -61,8 +65,15 @@ def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None =
 
     ``folder`` is what the places of weights are relative to.
     """
-    images = {name: axes for name, shape in shapes.items() if (axes := _image_axes(model, name, shape))}
-    if not images or not _may_be_slow(model, shapes, images):
+    found = None
+    for images in _images(model, shapes):
+        found = found or _with_smaller(model, shapes, images, folder)
+    return found
+
+
+def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder: Path | None) -> Smaller | None:
+    """The smallest of these ``images`` that will do."""
+    if not _may_be_slow(model, shapes, images):
         return None
     own = SizedModel(model, shapes)
     if own.own.work() < _FEW_MULTIPLY_ADDS:
@@ -117,30 +128,43 @@ def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Smaller, folder:
         return None
 
 
-def _image_axes(model: onnx.ModelProto, name: str, shape: Shape) -> range | None:
-    """The axes of an input along which an image or a volume lies; None where it is neither."""
-    kind = model_inputs(model)[name]
-    if kind.dtype not in _REAL or len(shape) not in _STEPS:
-        return None
+def _images(model: onnx.ModelProto, shapes: Shapes) -> Iterator[Images]:
+    """The axes of inputs along which an image or a volume lies; without any, the longest one of signals, and the other one."""
+    real = {name: shape for name, shape in shapes.items() if model_inputs(model)[name].dtype in _REAL}
+    images = {name: _image_axes(shape) for name, shape in real.items() if len(shape) in _STEPS.keys() - {_SIGNAL}}
+    if images:
+        yield images
+        return
+    signals = {name: sorted((1, 2), key=shape.__getitem__) for name, shape in real.items() if len(shape) == _SIGNAL}
+    if signals:
+        yield {name: [axis] for name, (_, axis) in signals.items()}
+        yield {name: [axis] for name, (axis, _) in signals.items()}
+
+
+def _image_axes(shape: Shape) -> Sequence[int]:
+    """The axes of an image or a volume, behind or before its channels."""
     return range(1, len(shape) - 1) if shape[-1] <= _CHANNELS_OF_AN_IMAGE < shape[1] else range(2, len(shape))
 
 
-def _may_be_slow(model: onnx.ModelProto, shapes: Shapes, images: Mapping[str, range]) -> bool:
+def _may_be_slow(model: onnx.ModelProto, shapes: Shapes, images: Images) -> bool:
     """False where convolutions have few multiply-adds, if no image is larger than those that the model is given.
 
-    True where a weight is worked out in the model, as its size is not known then.
+    True where a weight is worked out in the model, as its size is not known then. Of a signal all products count.
     """
+    positions = max(shapes[name][0] * math.prod(shapes[name][axis] for axis in axes) for name, axes in images.items())
+    if all(len(shapes[name]) == _SIGNAL for name in images):
+        weights = sum(math.prod(tensor.dims) for tensor in model.graph.initializer if len(tensor.dims) > 1)
+        return weights * positions >= _FEW_MULTIPLY_ADDS
     read = {node.input[1] for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose")}
     weights = {tensor.name: math.prod(tensor.dims) for tensor in model.graph.initializer if tensor.name in read}
     for node in model.graph.node:
         for value in node.attribute if node.op_type == "Constant" and read.intersection(node.output) else ():
             if value.name == "value":
                 weights[node.output[0]] = math.prod(value.t.dims)
-    positions = max(shapes[name][0] * math.prod(shapes[name][axis] for axis in axes) for name, axes in images.items())
     return len(weights) < len(read) or sum(weights.values()) * positions >= _FEW_MULTIPLY_ADDS
 
 
-def _steps_of_windows(own: SizedTensors, shapes: Shapes, images: Mapping[str, range]) -> Mapping[int, Sequence[int]]:
+def _steps_of_windows(own: SizedTensors, shapes: Shapes, images: Images) -> Mapping[int, Sequence[int]]:
     """Steps at which the windows of an attention, into which an image is split, stay as large; empty without such windows.
 
     An image of a stride of 16 pixels in windows of 14 has them at each 224 pixels, whatever is padded.
@@ -179,7 +203,7 @@ def _step_of(unpadded: Shape, before: Shape, after: Shape, order: Sequence[int],
     return 1
 
 
-def _candidates(shapes: Shapes, images: Mapping[str, range], steps: Mapping[int, Sequence[int]]) -> Iterator[dict[str, Shape]]:
+def _candidates(shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int]]) -> Iterator[dict[str, Shape]]:
     """Shapes with smaller images, the smallest first, as far from a multiple of one of the ``steps`` of their rank.
 
     Two axes differ in length where they can: that shows what was swapped.
@@ -198,9 +222,7 @@ def _is_within(one: Shapes, other: Shapes) -> bool:
     return all(a <= b for name, shape in one.items() for a, b in zip(shape, other[name], strict=True))
 
 
-def _staggered(
-    shapes: Shapes, images: Mapping[str, range], steps: Mapping[int, Sequence[int]], further: int
-) -> Iterator[dict[str, Shape]]:
+def _staggered(shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int]], further: int) -> Iterator[dict[str, Shape]]:
     """Shapes with smaller images, of which each other axis is so many steps longer."""
     found: dict[int, dict[str, Shape]] = {}
     for step in sorted({step for name in images for step in steps[len(shapes[name])]}):
