@@ -12,6 +12,7 @@ import pytest
 from tests.compare.test_smaller_inputs import DOWN, SIZES
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.compare import smaller_first, smaller_inputs
+from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participant_runs import ParticipantRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
@@ -144,6 +145,22 @@ def test_at_the_models_own_sizes_the_last_candidate_speaks_for_all(compared):
     found = compared(good, wrong, good)
     assert [[verdict.trial for verdict in report.verdicts] for report in found.candidates] == [[OWN], [OWN]]
     assert [report.state for report in found.candidates] == [FAILED, PASSED]
+
+
+@pytest.mark.parametrize(("is_wrong", "seconds"), [(False, []), (True, [120.0])])
+def test_what_failed_at_smaller_inputs_is_looked_at_for_longer(compared, monkeypatch, is_wrong: bool, seconds: list[float]):
+    """Runs alone would let a small defect pass at the model's own sizes, as within rounding."""
+    begun, begin = set(), Float64Runs.begin
+
+    def recorded(self, participant, feeds, *others, **more):
+        begun.add((feeds["x"].shape[2], self.budget_s))
+        return begin(self, participant, feeds, *others, **more)
+
+    monkeypatch.setattr(Float64Runs, "begin", recorded)
+    found = compared(parse(CHAIN, OF_CHAIN), changed("gamma", one_channel) if is_wrong else parse(CHAIN, OF_CHAIN))
+    assert found.state == (FAILED if is_wrong else PASSED)
+    assert {budget for size, budget in begun if size == 32} == {20.0}
+    assert [budget for size, budget in begun if size == 96] == seconds
 
 
 @pytest.mark.parametrize("stays", [True, False], ids=["it stays", "another one stays"])

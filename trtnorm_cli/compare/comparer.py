@@ -36,6 +36,9 @@ from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner
 from trtnorm_cli.heap import give_back_freed_memory
 from trtnorm_cli.records.comparison import OutputVerdict
 
+# An evaluation may take so many seconds where a candidate failed at smaller inputs: what nobody looks at closely would pass.
+_SUSPECTED_S = 120.0
+
 
 class Comparer:
     """Remembers between trials what float64 said of the reference, and how much time was used.
@@ -213,6 +216,10 @@ class Comparer:
         self._reference_errors.update(smaller._reference_errors)
         self._native_bounds.update(smaller._native_bounds)
         self._last_speaks_for_all = True
+
+    def take_longer(self) -> None:
+        """Give evaluations in float64 more time: there is a reason to believe that a candidate is another model."""
+        self._exact.budget_s = max(self._exact.budget_s, _SUSPECTED_S)
 
     @property
     def is_free_of_doubt(self) -> bool:

@@ -92,6 +92,8 @@ class SmallerFirst:
         self._own.begin(self._trial, last_only=True)
         self._comparer.run(self._smaller.trial)
         if not self._comparer.is_free_of_doubt:
+            if any(report.is_out_of_tolerance for report in self._comparer.result.candidates):
+                self._own.take_longer()
             return False
         self.has_been_taken_over = True
         self._own.take_over(self._comparer)

@@ -147,21 +147,18 @@ def _image_axes(shape: Shape) -> Sequence[int]:
 
 
 def _may_be_slow(model: onnx.ModelProto, shapes: Shapes, images: Images) -> bool:
-    """False where convolutions have few multiply-adds, if no image is larger than those that the model is given.
+    """False where products have few multiply-adds, if no image is larger than those that the model is given.
 
-    True where a weight is worked out in the model, as its size is not known then. Of a signal all products count.
+    True where a weight of a convolution is worked out in the model, as its size is not known then.
     """
-    positions = max(shapes[name][0] * math.prod(shapes[name][axis] for axis in axes) for name, axes in images.items())
-    if all(len(shapes[name]) == _SIGNAL for name in images):
-        weights = sum(math.prod(tensor.dims) for tensor in model.graph.initializer if len(tensor.dims) > 1)
-        return weights * positions >= _FEW_MULTIPLY_ADDS
     read = {node.input[1] for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose")}
-    weights = {tensor.name: math.prod(tensor.dims) for tensor in model.graph.initializer if tensor.name in read}
+    weights = {tensor.name: math.prod(tensor.dims) for tensor in model.graph.initializer if len(tensor.dims) > 1}
     for node in model.graph.node:
-        for value in node.attribute if node.op_type == "Constant" and read.intersection(node.output) else ():
-            if value.name == "value":
+        for value in node.attribute if node.op_type == "Constant" else ():
+            if value.name == "value" and len(value.t.dims) > 1:
                 weights[node.output[0]] = math.prod(value.t.dims)
-    return len(weights) < len(read) or sum(weights.values()) * positions >= _FEW_MULTIPLY_ADDS
+    positions = max(shapes[name][0] * math.prod(shapes[name][axis] for axis in axes) for name, axes in images.items())
+    return not read <= weights.keys() or sum(weights.values()) * positions >= _FEW_MULTIPLY_ADDS
 
 
 def _steps_of_windows(own: SizedTensors, shapes: Shapes, images: Images) -> Mapping[int, Sequence[int]]:
