@@ -414,7 +414,7 @@ class Comparer:
             return
         names = frozenset(name for each in run.attempts for name in each.suspicious)
         for runs in STEPS:
-            if run.float64_s * runs > self.options.budget_s:
+            if run.float64_s * runs > self._exact.budget_s:
                 seconds = f"{run.float64_s * runs:.0f} s"
                 self.result.note(f"{run.trial.label}: tensors inside were not looked at, which would take {seconds}")
                 return
