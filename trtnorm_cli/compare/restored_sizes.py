@@ -47,6 +47,8 @@ class Restored:
 
     def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         place = _PLACES_OF_SIZES.get(node.op_type)
+        if not node.input or not node.output:
+            return None  # it is for others to say that it is malformed
         if node.domain in DEFAULT_DOMAINS and node.op_type in ADDING | MULTIPLYING:
             return self._taken_in_part(node, tensors)
         if node.domain in DEFAULT_DOMAINS and node.op_type in _MULTIPLYING_MATRICES:
@@ -99,9 +101,16 @@ class Restored:
         )
         if starts is None or ends is None or any(step != 1 for step in steps or ()):
             return None
+        along = range(len(starts)) if axes is None else axes
+        if (
+            not len(starts) == len(ends) == len(along)
+            or min(now) < 1
+            or any(not -len(own) <= axis < len(own) for axis in along)
+        ):
+            return None
         shape, places = list(now), (list(starts), list(ends))
         stand = [self._own.elements(node.input[at]) or [] for at in _ENDS]
-        for number, axis in enumerate(axes or range(len(starts))):
+        for number, axis in enumerate(along):
             for each, was in zip(places, stand, strict=True):
                 is_late = own[axis] < 2 * each[number] < 2 * own[axis]
                 if is_late and was[number : number + 1] == each[number : number + 1]:
@@ -191,13 +200,9 @@ class Restored:
             rest = [size // asked if length == -1 else length or lengths[axis] for axis, length in enumerate(target)]
             return None if kept is None or list(kept) == rest else kept
         shapes = [shape for shape in self._seen.get(own, ()) if math.prod(shape) == size]
-        return (
-            shapes[0]
-            if len(shapes) == 1
-            else None
-            if before is None
-            else regrouped(before, own, now, self._grids, order, self._lengths)
-        )
+        if len(shapes) == 1:
+            return shapes[0]
+        return None if before is None else regrouped(before, own, now, self._grids, order, self._lengths)
 
     def _lengthened(self, node: onnx.NodeProto, target: Sequence[int], own: Shape, now: Shape) -> Shape | None:
         """The shape that a Resize or an Expand is to ask for, where its ``target`` is still that at the model's own shapes."""
@@ -245,8 +250,8 @@ def _windows(rank: int) -> Iterator[range]:
 def _letters(node: onnx.NodeProto, ranks: Sequence[int]) -> tuple[str, str, str] | None:
     """The axes of both operands and the result of a product, by letters; None for others."""
     if node.op_type == "Einsum":
-        equation = next((one.s.decode() for one in node.attribute if one.name == "equation"), "").replace(" ", "")
-        operands, arrow, result = equation.partition("->")
+        equation = next((one.s.decode(errors="replace") for one in node.attribute if one.name == "equation"), "")
+        operands, arrow, result = equation.replace(" ", "").partition("->")
         first, comma, second = operands.partition(",")
         letters = (first, second, result)
         is_plain = arrow and comma and (first + second + result).isalpha()

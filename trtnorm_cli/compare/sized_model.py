@@ -51,14 +51,15 @@ class SizedModel:
 
         A table that is read by indices worked out from the size of an image is a constant there.
         """
-        asking = [node for node in self._model.graph.node if node.op_type in _ASKING and node.domain in DEFAULT_DOMAINS]
+        nodes = (node for node in self._model.graph.node if node.output and node.domain in DEFAULT_DOMAINS)
+        asking = [node for node in nodes if node.op_type in _ASKING]
         known = {name: elements for node in asking for name in node.output if (elements := self.own.elements(name)) is not None}
         if all(self.own.elements(name) is not None for name in self._decided_by(known.keys()) - self._constant):
             return None
         copy = onnx.ModelProto()
         copy.CopyFrom(self._model)
         for node in copy.graph.node:
-            if node.op_type in _ASKING and node.output[0] in known:
+            if node.op_type in _ASKING and node.output and node.output[0] in known:
                 sizes = np.array(known[node.output[0]], np.int64)
                 value = onnx.numpy_helper.from_array(sizes if node.op_type == "Shape" else sizes.reshape(()))
                 node.CopyFrom(onnx.helper.make_node("Constant", [], list(node.output), node.name, value=value))

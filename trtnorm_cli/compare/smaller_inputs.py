@@ -4,7 +4,8 @@ A convolution does the same at every position, and an evaluation takes as long a
 off at all of them. So float64 may look at fewer, where each weight still reaches the data and no node knows where it is: then
 ONNX Runtime alone runs the model at the file's own shapes, where a wrong size or border shows in any number. What is added to
 each position, as a transformer's embedding, or what it is multiplied by, as a detector's strides or a rotary embedding, may be
-another number for each: some of these are taken, and what all of them are has to be the same in every model, to the bit.
+another number for each: some of these are taken, and what all of them are has to be the same in every model
+(``position_numbers.py``).
 
 Sizes are followed through the model from both shapes. A node is asked what it does where its tensors differ between them
 (``position_rules.py``).
@@ -203,10 +204,8 @@ def _step_of(unpadded: Shape, before: Shape, after: Shape, order: Sequence[int],
 def _candidates(shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int]]) -> Iterator[dict[str, Shape]]:
     """Shapes with smaller images, the smallest first, as far from a multiple of one of the ``steps`` of their rank.
 
-    Two axes differ in length where they can: that shows what was swapped.
-
-    Those with equal lengths come last, unless the model's own differ, and only where none before was as large: what is too
-    small stays so in a smaller image.
+    Two axes differ in length where they can: that shows what was swapped. Those with equal lengths come last, unless the
+    model's own differ, and only where none before was as large: what is too small stays so in a smaller image.
     """
     tried = list(_staggered(shapes, images, steps, 1))
     yield from tried
