@@ -103,6 +103,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
     import_onnx_ir()
     from trtnorm_cli.onnx_model.attribute_defaults import write_out_defaults
     from trtnorm_cli.onnx_model.convolution_bias import make_biases_vectors
+    from trtnorm_cli.onnx_model.einsum_letters import give_einsums_small_letters
     from trtnorm_cli.onnx_model.ir_constants import ConstantMaker
     from trtnorm_cli.onnx_model.ir_model import close_ir, open_ir
     from trtnorm_cli.onnx_model.loops import give_loops_a_condition
@@ -141,6 +142,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
             lift_constants(opened.model, counts)
         give_loops_a_condition(opened.model, counts)
         make_biases_vectors(opened.model, counts)
+        give_einsums_small_letters(opened.model, counts)
         write_out_defaults(opened.model, counts)
         give_constants_the_type_of_the_data(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)
