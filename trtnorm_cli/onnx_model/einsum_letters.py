@@ -35,4 +35,5 @@ def _in_small_letters(equation: str) -> str:
     # The same letter where it is free, which is easier to read.
     names = {letter: letter.lower() for letter in capitals if letter.lower() in free}
     rest = iter(letter for letter in free if letter not in names.values())
-    return equation.translate(str.maketrans({letter: names.get(letter) or next(rest) for letter in capitals}))
+    table = {ord(letter): names.get(letter) or next(rest) for letter in capitals}
+    return equation.translate(table)
