@@ -16,15 +16,12 @@ from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participant_runs import ParticipantRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
-from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison
+from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED
 from trtnorm_cli.compare.session import Session, build_settings, judge_session
 from trtnorm_cli.evaluate.float64 import free_values
 from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.stored import is_external
-from trtnorm_cli.profile.fit import fit
-from trtnorm_cli.profile.model_input import inputs_of
-from trtnorm_cli.profile.prove import prove
 
 
 @pytest.fixture(autouse=True)
@@ -42,22 +39,6 @@ CHAIN = """g (float[1, 3, 96, 96] x) => (float[1, 4] y) {
 }"""
 OF_CHAIN = DOWN | batchnorm(4)
 SMALLER, OWN = "default min (smaller: x 1x3x32x64)", "default min"
-
-
-@pytest.fixture
-def compared(tmp_path) -> Callable[..., Comparison]:
-    def participant(model: onnx.ModelProto, label: str) -> OnnxParticipant:
-        return replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
-
-    def run(
-        reference: onnx.ModelProto, *candidates: onnx.ModelProto, may_be_smaller: bool = True, is_unchanged: bool = False
-    ) -> Comparison:
-        made = [participant(model, f"candidate {number}") for number, model in enumerate(candidates)]
-        settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=may_be_smaller)
-        proof = prove(reference, inputs := inputs_of(reference), None, fit(None, inputs), False) if is_unchanged else None
-        return judge_session(Session(participant(reference, "m"), made, proof=proof, is_unchanged=is_unchanged), None, settings)
-
-    return run
 
 
 def changed(name: str, change: Callable[[np.ndarray], None], text: str = CHAIN) -> onnx.ModelProto:

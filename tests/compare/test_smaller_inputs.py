@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.models import parse, random
+from tests.models import parse, random, saved
 from trtnorm_cli.compare import position_numbers, sized_tensors, smaller_inputs
 from trtnorm_cli.evaluate.model_file import resized
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
@@ -64,7 +65,7 @@ def test_height_and_width_are_equal_only_where_they_have_to_be(own: tuple[int, i
 )
 def test_an_image_within_one_that_was_too_small_is_not_looked_at(monkeypatch, own: int, wanted: list[tuple[int, int]]):
     looked_at = []
-    monkeypatch.setattr(smaller_inputs, "is_large_enough", lambda own, other: looked_at.append(other.shape("x")[2:]))
+    monkeypatch.setattr(smaller_inputs, "is_large_enough", lambda own, other, ranges: looked_at.append(other.shape("x")[2:]))
     assert shapes_of(PLAIN.replace("96, 96", f"{own}, {own}"), DOWN, {"x": (1, 3, own, own)}) is None
     assert looked_at == wanted
 
@@ -697,3 +698,65 @@ def test_nodes_that_are_malformed_keep_their_shapes(node: str):
 def test_a_malformed_crop_is_for_others_to_say(axes: list[int], ends: list[int]):
     weights = WEIGHTS | {"no_axes": np.array(axes), "no_ends": np.array(ends), "no_starts": np.zeros(len(ends), np.int64)}
     assert shapes_of(body("y = Slice(a, no_starts, no_ends, no_axes)"), weights) is None
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_the_ends_of_a_crop_are_of_one_type(tmp_path, dtype: type[np.integer]):
+    lines = "a = Conv<pads=[1, 1, 1, 1]>(x, w) s = Slice(a, first, last, axes) y = Conv(s, v)"
+    ends = {"first": np.array([1, 1], dtype), "last": np.array([95, 95], dtype), "axes": np.array([2, 3], dtype)}
+    found = smaller_inputs.smaller_inputs(parse(body(lines), DOWN | ends), SIZES)
+    assert found is not None
+    OrtRunner(saved(found.model, tmp_path / "m.onnx")).close()
+
+
+def test_the_ends_of_no_axes_are_for_others_to_say():
+    lines = "r = ReduceMax<keepdims=0>(x) s = Slice(r, none, none) a = Conv(x, w) y = Mul(a, s)"
+    assert shapes_of(body(lines), DOWN | {"none": np.array([], np.int64)}) == {"x": (1, 3, 32, 64)}
+
+
+def test_an_input_of_any_rank_keeps_its_shapes():
+    model = parse("g (float[1, 3, 96, 96] x, float z) => (float y, float u) { y = Conv(x, w) u = Relu(z) }", DOWN)
+    model.graph.input[1].type.tensor_type.ClearField("shape")
+    sizes = SIZES | {"z": (1, 4)}
+    assert smaller_inputs.smaller_inputs(model, sizes) is None
+    assert at_smaller(model, sizes, sizes) is None
+
+
+def test_the_places_of_a_long_kernel_are_asked_at_once():
+    """Each place at each position would be a thousand million times."""
+    text = "g (float[1, 2, 48000] x) => (float y) { y = Conv(x, k) }"
+    began = time.process_time()
+    assert shapes_of(text, {"k": random(2, 2, 16001)}, {"x": (1, 2, 48000)}) is None
+    assert time.process_time() - began < 5
+
+
+def test_numbers_and_their_multiple_are_told_apart():
+    """Cosines for the keys of an attention, and the same times its scale for the queries."""
+    angles = np.linspace(0, 60, 96 * 96, dtype=np.float32).reshape(96, 96)
+    lines = "a = Conv<pads=[1, 1, 1, 1]>(x, w) {} k = Add(a, one) q = Add(a, eighth) y = Mul(k, q)"
+    made = "one = Cos(angles) eighth = Mul(one, scale)"
+    scale, cosines = np.float32(0.125), np.cos(angles)
+    model = parse(body(lines.format(made)), DOWN | {"angles": angles, "scale": scale})
+    stored = parse(body(lines.format("")), DOWN | {"one": cosines, "eighth": cosines * scale})
+    swapped = parse(body(lines.format("")), DOWN | {"one": cosines * scale, "eighth": cosines * scale})
+    found = smaller_inputs.smaller_inputs(model, SIZES)
+    assert found is not None
+    assert smaller_inputs.at_smaller(stored, SIZES, found) is not None
+    assert smaller_inputs.at_smaller(swapped, SIZES, found) is None
+
+
+def test_too_many_numbers_for_each_position_keep_the_shapes(monkeypatch):
+    text, weights = body("a = Conv<pads=[1, 1, 1, 1]>(x, w) y = Add(a, p)"), DOWN | {"p": random(4, 96, 96)}
+    assert shapes_of(text, weights) is not None
+    monkeypatch.setattr(position_numbers, "_MOST_NUMBERS", 4 * 96 * 96 - 1)
+    assert shapes_of(text, weights) is None
+
+
+def test_numbers_are_worked_out_in_turns(monkeypatch):
+    monkeypatch.setattr(position_numbers, "_NUMBERS_AT_ONCE", 4 * 96 * 96)
+    seen = list[int]()
+    original = position_numbers.evaluate_float64
+    monkeypatch.setattr(position_numbers, "evaluate_float64", lambda model, feeds: seen.append(1) or original(model, feeds))
+    lines = "a = Conv<pads=[1, 1, 1, 1]>(x, w) t = Sin(p) u = Cos(p) b = Add(a, t) y = Add(b, u)"
+    assert shapes_of(body(lines), DOWN | {"p": random(4, 96, 96)}) is not None
+    assert len(seen) == 2

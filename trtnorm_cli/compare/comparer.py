@@ -226,6 +226,12 @@ class Comparer:
         """True where everything that was asked of every candidate passed."""
         return bool(self.result.trials) and all(map(_is_free_of_doubt, self.result.candidates))
 
+    @property
+    def has_exact_verdicts(self) -> bool:
+        """True where float64 says something of each output of every candidate that runs."""
+        verdicts = [verdict for report in self.result.candidates if report.error is None for verdict in report.verdicts]
+        return bool(verdicts) and all(verdict.exact is not None for verdict in verdicts)
+
     def has_judged_last(self, trial: Trial) -> bool:
         """True where the last candidate has verdicts on ``trial``."""
         return any(verdict.trial == trial.label for report in self.result.candidates[-1:] for verdict in report.verdicts)

@@ -12,6 +12,7 @@ import onnx
 
 from trtnorm_cli.compare.participants import OnnxParticipant
 from trtnorm_cli.compare.sized_model import SizedModel
+from trtnorm_cli.compare.sized_tensors import NotTheSame
 from trtnorm_cli.evaluate.float64 import (
     Evaluation,
     Float64Model,
@@ -114,7 +115,10 @@ class Float64Runs:
 
 def _work(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> int:
     """The multiply-adds of convolutions and products, as far as their sizes are known."""
-    return SizedModel(model, {name: array.shape for name, array in feeds.items()}).own.work()
+    try:
+        return SizedModel(model, {name: array.shape for name, array in feeds.items()}).own.work()
+    except NotTheSame:  # an input whose rank is not stated
+        return 0
 
 
 def _elements(feeds: Mapping[str, np.ndarray]) -> int:

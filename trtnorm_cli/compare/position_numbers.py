@@ -8,7 +8,8 @@ may have multiplied all of them by a factor, as the scale of an attention.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence, Set
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,13 @@ _APART, _LARGEST = 8.0, 512.0
 # Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
 # their feature maps.
 _LARGEST_FACTOR = 128.0
-# What is worked out differs by such a part of the largest number at most: the sine of an angle of up to 64, rounded to float32.
+# What is worked out differs by such a part of the largest number of its channel at most: the sine of an angle of up to 64,
+# rounded to float32.
 _ROUNDING = 2.0**-18
 # A number that was multiplied by a factor differs by such a part of itself. A factor differs from one by more than a defect.
 _ROUNDED_ONCE, _NO_FACTOR = 2.0**-22, 2.0**-10
+# So many of all constants are kept, and worked out at once in float64.
+_MOST_NUMBERS, _NUMBERS_AT_ONCE = 1 << 26, 1 << 23
 
 
 @dataclass(frozen=True)
@@ -41,20 +45,35 @@ class _Numbers:
     times: int
 
     def is_same_as(self, other: _Numbers) -> bool:
-        """True where the ``other`` has the same numbers but for rounding, or multiples of them by one factor.
+        """True where the ``other`` has the same numbers but for rounding."""
+        if not self._is_like(other) or not (self.is_worked_out or other.is_worked_out):
+            return False
+        return bool(np.all(np.abs(self.values - other.values) <= self._allowed))
+
+    def is_multiple_of(self, other: _Numbers) -> bool:
+        """True where the ``other`` has the same numbers but for one factor, and rounding.
 
         A wrong factor shows at the positions that are taken.
         """
-        one, their = self.values, other.values
-        if self.lengths != other.lengths or one.shape != their.shape or not np.any(their):
+        if not self._is_like(other) or not np.any(other.values):
             return False
-        allowed = _ROUNDING * np.abs(one).max() if self.is_worked_out or other.is_worked_out else None
-        if allowed is not None and np.abs(one - their).max() <= allowed:
-            return True
+        one, their = self.values.astype(np.float64), other.values.astype(np.float64)
         factor = float(np.vdot(one, their) / np.vdot(their, their))
         if abs(factor - 1) < _NO_FACTOR:
             return False
-        return bool(np.all(np.abs(one - factor * their) <= (_ROUNDED_ONCE * np.abs(one) if allowed is None else allowed)))
+        is_worked_out = self.is_worked_out or other.is_worked_out
+        return bool(np.all(np.abs(one - factor * their) <= (self._allowed if is_worked_out else _ROUNDED_ONCE * np.abs(one))))
+
+    def _is_like(self, other: _Numbers) -> bool:
+        return self.lengths == other.lengths and self.values.shape == other.values.shape
+
+    @property
+    def _allowed(self) -> np.ndarray:
+        """A part of the largest number of those along the axes of which some positions are taken."""
+        axes = tuple(
+            axis for axis, (whole, taken) in enumerate(zip(self.values.shape, self.lengths, strict=True)) if taken < whole
+        )
+        return np.asarray(_ROUNDING * np.abs(self.values).max(axes, keepdims=True))
 
 
 class PositionNumbers:
@@ -68,14 +87,19 @@ class PositionNumbers:
 
     def are_those_of(self, other: PositionNumbers) -> bool:
         """True where the ``other`` model has the same numbers, as often."""
-        theirs = {one.digest: one for one in other._ones}
-        left = dict.fromkeys(theirs, 0)
-        for one in self._ones:
-            same = theirs.get(one.digest) or next((each for each in other._ones if one.is_same_as(each)), None)
-            if same is None:
-                return False
-            left[same.digest] += one.times
-        return all(left[one.digest] == one.times for one in other._ones)
+        left = {one.digest: one.times for one in other._ones}
+        wanted = list(self._ones)
+        # What is another's multiple may be the very numbers of a third one.
+        for is_alike in (lambda one, their: one.digest == their.digest, _Numbers.is_same_as, _Numbers.is_multiple_of):
+            rest = list[_Numbers]()
+            for one in wanted:
+                same = next((each for each in other._ones if one.times <= left[each.digest] and is_alike(one, each)), None)
+                if same is None:
+                    rest.append(one)
+                else:
+                    left[same.digest] -= one.times
+            wanted = rest
+        return not wanted and not any(left.values())
 
     @staticmethod
     def of(sized: SizedTensors, folder: Path | None, known: dict[str, np.ndarray] | None = None) -> PositionNumbers:
@@ -87,7 +111,9 @@ class PositionNumbers:
         ones = list(sized.constants_in_part())
         values = {} if known is None else known
         names = {name for one in ones for name in (one.name, one.turned_with) if name}
-        values |= _evaluated(sized, names - values.keys(), folder)
+        _require_few(sized, names)
+        for some in _in_turns(sized, sorted(names - values.keys())):
+            values |= _evaluated(sized, some, folder)
         found: dict[ConstantInPart, bytes] = {}
         numbers: dict[bytes, _Numbers] = {}
         of_parts: dict[bytes, bytes] = {}
@@ -109,12 +135,43 @@ class PositionNumbers:
         return PositionNumbers(list(numbers.values()))
 
 
+def _require_few(sized: SizedTensors, names: Set[str]) -> None:
+    if sum(_elements(sized, name) for name in names) > _MOST_NUMBERS:
+        raise NotTheSame("too many numbers for each position")
+
+
+def _elements(sized: SizedTensors, name: str) -> int:
+    return math.prod(sized.known_shape(name) or ())
+
+
+def _in_turns(sized: SizedTensors, names: Sequence[str]) -> Iterator[Set[str]]:
+    """Constants that are worked out together, as many may come from one; no more than there is memory for."""
+    some, count = set[str](), 0
+    for name in names:
+        if some and count + _elements(sized, name) > _NUMBERS_AT_ONCE:
+            yield some
+            some, count = set(), 0
+        some.add(name)
+        count += _elements(sized, name)
+    if some:
+        yield some
+
+
 def _evaluated(sized: SizedTensors, names: Set[str], folder: Path | None) -> Mapping[str, np.ndarray]:
-    """The values of constants, worked out together: many may come from one."""
+    """The values of constants, in float32 where they are stored so, or rounded anyway."""
     try:
-        return evaluate_float64(Float64Model(sized.maker(names), folder), {}).outputs if names else {}
+        found = evaluate_float64(Float64Model(sized.maker(names), folder), {}).outputs
     except (ModelError, ReferenceUnavailable) as error:  # for others to say
         raise NotTheSame(", ".join(sorted(names))) from error
+    return {name: _short(value, sized.is_worked_out(name)) for name, value in found.items()}
+
+
+def _short(value: np.ndarray, is_rounded: bool) -> np.ndarray:
+    if value.dtype != np.float64:
+        return value
+    with np.errstate(over="ignore", invalid="ignore"):
+        short = value.astype(np.float32)
+    return short if is_rounded or np.array_equal(short, value) else value
 
 
 def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -127,7 +184,7 @@ def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | 
 
     ``factors`` is how much is let through at each position, and None where the numbers are added.
     """
-    if whole.dtype != np.float64 or not part.size:
+    if whole.dtype.kind != "f" or not part.size:
         return False
     if not (_are_steady(whole) and _are_steady(part) if factors is None else _are_factors(factors)):
         return False

@@ -7,14 +7,25 @@ from typing import Any
 
 import onnx
 
+from trtnorm_cli.compare.data_ranges import OVER_POSITIONS, DataRanges
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
-from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
-from trtnorm_cli.evaluate.float64.kernels.windows import windows_of
+from trtnorm_cli.evaluate.float64.kernels.call import NotImplementedHere
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.onnx_model.walk import all_nodes
 
+# What these reckon from sizes has each of their numbers in it, at any size.
+_RECKONING = frozenset(
+    (
+        *("Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Constant", "ConstantOfShape", "Cos", "Div", "Equal", "Exp"),
+        *("Expand", "Flatten", "Floor", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "Mod", "Mul"),
+        *("Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceProd", "ReduceSum", "Reshape", "Round", "Shape", "Sin"),
+        *("Size", "Sqrt", "Squeeze", "Sub", "Sum", "Transpose", "Unsqueeze"),
+    )
+)
+# What these choose by a number may not be chosen by another one: the inputs that decide.
+_CHOOSING: Mapping[str, Sequence[int] | None] = {"Clip": (1, 2), "Max": None, "Min": None, "Where": (0,)}
 # Positions that are left along each axis. In one there is no order.
 _POSITIONS = 2
 
@@ -22,52 +33,69 @@ _POSITIONS = 2
 _ANYWHERE = frozenset(
     (
         *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "AveragePool"),
-        *("BatchNormalization", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Concat", "Conv", "ConvTranspose", "Cos"),
+        *("BatchNormalization", "Cast", "CastLike", "Ceil", "Celu", "Concat", "Conv", "ConvTranspose", "Cos"),
         *("Cosh", "DepthToSpace", "Div", "Dropout", "Einsum", "Elu", "Equal", "Erf", "Exp", "Expand", "Flatten"),
         *("Floor", "Gelu", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Greater", "GreaterOrEqual"),
         *("GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "IsInf"),
         *("IsNaN", "LRN", "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax"),
-        *("LpNormalization", "MatMul", "Max", "MaxPool", "Mean", "MeanVarianceNormalization", "Min", "Mish", "Mul"),
+        *("LpNormalization", "MatMul", "MaxPool", "Mean", "MeanVarianceNormalization", "Mish", "Mul"),
         *("Neg", "Not", "Or", "PRelu", "Pow", "RMSNormalization", "Reciprocal", "ReduceL1", "ReduceL2"),
         *("ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"),
         *("Relu", "Reshape", "Round", "Selu", "SequenceAt", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax"),
         *("Softplus", "Softsign", "SpaceToDepth", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu"),
-        *("Transpose", "Unsqueeze", "Where", "Xor"),
+        *("Transpose", "Unsqueeze", "Xor"),
     )
 )
-_OVER_POSITIONS = frozenset(("AveragePool", "Conv", "ConvTranspose", "MaxPool"))
 
 
 class TooSmall(Exception):
     """A shape at which a weight no longer reaches the data, or no order is left."""
 
 
-def is_large_enough(own: SizedTensors, other: SizedTensors) -> bool:
-    """False where too little is left; raises ``NotTheSame`` for a node that may do something else there."""
+def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges | None = None) -> bool:
+    """False where too little is left; raises ``NotTheSame`` for a node that may do something else there.
+
+    ``ranges`` are those of ``own``.
+    """
     nodes = own.model.graph.node
     if len(list(all_nodes(own.model))) > len(nodes) or own.model.functions:
         raise NotTheSame("a graph within a node, or a function")
     opsets, is_enough = imported_opsets(own.model), True
+    both = ranges or DataRanges(own), DataRanges(other)
     read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
     for node in nodes:
         names = [name for name in (*filter(None, node.input), *read.intersection(node.output)) if not own.is_sequence(name)]
         try:
-            _require_same_node(node, names, own, other, opsets)
+            if _require_same_node(node, names, own, other, opsets) and _is_over_positions(node, other):
+                _require_reached(node, *both)
         except TooSmall:  # another node may say that nothing smaller helps
             is_enough = False
         except (IndexError, NotImplementedHere, ValueError) as error:  # a malformed node, which is for others to say
             raise NotTheSame(str(error)) from error
-    return is_enough
+    return is_enough and not _is_emptied(*both)
+
+
+def _is_over_positions(node: onnx.NodeProto, other: SizedTensors) -> bool:
+    return node.op_type in OVER_POSITIONS and node.output[0] not in other.kernels
+
+
+def _is_emptied(own: DataRanges, other: DataRanges) -> bool:
+    """True where a tensor has no data that has some at the model's own shapes, as what is moved by more than its length."""
+    if not any(node.op_type in ("Concat", "Pad", "Slice") for node in own.model.graph.node):
+        return False
+    return any(value is not None and other.data.get(name) is None for name, value in own.data.items())
 
 
 def _require_same_node(
     node: onnx.NodeProto, names: Sequence[str], own: SizedTensors, other: SizedTensors, opsets: Mapping[str, int]
-) -> None:
-    if all(own.elements(name) is not None and other.elements(name) is not None for name in node.output if name):
-        return  # it reckons with sizes, which all participants do as they are
+) -> bool:
+    """False where nothing differs, or a node reckons with sizes, which all participants do as they are."""
+    is_reckoned = all(own.elements(name) is not None and other.elements(name) is not None for name in node.output if name)
+    if is_reckoned and (node.op_type in _RECKONING or own.say_sizes >= set(filter(None, node.output))):
+        return False
     differs = [name for name in names if own.shape(name) != other.shape(name)]
     if not differs and all(own.elements(name) == other.elements(name) for name in node.input if name):
-        return
+        return False
     if node.domain not in DEFAULT_DOMAINS:
         raise NotTheSame(node.op_type)
     for name in differs:
@@ -77,10 +105,9 @@ def _require_same_node(
     rule = _RULES.get(node.op_type)
     if rule is not None:
         rule(asked)
-    elif node.op_type not in _ANYWHERE:
+    elif node.op_type not in _ANYWHERE or is_reckoned:
         raise NotTheSame(node.op_type)
-    if node.op_type in _OVER_POSITIONS and node.output[0] not in other.kernels:
-        _require_reached(asked)
+    return True
 
 
 @dataclass(frozen=True)
@@ -116,10 +143,12 @@ def _sliced(asked: _Asked) -> None:
     differing = [axis for axis, (before, after) in enumerate(zip(x, other_x, strict=True)) if before != after]
     if any(y[axis] != other_y[axis] for axis in range(len(x)) if axis not in differing):
         raise NotTheSame("Slice")
-    if all(y[axis] == x[axis] and other_y[axis] == other_x[axis] for axis in differing):
+    numbers = [[at.elements(name) for name in asked.node.input[1:] if name] for at in (asked.own, asked.other)]
+    kept = [axis for axis in range(len(x)) if axis not in differing and numbers[0] != numbers[1] and y[axis] != x[axis]]
+    if not kept and all(y[axis] == x[axis] and other_y[axis] == other_x[axis] for axis in differing):
         return
     own, other = (_ends(asked, at, len(x)) for at in (asked.own, asked.other))
-    for axis in differing:
+    for axis in (*differing, *kept):
         ends = zip(own.get(axis, (0, None)), other.get(axis, (0, None)), strict=True)
         if not all(_is_same_place(a, b, x[axis], other_x[axis]) for a, b in ends):
             raise NotTheSame("Slice")
@@ -186,6 +215,14 @@ def _by_constants(asked: _Asked) -> None:
             raise NotTheSame(asked.node.op_type)
 
 
+def _chosen(asked: _Asked) -> None:
+    """By the same numbers, where some are known: another size may choose what is not seen at the own one."""
+    places = _CHOOSING[asked.node.op_type]
+    for place, name in enumerate(asked.node.input):
+        if name and (places is None or place in places) and asked.own.elements(name) != asked.other.elements(name):
+            raise NotTheSame(asked.node.op_type)
+
+
 def _resized(asked: _Asked) -> None:
     """By the same factors, however they are said. A single position becomes as many as are wanted, all of them the same."""
     (x, other_x), (y, other_y) = asked.shapes(asked.node.input[0]), asked.shapes(asked.node.output[0])
@@ -205,35 +242,12 @@ _RULES: Mapping[str, Callable[[_Asked], None]] = {
     "SplitToSequence": _along_one_axis,
     "Tile": _by_constants,
     "Upsample": _resized,
+    **dict.fromkeys(_CHOOSING, _chosen),
 }
 
 
-def _require_reached(asked: _Asked) -> None:
-    """Every place of a kernel lies on data at some position, as it does at the model's own shapes."""
-    kernel = tuple(asked.attributes.get("kernel_shape") or asked.own.shape(asked.node.input[1])[2:])
-    before, after = (_reached(asked, at, kernel) for at in (asked.own, asked.other))
-    if not all(some <= others for some, others in zip(before, after, strict=True)):
-        raise TooSmall(asked.node.op_type)
-
-
-def _reached(asked: _Asked, at: SizedTensors, kernel: Shape) -> list[set[int]]:
-    """By axis, the places of a kernel that lie on data somewhere."""
-    sizes, made = (at.shape(name)[2:] for name in (asked.node.input[0], asked.node.output[0]))
-    is_spread = asked.node.op_type == "ConvTranspose"
-    if is_spread and (asked.attributes.get("auto_pad") or "NOTSET") != "NOTSET":
-        raise NotTheSame("a ConvTranspose that is padded by its sizes")
-    call = Call(asked.node.op_type, asked.opset, (), asked.attributes, tuple(asked.node.output))
-    # A transposed convolution lays its kernel on the result, where a convolution lays it on its input.
-    windows = windows_of(call, made if is_spread else sizes, kernel)
-    axes = zip(kernel, windows.strides, windows.dilations, windows.begin, sizes, made, strict=True)
-    return [
-        {
-            each
-            for each in range(size)
-            if any(
-                0 <= position * stride - begin + each * dilation < (large if is_spread else small)
-                for position in range(small if is_spread else large)
-            )
-        }
-        for size, stride, dilation, begin, small, large in axes
-    ]
+def _require_reached(node: onnx.NodeProto, own: DataRanges, other: DataRanges) -> None:
+    """Every place of a kernel lies on data at some position that is used, as it does at the model's own shapes."""
+    before, after = (ranges.reached(node, ranges.kernel(node)) for ranges in (own, other))
+    if any(was and not now for some, others in zip(before, after, strict=True) for was, now in zip(some, others, strict=True)):
+        raise TooSmall(node.op_type)

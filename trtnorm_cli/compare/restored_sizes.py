@@ -17,6 +17,7 @@ from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
 _PLACES_OF_SIZES = {"Expand": 1, "Reshape": 1, "Resize": 3}
 _POOLING = frozenset(("AveragePool", "MaxPool"))
 _MULTIPLYING_MATRICES = frozenset(("Einsum", "MatMul"))
+_INTEGERS: Mapping[int, type[np.integer]] = {onnx.TensorProto.INT32: np.int32}
 # The inputs of a Slice that say where it begins and ends.
 _ENDS = (1, 2)
 
@@ -104,7 +105,7 @@ class Restored:
         along = range(len(starts)) if axes is None else axes
         if (
             not len(starts) == len(ends) == len(along)
-            or min(now) < 1
+            or min(now, default=0) < 1
             or any(not -len(own) <= axis < len(own) for axis in along)
         ):
             return None
@@ -119,7 +120,9 @@ class Restored:
                         return None
             first, last = (min(each[number] % now[axis] if each[number] < 0 else each[number], now[axis]) for each in places)
             shape[axis] = last - first
-        found = [Numbers(at, tuple(each)) for at, each, was in zip(_ENDS, places, (starts, ends), strict=True) if each != was]
+        types = [_INTEGERS.get(tensors.get(node.input[at], UNKNOWN).dtype, np.int64) for at in _ENDS]
+        changed = zip(_ENDS, places, types, (starts, ends), strict=True)
+        found = [Numbers(at, tuple(each), dtype) for at, each, dtype, was in changed if each != was]
         if not found or min(shape) < 1:
             return None
         self.asked[node.output[0]] = found
@@ -131,7 +134,7 @@ class Restored:
         is_constant = [name in self._constant for name in node.input]
         now = [known_lengths(tensor.shape) for tensor in given]
         places = (ADDING | MULTIPLYING)[node.op_type]
-        if own is None or all(is_constant) or not any(is_constant[place] for place in places):
+        if own is None or len(given) <= max(places) or all(is_constant) or not any(is_constant[place] for place in places):
             return None
         lengths = [(*(1,) * (len(own) - len(shape)), *shape) for shape in now if shape is not None and len(shape) <= len(own)]
         if len(lengths) < len(now):

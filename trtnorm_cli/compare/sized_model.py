@@ -54,7 +54,7 @@ class SizedModel:
         nodes = (node for node in self._model.graph.node if node.output and node.domain in DEFAULT_DOMAINS)
         asking = [node for node in nodes if node.op_type in _ASKING]
         known = {name: elements for node in asking for name in node.output if (elements := self.own.elements(name)) is not None}
-        if all(self.own.elements(name) is not None for name in self._decided_by(known.keys()) - self._constant):
+        if self._decided_by(known.keys()) - self._constant <= self.own.say_sizes:
             return None
         copy = onnx.ModelProto()
         copy.CopyFrom(self._model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import count
 from types import MappingProxyType
@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
 
 Shape = tuple[int, ...]
@@ -30,6 +31,12 @@ _MOVING = frozenset(
         *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     )
 )
+# The inputs that say sizes, places or axes and are no data themselves.
+_PLACES_OF_SIZES: Mapping[str, Sequence[int]] = {
+    "CenterCropPad": (1,), "ConstantOfShape": (0,), "Expand": (1,), "Gather": (1,), "OneHot": (1,), "Pad": (1, 3),
+    "Reshape": (1,), "Resize": (2, 3), "Slice": (1, 2, 3, 4), "Split": (1,), "SplitToSequence": (1,), "Squeeze": (1,),
+    "Tile": (1,), "TopK": (1,), "Unsqueeze": (1,), "Upsample": (1,),
+}  # fmt: skip
 # Places are few where they are less than one in so many.
 _FEW, _GOLDEN = 3, (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -44,6 +51,7 @@ class Numbers:
 
     place: int
     values: Shape
+    dtype: type[np.integer] = np.int64
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class SizedTensors:
                 if value.name == "kernel_shape":
                     value.ints[:] = self.kernels[name]
             for asked in self._asked.get(name, ()):
-                own.input[asked.place] = added.numbers(name, asked.values)
+                own.input[asked.place] = added.numbers(name, asked.values, asked.dtype)
             for place, lengths in self._cut.get(name, {}).items():
                 taken = added.taken(own.input[place], spread_places(self.shape(own.input[place]), lengths))
                 nodes += taken
@@ -164,6 +172,17 @@ class SizedTensors:
             return None
         return [perm.index(axis) for axis in range(len(perm))]
 
+    @cached_property
+    def say_sizes(self) -> Set[str]:
+        """The tensors that nothing is made of but sizes, places and axes of others; those within nodes are not asked."""
+        graph = self.model.graph
+        others = {value.name for value in graph.output}
+        for node in reversed(graph.node):
+            places = _PLACES_OF_SIZES.get(node.op_type, ()) if node.domain in DEFAULT_DOMAINS else ()
+            if not others.isdisjoint(node.output):
+                others.update(name for place, name in enumerate(node.input) if place not in places)
+        return {name for node in graph.node for name in node.output} - others
+
     def maker(self, names: Iterable[str]) -> onnx.ModelProto:
         """The model that makes these constants, which no input decides about."""
         wanted = sorted(set(names))
@@ -185,8 +204,16 @@ class SizedTensors:
 
     def is_worked_out(self, name: str) -> bool:
         """True for a constant that is computed in the model, and not only moved."""
-        makers = list(self.maker([name]).graph.node)
-        return any(node.op_type not in _MOVING for node in makers)
+        return name in self._worked_out
+
+    @cached_property
+    def _worked_out(self) -> Set[str]:
+        """What is computed in the model, of whatever."""
+        found = set[str]()
+        for node in self.model.graph.node:
+            if node.op_type not in _MOVING or not found.isdisjoint(node.input):
+                found.update(node.output)
+        return found
 
     def elements(self, name: str) -> list[Any] | None:
         """The elements of a tensor that holds sizes; None where one is not known."""
@@ -219,9 +246,9 @@ class _Added:
         self._taken.add(name)
         return name
 
-    def numbers(self, of: str, values: Sequence[int]) -> str:
+    def numbers(self, of: str, values: Sequence[int], dtype: type[np.integer] = np.int64) -> str:
         name = self._name(of)
-        self._graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, np.int64), name))
+        self._graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, dtype), name))
         return name
 
     def taken(self, tensor: str, places: Mapping[int, Sequence[int]]) -> list[onnx.NodeProto]:

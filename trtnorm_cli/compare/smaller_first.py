@@ -80,9 +80,9 @@ class SmallerFirst:
     def goes_before(self, candidates: Sequence[Candidate]) -> bool:
         """Judge the candidates, and then the last of them at the model's own inputs.
 
-        False, and nothing of it counts, where one may do something else at smaller inputs, where anything speaks against one
-        there, or where nothing is known of the last one at the model's own. Each candidate is made of the one before it, so
-        that there the last one speaks for all.
+        False, and nothing of it counts, where one may do something else at smaller inputs, where float64 says nothing or
+        anything speaks against one there, or where nothing is known of the last one at the model's own. Each candidate is made
+        of the one before it, so that there the last one speaks for all.
         """
         there = [found for candidate in candidates if (found := self._at_smaller(candidate)) is not None]
         if not there or len(there) < len(candidates):
@@ -91,6 +91,8 @@ class SmallerFirst:
         self._comparer.begin(self._smaller.trial)
         self._own.begin(self._trial, last_only=True)
         self._comparer.run(self._smaller.trial)
+        if not self._comparer.has_exact_verdicts:
+            return False
         if not self._comparer.is_free_of_doubt:
             if any(report.is_out_of_tolerance for report in self._comparer.result.candidates):
                 self._own.take_longer()

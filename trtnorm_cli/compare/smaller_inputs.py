@@ -16,13 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.compare.data_ranges import DataRanges
 from trtnorm_cli.compare.position_numbers import PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
+from trtnorm_cli.compare.restatements import Restatements, are_distinct, restatements
 from trtnorm_cli.compare.sized_model import SizedModel, SizesDoNotFit
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, Shapes, SizedTensors
 from trtnorm_cli.light_dataclass import dataclass
@@ -52,13 +55,15 @@ class Smaller:
     """``shapes`` of the inputs at which ``model``, as it is there, does the same with less than half of the work.
 
     Of constants with numbers for each position some are taken; ``positions`` are these constants. A model that ``is_pinned``
-    has the sizes of its own shapes as numbers, before these are followed to the smaller ones.
+    has the sizes of its own shapes as numbers, before these are followed to the smaller ones. ``restated`` is what nodes say of
+    sizes there.
     """
 
     shapes: Shapes
     model: onnx.ModelProto
     positions: PositionNumbers
     is_pinned: bool = False
+    restated: Restatements = field(default_factory=dict)
 
 
 def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
@@ -77,7 +82,10 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
     if not _may_be_slow(model, shapes, images):
         return None
     own = SizedModel(model, shapes)
-    if own.own.work() < _FEW_MULTIPLY_ADDS:
+    try:
+        if own.own.work() < _FEW_MULTIPLY_ADDS:
+            return None
+    except NotTheSame:  # an input whose rank is not stated
         return None
     values = dict[str, np.ndarray]()
     windows = _steps_of_windows(own.own, shapes, images)
@@ -98,7 +106,7 @@ def _smallest(
     sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray]
 ) -> Smaller | None:
     """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
-    broken = 0
+    broken, ranges = 0, DataRanges(sized.own)
     for smaller in candidates:
         try:
             other = sized.at(smaller)
@@ -106,24 +114,31 @@ def _smallest(
             if (broken := broken + 1) == _MOST_BROKEN:
                 raise
             continue
-        if is_large_enough(sized.own, other):
+        if is_large_enough(sized.own, other, ranges):
             if other.work() > _SHARE * sized.own.work():
                 return None
             with suppress(NotTheSame):  # of more positions, more may be seen
-                return Smaller(smaller, other.adapted(), PositionNumbers.of(other, folder, values), sized.is_pinned)
+                positions, restated = PositionNumbers.of(other, folder, values), restatements(sized.own, other)
+                if are_distinct(restated):
+                    return Smaller(smaller, other.adapted(), positions, sized.is_pinned, restated)
     return None
 
 
 def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Smaller, folder: Path | None = None) -> onnx.ModelProto | None:
     """``model`` as it is at ``smaller`` inputs; None where it may not do the same there as at ``shapes``.
 
-    What it has for each position has to be the ``positions`` there: of those left out, nothing is seen.
+    What it has for each position has to be the ``positions`` there: of those left out, nothing is seen. Nor may it say another
+    size than the reference here, and the same there.
     """
-    sized = SizedModel(model, shapes)
-    sized = (sized.pinned() if smaller.is_pinned else None) or sized
     try:
+        sized = SizedModel(model, shapes)
+        sized = (sized.pinned() if smaller.is_pinned else None) or sized
         other = sized.at(smaller.shapes)
-        is_same = is_large_enough(sized.own, other) and PositionNumbers.of(other, folder).are_those_of(smaller.positions)
+        is_same = (
+            is_large_enough(sized.own, other)
+            and are_distinct(smaller.restated, restatements(sized.own, other))
+            and PositionNumbers.of(other, folder).are_those_of(smaller.positions)
+        )
         return other.adapted() if is_same else None
     except NotTheSame:
         return None
@@ -152,7 +167,8 @@ def _may_be_slow(model: onnx.ModelProto, shapes: Shapes, images: Images) -> bool
 
     True where a weight of a convolution is worked out in the model, as its size is not known then.
     """
-    read = {node.input[1] for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose")}
+    convolutions = (node for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose"))
+    read = {name for node in convolutions for name in node.input[1:2]}
     weights = {tensor.name: math.prod(tensor.dims) for tensor in model.graph.initializer if len(tensor.dims) > 1}
     for node in model.graph.node:
         for value in node.attribute if node.op_type == "Constant" else ():

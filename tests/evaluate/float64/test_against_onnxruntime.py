@@ -296,6 +296,11 @@ def test_pad(agree, data, mode):
     agree("Pad", inputs, opset=19, tolerance=DOUBLE, mode=mode)
 
 
+@pytest.mark.parametrize("pads", [[3, -1, -1, 2], [-5, 0, 6, 0], [0, 5, 0, -5], [0, 7, 0, -4]])
+def test_a_pad_may_move_everything_out(agree, pads):
+    agree("Pad", [normal(4, 5, dtype=np.float64), np.array(pads), np.array(1.5)], opset=19, tolerance=DOUBLE, mode="constant")
+
+
 far = st.sampled_from([-(2**63), -9, -4, -2, -1, 0, 1, 2, 3, 9, 2**63 - 1])
 
 

@@ -145,12 +145,20 @@ def pad(call: Call) -> np.ndarray:
     margins = [(0, 0)] * x.ndim
     for i, axis in enumerate(axes):
         margins[axis] = (pads[i], pads[i + len(axes)])
-    x = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, margins, strict=True))]
-    margins = [(max(b, 0), max(e, 0)) for b, e in margins]
     if mode == "constant":
         fill = np.ravel(value)[0] if np.size(value) else 0
-        return np.pad(x, margins, constant_values=np.asarray(fill, x.dtype) if x.dtype != object else "")
-    return np.pad(x, margins, mode=mode)
+        result = np.full(
+            [n + b + e for n, (b, e) in zip(x.shape, margins, strict=True)], fill if x.dtype != object else "", x.dtype
+        )
+        # A negative pad may be longer than what there is.
+        firsts = [min(max(-b, 0), n) for n, (b, _) in zip(x.shape, margins, strict=True)]
+        stops = [max(n - max(-e, 0), first) for n, (_, e), first in zip(x.shape, margins, firsts, strict=True)]
+        places = [slice(first + b, stop + b) for first, stop, (b, _) in zip(firsts, stops, margins, strict=True)]
+        if all(first < stop for first, stop in zip(firsts, stops, strict=True)):
+            result[tuple(places)] = x[tuple(map(slice, firsts, stops))]
+        return result
+    x = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, margins, strict=True))]
+    return np.pad(x, [(max(b, 0), max(e, 0)) for b, e in margins], mode=mode)
 
 
 def depth_to_space(call: Call) -> np.ndarray:
