@@ -1,4 +1,4 @@
-"""Which positions of a tensor hold data, and which of them are used, at some shapes of a model.
+"""The positions of a tensor that hold data, and those that are used, at some shapes of a model.
 
 Around the data of an image or a signal lies what a Pad or a constant puts there, and a Slice or a negative pad leaves away what
 nobody sees. A place of a kernel that only lies on the one, or only gives the other, does nothing at these shapes.

@@ -1,4 +1,4 @@
-"""What nodes say of sizes at a model's own shapes, and what that becomes at others.
+"""The sizes that nodes say at the own shapes of a model, and what these become at others.
 
 Two different numbers may become the same one there: a Slice up to place 70 of 96 ends at 38 of 64, and so does one up to 38. A
 model with one of them in place of the other would not show it.
