@@ -43,6 +43,12 @@ def test_an_axis_is_split_as_an_image_lies_elsewhere(grids, wanted):
     assert regrouping.regrouped((1, 48, 24), (1, 8, 6, 24), (1, 20, 24), grids) == wanted
 
 
+def test_the_times_of_a_video_may_stay_as_they_are():
+    grids = {(8, 6): {(4, 5)}}
+    assert regrouping.regrouped((1, 4 * 48, 24), (1, 4, 8, 6, 24), (1, 4 * 20, 24), grids) == (1, 4, 4, 5, 24)
+    assert regrouping.regrouped((1, 4 * 48, 24), (1, 4, 8, 6, 24), (1, 8 * 20, 24), grids) is None
+
+
 @pytest.mark.parametrize(
     ("own", "now", "wanted"),
     [

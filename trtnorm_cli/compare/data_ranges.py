@@ -171,7 +171,7 @@ class DataRanges:
         return attributes_of(node, self._opsets)
 
     def numbers(self, node: onnx.NodeProto, place: int, attribute: str) -> Sequence[Any] | None:
-        """What a node is told by an input or, in older opsets, by an ``attribute``."""
+        """The numbers that a node is given by an input or, in older opsets, by an ``attribute``."""
         if len(node.input) > place and node.input[place]:
             return self._at.asked(node, place)
         return self.attributes(node).get(attribute)

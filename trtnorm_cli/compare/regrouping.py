@@ -54,7 +54,7 @@ def regrouped(
                 shape[axis] = own[axis]
         else:
             size, split = math.prod(length for _, length in given[:merged]), tuple(own[axis] for axis in axes[:parts])
-            found = [grid for grid in grids.get(split, ()) if math.prod(grid) == size]
+            found = [grid for grid in _grids_within(split, grids) if math.prod(grid) == size]
             if not found and is_image and merged == 1 and order is not None and parts == _NUMBER_AND_SIZE:
                 found = _in_windows(split, size, [order[axis] for axis in axes[:parts]])
             found = found or _with_one_length(split, size, seen)
@@ -67,6 +67,12 @@ def regrouped(
                 shape[axis] = length
         given, axes = given[merged:], axes[parts:]
     return None if given or axes else tuple(shape)
+
+
+def _grids_within(split: Shape, grids: Mapping[Shape, Set[Shape]]) -> list[Shape]:
+    """The lengths of an axis that is split as a grid, or as one behind an axis that keeps its length, as the times of a video."""
+    within = ((split[0], *grid) for grid in grids.get(split[1:], ()))
+    return [*grids.get(split, ()), *within]
 
 
 def _in_areas(split: Shape, size: int) -> list[Shape]:

@@ -208,7 +208,7 @@ class SizedTensors:
 
     @cached_property
     def _worked_out(self) -> Set[str]:
-        """What is computed in the model, of whatever."""
+        """The tensors that are computed in the model, of whatever."""
         found = set[str]()
         for node in self.model.graph.node:
             if node.op_type not in _MOVING or not found.isdisjoint(node.input):
