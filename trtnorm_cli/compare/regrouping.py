@@ -70,7 +70,7 @@ def regrouped(
 
 
 def _grids_within(split: Shape, grids: Mapping[Shape, Set[Shape]]) -> list[Shape]:
-    """The lengths of an axis that is split as a grid is, or so behind an axis that keeps its length, as the times of a video."""
+    """The lengths of an axis that is split as a grid is, or so behind one that keeps its length, as the times of a video."""
     within = ((split[0], *grid) for grid in grids.get(split[1:], ()))
     return [*grids.get(split, ()), *within]
 
