@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +47,37 @@ def test_what_takes_little_time_beside_a_fold_is_little_to_gain(kernels, costs, 
     """No more is to be gained than the time of the kernels that could be part of others."""
     assert not tells(kernels, costs, us=(loose - 0.01) / WORTH)
     assert tells(kernels, costs, us=(loose + 0.01) / WORTH)
+
+
+@pytest.mark.parametrize(("activation", "nothing"), [("PRelu", True), ("Selu", True), ("HardSwish", False)])
+def test_some_activations_are_in_no_convolutions_kernel(activation: str, nothing: bool) -> None:
+    behind = "PRelu(c, w)" if activation == "PRelu" else f"{activation}(c)"
+    graph = f"a = Relu(x) c = Conv(a, w) r = {behind} d = Conv(r, w) t = Concat <axis=1> (d, d)"
+    kernels = [FIRST, kernel("c", "a", "c"), moving("r", "c", "r", "MulLtSele"), NEXT, kernel("t", "d", "t", "maxpool")]
+    assert tells(kernels, graph=graph) is nothing
+
+
+def sized(one: CompiledLayer, **shapes: tuple[int, ...]) -> Any:
+    inputs, outputs = (
+        tuple(replace(tensor, shape=shapes.get(tensor.name, tensor.shape)) for tensor in tensors)
+        for tensors in (one.inputs, one.outputs)
+    )
+    return replace(one, inputs=inputs, outputs=outputs)
+
+
+def test_what_applies_a_gate_is_in_no_convolutions_kernel() -> None:
+    """The convolution gives one channel, by which many are multiplied."""
+    graph = "a = Relu(x) c = Conv(a, w) r = Mul(c, x) d = Conv(r, w) t = Concat <axis=1> (d, d)"
+    kernels = [FIRST, kernel("c", "a", "c"), moving("r", "c x", "r", "Mul"), NEXT, kernel("t", "d", "t", "maxpool")]
+    assert not tells(kernels, graph=graph)
+    gate = {"c": (1, 1, 8, 8)}
+    assert tells([sized(one, **gate) for one in kernels], graph=graph)
+
+
+def test_two_kernels_that_take_a_scale_of_a_product_and_reduce_something_larger_are_two() -> None:
+    reducing = [moving("d", "r x", "d", "MulMean"), moving("e", "r x", "e", "AddMean")]
+    assert not tells([FIRST, SITE, *reducing])
+    assert tells([sized(one, r=(1, 4, 1, 1)) for one in (FIRST, SITE, *reducing)])
 
 
 def test_what_stands_behind_products_and_moving_kernels_might_go_too() -> None:
@@ -218,7 +250,8 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
     ("change", "kernels", "tells_it"),
     [
         (scale("b"), [kernel("p b", "x", "b", "gemm"), kernel("b s", "b x", "s", "kgen")], True),
-        (scale("b"), [kernel("p b", "x", "b", "gemm"), kernel("s", "b x", "s", "kgen")], False),
+        (scale("b"), [kernel("p b", "x", "b", "gemm"), kernel("s", "b x", "s", "kgen")], True),
+        (scale("b"), [kernel("p b", "x", "b", "gemm"), moving("s", "b x", "s", "AddTran")], False),
         (scale("b"), [kernel("p b s", "x", "s", "gemm")], False),
         (scale("q"), [kernel("q", "s", "q", "gemm"), kernel("m", "q s", "m", "gemm")], True),
         (scale("t"), [kernel("n t", "v s", "t", "gemm")], True),
@@ -235,7 +268,8 @@ PRODUCTS = """p = MatMul(x, w) b = Add(p, w) s = Add(b, x) q = MatMul(s, w) z = 
     ids=[
         *(
             "in the kernel of the addition",
-            "in a kernel before it",
+            "the addition has its own kernel",
+            "which transposes",
             "in the product's kernel",
             "a factor of the product",
             "the result",
@@ -470,7 +504,7 @@ def test_what_is_moved_in_no_kernel_is_made_by_what_it_moves() -> None:
     graph = """p = MatMul(x, w) b = Add(p, w) v = Transpose(b) z = Reshape(v, k) n = Add(z, x) t = Concat <axis=1> (n, n)"""
     moved = [kernel("p", "x", "p", "gemm"), kernel("b n", "p x", "n", "kgen"), kernel("t", "n", "t", "maxpool")]
     assert tells(moved, {}, scale("z"), graph=graph)
-    assert not tells([kernel("p", "x", "p", "gemm"), kernel("n", "p x", "n", "kgen")], {}, scale("z"), graph=graph)
+    assert not tells([kernel("p", "x", "p", "gemm"), moving("n", "p x", "n", "AddTran")], {}, scale("z"), graph=graph)
 
 
 def test_an_addition_in_the_kernel_that_waits_for_memory_may_gain() -> None:

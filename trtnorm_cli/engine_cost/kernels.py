@@ -34,7 +34,7 @@ _PARTS = re.compile(r"^__myl_([A-Za-z0-9]+?)_myl\d")
 _PART = re.compile(r"[A-Z][a-z0-9]*")
 _REDUCES = frozenset({"Mean", "Sum", "Maxr", "Minr", "Prod", "Inor", "Etc"})
 # Types of kernels, and parts of their names, that multiply matrices.
-_MULTIPLIES = frozenset({"correlation", "gemm", "deconv", "Corr", "Fc", "Gemm", "Mha", "Dot"})
+_MULTIPLIES = frozenset({"correlation", "gemm", "deconv", "Corr", "Deco", "Fc", "Gemm", "Mha", "Dot"})
 _MOVES = {"Cast": "cast", "Tran": "transposition", "Move": "copy", "Resh": "copy"}
 # The operators of a model that ask for what ``_MOVES`` does.
 _ASKS = frozenset({

@@ -23,6 +23,8 @@ PRODUCTS = CONVOLUTIONS | {"Gemm", "MatMul"}
 # Activations that TensorRT does not take into the kernel of a convolution.
 APART = frozenset({"Celu", "Elu", "Mish", "PRelu", "Selu", "Softplus", "ThresholdedRelu"})
 ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
+# TensorRT has these in the kernel of no convolution, whatever stands between.
+_APART = frozenset({"PRelu", "Selu"})
 MOVING = frozenset({"Concat", "Reshape", "Slice", "Split", "Transpose"})
 _PARTS = frozenset({"Slice", "Split"})
 _SIZES = frozenset({"Shape", "Size"})
@@ -182,6 +184,12 @@ class KernelList:
             return False
         return self.are_apart(reader, at)
 
+    def grows(self, reader: int, at: int) -> bool:
+        """True where ``reader`` makes something larger than all that it reads of the kernel ``at``, as in a gate."""
+        read = {tensor.name for tensor in self.kernels[reader].inputs}
+        taken = [math.prod(tensor.shape) for tensor in self.kernels[at].outputs if tensor.name in read]
+        return bool(taken) and any(math.prod(tensor.shape) > max(taken) for tensor in self.kernels[reader].outputs)
+
     def are_apart(self, reader: int, at: int) -> bool:
         """True where a third kernel stands between ``at`` and its ``reader``, so that they cannot be one."""
         others = set(self.before(self.kernels[reader])) - {at, reader}
@@ -196,7 +204,8 @@ class KernelList:
 def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
     """True for a kernel that multiplies, reduces, resizes, or moves as the model asks: it is one in the other engine, too.
 
-    So is one that only brings a result of the model into the order that results have, one that adds to a part of another
+    So is one that only activates as no convolution does, one that only brings a result of the model into the order that results
+    have, one that adds to a part of another
     tensor, and one that concatenates what several kernels give, whatever it does with that: it can be in none of them. Of
     several in a row that only move, one may do all of it where it also does what was folded. What is concatenated and
     transposed for a mean may be so in the kernel of that, and what is concatenated alone may be written there by the product
@@ -209,6 +218,8 @@ def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
     if known.costs[at].unasked and not known.readers[at] and are_results:
         return True
     operators, makers = {graph.operators.get(name) for name in kernel.onnx_nodes}, set(known.before(kernel))
+    if operators and operators <= _APART and not transposes(kernel):
+        return True
     behind = [reader for reader in known.readers[at] if not known.are_apart(reader, at)]
     joins = "Concat" in operators and len(makers) > 1
     if joins and transposes(kernel) and "Transpose" not in operators and any(_only_reduces(one, known) for one in behind):

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from trtnorm_cli.cost.device import Device
 from trtnorm_cli.cost.roofline import Work, estimate
-from trtnorm_cli.engine_cost.kernels import computed_in, copies, multiplies, reduces, writes_products_out
+from trtnorm_cli.engine_cost.kernels import computed_in, copies, multiplies, reduces, transposes, writes_products_out
 from trtnorm_cli.engine_cost.profiles import of_profile
 from trtnorm_cli.records.cost import KernelCost
 from trtnorm_cli.records.engine_parts import Kernel, launched
@@ -194,8 +194,8 @@ def _is_in_passing(change: Change, known: KernelList, graph: NodeGraph) -> bool:
     """True where what ``change`` folds would be in a kernel that is there without it.
 
     What makes its result now is arithmetic in its place, or gives a part of the result of such. Or it is in the kernel of the
-    addition that reads it, transposed or not. Or the multiplication would be a factor of the matrix product that reads it, or
-    the last of what gives a result.
+    addition that reads it, transposed or not; or that is in a kernel without products, which would have the scale in it, too. Or
+    the multiplication would be a factor of the matrix product that reads it, or the last of what gives a result.
     """
     if _is_arithmetic(change):
         return True
@@ -205,7 +205,9 @@ def _is_in_passing(change: Change, known: KernelList, graph: NodeGraph) -> bool:
     if readers and graph.operators[readers[0]] == "Transpose":
         readers = graph.readers.get(graph.outputs[readers[0]][0], ())
         return len(readers) == 1 and _are_in_one(known, maker, readers[0])
-    return not readers or graph.operators[readers[0]] == "MatMul" or _are_in_one(known, maker, readers[0])
+    if not readers or graph.operators[readers[0]] == "MatMul" or _are_in_one(known, maker, readers[0]):
+        return True
+    return graph.operators[readers[0]] in ARITHMETIC and _is_in_a_generated_kernel(readers[0], known)
 
 
 def _maker_of(tensor: str, known: KernelList, graph: NodeGraph) -> str:
@@ -225,6 +227,12 @@ def _is_arithmetic(change: Change) -> bool:
 def _are_in_one(known: KernelList, *names: str) -> bool:
     """True where one kernel has all of these nodes. One that multiplies matrices may have more in it without a fold."""
     return any(set(names) <= set(kernel.onnx_nodes) and not multiplies(kernel) for kernel in known.kernels)
+
+
+def _is_in_a_generated_kernel(node: str, known: KernelList) -> bool:
+    """True where ``node`` is in kernels that multiply no matrices, and transpose nothing that the model does not."""
+    having = [kernel for kernel in known.kernels if node in kernel.onnx_nodes]
+    return bool(having) and not any(multiplies(kernel) or transposes(kernel) for kernel in having)
 
 
 def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[int] | None:
@@ -248,7 +256,12 @@ def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[i
     if is_convolution:
         return loose
     if is_written_out:  # a mean of its result is in the kernel of what was folded, and else in one of its own
-        loose = loose.union(reader for at in own for reader in known.readers[at] if copies(known.kernels[reader]))
+        loose = loose.union(
+            reader
+            for at in own
+            for reader in known.readers[at]
+            if copies(known.kernels[reader]) and set(known.before(known.kernels[reader])) <= {at}
+        )
     moving = (kernels for at in own if len(kernels := known.only_moving(at)) > 1)
     return loose.union(*(idle_from(one, known) for kernels in moving for one in kernels))
 
@@ -256,11 +269,17 @@ def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[i
 def _loose_around(at: int, known: KernelList, graph: NodeGraph) -> frozenset[int] | None:
     """Those beside the kernel ``at``; None where nobody reads it that is known."""
     kernel, readers = known.kernels[at], known.readers[at]
-    waiting = (reader for reader in readers if not (works(reader, known, graph) or known.waits(reader, at)))
+    waiting = (
+        reader
+        for reader in readers
+        if not (works(reader, known, graph) or known.waits(reader, at) or _applies_a_gate(reader, at, known, graph))
+    )
     idle = (reader for reader in waiting if not known.moves_a_part(reader))
     loose = frozenset[int]().union(*(idle_from(reader, known) for reader in idle))
     ready = (one for one in readers if not known.are_apart(one, at))
-    reducing = [one for one in ready if reduces(known.kernels[one]) and not multiplies(known.kernels[one])]
+    reducing = [
+        one for one in ready if reduces(known.kernels[one]) and not multiplies(known.kernels[one]) and not known.grows(one, at)
+    ]
     if len(reducing) > 1:  # without the fold they may be one kernel
         loose = loose.union(reducing)
     if not readers:
@@ -270,6 +289,13 @@ def _loose_around(at: int, known: KernelList, graph: NodeGraph) -> frozenset[int
     moved = [before for before in known.before(kernel) if known.costs[before].unasked and not known.moves_a_part(before)]
     is_inside = any(any(True for _ in known.before(known.kernels[before])) for before in moved)
     return loose.union(moved) if is_inside and not graph.are_transposed(kernel.onnx_nodes, known.names) else loose
+
+
+def _applies_a_gate(reader: int, at: int, known: KernelList, graph: NodeGraph) -> bool:
+    """True for arithmetic on larger tensors than what the kernel ``at`` gives: it can be part of no convolution."""
+    kernel = known.kernels[reader]
+    operators = {graph.operators.get(name) for name in kernel.onnx_nodes}
+    return bool(operators) and operators <= ARITHMETIC and not transposes(kernel) and known.grows(reader, at)
 
 
 def _gains_of_additions(known: KernelList, graph: NodeGraph, device: Device) -> Iterable[float]:
