@@ -194,7 +194,7 @@ def _is_in_passing(change: Change, known: KernelList, graph: NodeGraph) -> bool:
     """True where what ``change`` folds would be in a kernel that is there without it.
 
     What makes its result now is arithmetic in its place, or gives a part of the result of such. Or it is in the kernel of the
-    addition that reads it, transposed or not; or that is in a kernel without products, which would have the scale in it, too. Or
+    addition that reads it, transposed or not; or that is in a kernel without products, which would have the scale, too. Or
     the multiplication would be a factor of the matrix product that reads it, or the last of what gives a result.
     """
     if _is_arithmetic(change):
