@@ -138,11 +138,35 @@ def test_what_is_split_of_each_head_or_unevenly_stays(rewrite, source, goes):
     assert rewrite(source, rules=(rule.RULE,), settings=RewriteSettings(counted=True)).rules == ["drop-zero-bias"]
 
 
+@pytest.mark.parametrize(
+    ("behind", "goes"),
+    [
+        ("q, k, v = Split <axis=-1> (a, thirds) p = Transpose(k) y = Concat <axis=0> (p, p)", False),
+        ("q, k, v = Split <axis=-1> (a, thirds) p = Mul(q, k) y = Add(p, v)", True),
+        ("p = Transpose(a) y = Relu(p)", True),
+    ],
+    ids=["parts are moved", "parts are multiplied", "all of it is moved"],
+)
+def test_on_four_axes_what_is_taken_and_moved_stays(rewrite, behind, goes):
+    """Twelve attentions of windows and of images took 11 to 16 % longer without the additions."""
+    source = model("float[2, 3, 7, 4] x", f"c = MatMul(x, w) a = Add(c, z) {behind}", thirds=i64(4, 4, 4))
+    assert rewrite(source, rules=(rule.RULE,)).rules == ["drop-zero-bias"] * goes
+
+
 REFUSALS = [
     Refusal(
         rule.nothing_is_split_or_joined,
         parts("p, q = Split <axis=-1> (a, halves)"),
         "what is split behind Add -> c is split in the kernel of that addition",
+    ),
+    Refusal(
+        rule.nothing_is_split_or_joined,
+        model(
+            "float[2, 3, 7, 4] x",
+            "c = MatMul(x, w) a = Add(c, z) q, k, v = Split <axis=-1> (a, s) y = Transpose(k)",
+            s=i64(4, 4, 4),
+        ),
+        "what is split and moved behind Add -> a is so in the kernel of that addition",
     ),
     Refusal(
         rule.nothing_is_split_or_joined,

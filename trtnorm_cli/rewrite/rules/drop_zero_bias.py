@@ -4,9 +4,10 @@
 
 Where all sizes are fixed, TensorRT for RTX mostly makes fewer kernels without it: an attention on three axes whose queries,
 keys and values are equally large takes four to six less. In the kernel of that addition it takes heads apart, though, each
-into its query, key and value, or parts of different sizes, and concatenates. Otherwise those are kernels of their own. So the
-addition stays there. It also brings heads forward there: of open sizes, an attention takes casts and reshapes instead. On
-more than three axes the addition is a kernel of its own. So of open sizes those go, where builds decide, and the others stay.
+into its query, key and value, or parts of different sizes, or on more than three axes any parts that are moved then, and
+concatenates. Otherwise those are kernels of their own. So the addition stays there. It also brings heads forward there: of
+open sizes, an attention takes casts and reshapes instead. On more than three axes the addition is a kernel of its own. So of
+open sizes those go, where builds decide, and the others stay.
 
 Where a plain attention, a residual branch, an activation or a gated unit follows, on three axes, nothing is lost without it,
 so that the change counts as made in passing. Elsewhere it may cost: behind a product on four axes that is moved, in front of a
@@ -73,7 +74,8 @@ def _may_cost(m: Match) -> bool:
 
 
 def nothing_is_split_or_joined(m: Match) -> str | None:
-    """no Split behind it takes each head apart, or makes parts of different sizes, and its result is not concatenated."""
+    """no Split behind it takes each head apart, makes parts of different sizes, or on four axes parts that are moved, and its
+    result is not concatenated."""
     if m.settings.counted:
         return None
     to_see = [(m.output, False)]
@@ -82,8 +84,13 @@ def nothing_is_split_or_joined(m: Match) -> str | None:
             return f"what {describe(m.site)} gives is concatenated in the kernel of that addition"
         sliced = [reader.outputs[0] for reader in tensor.outputs if reader.op == "Slice"]
         split = [reader.outputs for reader in tensor.outputs if reader.op == "Split"]
-        if not all(_are_even(m, tensor, parts, is_reshaped) for parts in [*split, *([sliced] if len(sliced) > 1 else [])]):
+        taken = [*split, *([sliced] if len(sliced) > 1 else [])]
+        if not all(_are_even(m, tensor, parts, is_reshaped) for parts in taken):
             return f"what is split behind {describe(m.site)} is split in the kernel of that addition"
+        if _is_a_kernel_of_its_own(m) and any(
+            reader.op in _MOVING for parts in taken for one in parts for reader in one.outputs
+        ):
+            return f"what is split and moved behind {describe(m.site)} is so in the kernel of that addition"
         following = (reader for reader in tensor.outputs if reader.op in _MOVING | _ACTIVATIONS)
         to_see += ((reader.outputs[0], is_reshaped or reader.op == "Reshape") for reader in following)
     return None
