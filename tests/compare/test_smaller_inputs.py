@@ -676,12 +676,12 @@ def test_an_image_is_enlarged_by_the_same_factor(tmp_path, sizes: str, axes: str
 
 
 def test_a_kernel_that_is_spread_reaches_the_result():
-    text = """g (float[1, 3, 64, 64] x) => (float y) {
+    text = """g (float[1, 3, 128, 64] x) => (float y) {
         a = Conv<strides=[16, 16], pads=[1, 1, 1, 1]>(x, w)
         y = ConvTranspose<strides=[4, 4], pads=[PADS, PADS, PADS, PADS]>(a, t)
     }"""
-    weights, sizes = DOWN | {"t": random(4, 2, 8, 8)}, {"x": (1, 3, 64, 64)}
-    small = {"x": (1, 3, 32, 48)}
+    weights, sizes = DOWN | {"t": random(4, 2, 8, 8)}, {"x": (1, 3, 128, 64)}
+    small = {"x": (1, 3, 64, 32)}
     assert at_smaller(parse(text.replace("PADS", "2"), weights), sizes, small) is not None
     # Two positions lay no more than places 5, 6, 9 and 10 on a result of two.
     wide = DOWN | {"t": random(4, 2, 16, 16)}

@@ -4,129 +4,198 @@ Around the data of an image or a signal lies what a Pad or a constant puts there
 nobody sees. A place of a kernel that only lies on the one, or only gives the other, does nothing at these shapes.
 
 Each node links axes of its inputs with axes of its outputs. Along a link the range of positions that hold data is followed
-forwards, and the range of those that are used backwards. An axis without a link holds data at all positions, and all are used.
+forwards, and the range of those that are used backwards. Such a range is a bound. Of a model's own shapes it has all positions
+that may hold data or be used, and of others those that surely do: what lies on data here has to lie on data there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import onnx
 
-from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
-from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
-from trtnorm_cli.evaluate.float64.kernels.windows import Windows, windows_of
-from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
-from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.compare.axis_links import OVER_POSITIONS, AxisLinks, Link, Range
+from trtnorm_cli.compare.regrouped_ranges import regrouped_ranges
+from trtnorm_cli.compare.sized_tensors import Shape, SizedTensors
 
-# The first position and the one behind the last.
-Range = tuple[int, int]
-OVER_POSITIONS = frozenset(("AveragePool", "Conv", "ConvTranspose", "MaxPool"))
-# Each element of these is made of those at its own position, of every input that has as many there.
-_ELEMENTWISE = frozenset(
-    (
-        *("Abs", "Add", "And", "BatchNormalization", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Div", "Dropout"),
-        *("Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity"),
-        *("IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mul", "Neg", "Not"),
-        *("Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Softplus"),
-        *("Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor"),
-    )
-)
+Ranges = tuple[Range, ...]
 # What is around data, or not used, begins at these.
 _AROUND, _LEAVING_AWAY = OVER_POSITIONS | {"Concat", "Pad"}, OVER_POSITIONS | {"Pad", "Slice", "Split"}
 # These give sizes, which are no data.
 _ASKING = frozenset(("Shape", "Size"))
-
-
-@dataclass(frozen=True)
-class _Link:
-    """``axis`` of input number ``place``, and ``made`` of output number ``result`` that follows it."""
-
-    place: int
-    axis: int
-    made: int
-    forwards: Callable[[Range], Range]
-    backwards: Callable[[Range], Range]
-    result: int = 0
+# These have data where one operand has, and others where all have; of a quotient the first one decides.
+_SUMS = frozenset(("Add", "Mean", "Sub", "Sum"))
+# Each result of these is made of all channels.
+_MIXING = frozenset(("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"))
+_REGROUPING = frozenset(("Flatten", "Reshape"))
 
 
 class DataRanges:
-    """The ranges of positions that hold data and that are used, by tensor and axis.
+    """The ranges of positions that hold data and that are used, by tensor and axis; with ``at_least``, that surely do and are.
 
-    ``data`` has None for tensors that hold none, as constants; ``used`` has none of the tensors that nobody reads.
+    ``data`` has None for tensors that hold none, as constants; ``used`` has none of the tensors that nobody reads, and None for
+    those of which no position surely is. With ``at_least`` they hold for every channel.
     """
 
-    def __init__(self, at: SizedTensors) -> None:
-        self.model, self._at, self._opsets = at.model, at, imported_opsets(at.model)
-        self._found: dict[str, list[_Link]] = {}
-        self._wholes: dict[str, tuple[Range, ...]] = {}
+    def __init__(self, at: SizedTensors, at_least: bool = False) -> None:
+        self.model, self._at, self._at_least = at.model, at, at_least
+        self._links = AxisLinks(at, at_least)
+        self._wholes: dict[str, Ranges] = {}
 
     @cached_property
-    def data(self) -> Mapping[str, tuple[Range, ...] | None]:
-        graph = self._at.model.graph
-        constants = {tensor.name for tensor in graph.initializer}
-        found: dict[str, tuple[Range, ...] | None] = {
-            value.name: self._whole(value.name) for value in graph.input if value.name not in constants
-        }
-        for node in graph.node:
-            given = [place for place, name in enumerate(node.input) if name in found and found[name] is not None]
+    def _depending(self) -> frozenset[str]:
+        """The tensors that inputs decide about."""
+        constants = {tensor.name for tensor in self.model.graph.initializer}
+        found = {value.name for value in self.model.graph.input} - constants
+        for node in self.model.graph.node:
+            if node.op_type not in _ASKING and not found.isdisjoint(node.input):
+                found.update(filter(None, node.output))
+        return frozenset(found)
+
+    @cached_property
+    def data(self) -> Mapping[str, Ranges | None]:
+        return self._data_of_each_channel() if self._at_least else self._data_of_some_channel
+
+    @cached_property
+    def used(self) -> Mapping[str, Ranges | None]:
+        return self._used_of_each_channel() if self._at_least else self._used_of_some_channel
+
+    @cached_property
+    def _data_of_some_channel(self) -> Mapping[str, Ranges | None]:
+        return self._follow({}, None)
+
+    def _data_of_each_channel(self) -> Mapping[str, Ranges | None]:
+        return self._follow({}, self._data_of_some_channel)
+
+    def _follow(
+        self, found: dict[str, Ranges | None], of_some: Mapping[str, Ranges | None] | None
+    ) -> Mapping[str, Ranges | None]:
+        found.update((value.name, self._whole(value.name)) for value in self.model.graph.input if value.name in self._depending)
+        for node in self.model.graph.node:
+            before = of_some if of_some is not None and node.op_type in _MIXING else found
+            given = [place for place, name in enumerate(node.input) if name and before.get(name) is not None]
             for number, name in enumerate(node.output):
-                found[name] = self._made(node, number, given, found) if given and node.op_type not in _ASKING else None
+                if name:
+                    is_data = bool(given) and node.op_type not in _ASKING
+                    found[name] = self._made(node, number, given, before, of_some is not None) if is_data else None
         return found
 
     def _made(
-        self, node: onnx.NodeProto, number: int, given: Sequence[int], found: Mapping[str, tuple[Range, ...] | None]
-    ) -> tuple[Range, ...] | None:
-        whole = self._whole(node.output[number])
-        if node.op_type not in _AROUND and all(found[node.input[place]] == self._whole(node.input[place]) for place in given):
+        self, node: onnx.NodeProto, number: int, given: Sequence[int], found: Mapping[str, Ranges | None], is_each: bool
+    ) -> Ranges | None:
+        whole, held = self._whole(node.output[number]), [found[node.input[place]] or () for place in given]
+        are_whole = all(one == self._whole(node.input[place]) for place, one in zip(given, held, strict=True))
+        if self._at_least and self._loses(node, found, is_each):
+            return None
+        if node.op_type not in _AROUND and are_whole:
             return None if any(length == 0 for _, length in whole) else whole
-        links = [link for link in self._links(node) if link.result == number]
-        # An empty shape is that of a scalar, or it is not known; neither has an axis.
-        ranges = list[Range]()
-        for axis, length in enumerate(whole):
-            along = {link.place: link for link in links if link.made == axis}
-            held = ((along.get(place), found[node.input[place]]) for place in given)
-            ranges.append(_hull([_followed(link, of, length) for link, of in held]))
-        return None if any(first >= stop for first, stop in ranges) else tuple(ranges)
+        if not self._at_least:
+            return _unless_empty(tuple(map(_hull, zip(*self._each(node, number, given, held), strict=True))))
+        if not self._links.knows(node) or (given[0] != 0 and node.op_type in _REGROUPING | {"Gather"}):
+            return None
+        if node.op_type in _REGROUPING:
+            found_there = regrouped_ranges(held[0], *(self._at.shape(name) for name in (node.input[0], node.output[0])))
+            return None if found_there is None else _unless_empty(found_there)
+        if node.op_type == "Gather" and not self._takes_what_is_whole(node, held[0]):
+            return None
+        return _unless_empty(self._together(node, self._each(node, number, given, held), is_each))
+
+    def _each(self, node: onnx.NodeProto, number: int, given: Sequence[int], held: Sequence[Ranges]) -> list[Ranges]:
+        links = [link for link in self._links.of(node) if link.result == number]
+        return [
+            tuple(
+                _followed(_along(links, place, made), one, length)
+                for made, length in enumerate(self._whole(node.output[number]))
+            )
+            for place, one in zip(given, held, strict=True)
+        ]
+
+    def _loses(self, node: onnx.NodeProto, found: Mapping[str, Ranges | None], is_each: bool) -> bool:
+        """True where something is read that depends on inputs, and of which no position surely holds data: it may be zero."""
+        if node.op_type in _SUMS or (node.op_type == "Concat" and not is_each):
+            return False
+        names = node.input[:1] if node.op_type == "Div" else node.input
+        return any(name in self._depending and found.get(name) is None for name in names)
+
+    def _takes_what_is_whole(self, node: onnx.NodeProto, held: Ranges) -> bool:
+        axis = int(self._links.attributes(node).get("axis") or 0) % max(len(held), 1)
+        return held[axis] == self._whole(node.input[0])[axis]
+
+    def _together(self, node: onnx.NodeProto, each: Sequence[Ranges], is_each: bool) -> Ranges:
+        """The positions that hold data of all inputs, or of the one of a sum, or of some channels, that holds most."""
+        if node.op_type in _SUMS:
+            return max(each, key=_volume)
+        joined = int(self._links.attributes(node).get("axis") or 0) if node.op_type == "Concat" else None
+        along = None if joined is None else joined % max(len(each[0]), 1)
+        if along is not None and not is_each:
+            most = max(each, key=_volume)
+            return (*most[:along], _hull([one[along] for one in each]), *most[along + 1 :])
+        axes = enumerate(zip(*each, strict=True))
+        return tuple(_hull(ranges) if axis == along else _intersection(ranges) for axis, ranges in axes)
 
     @cached_property
-    def used(self) -> Mapping[str, tuple[Range, ...]]:
-        graph = self._at.model.graph
-        found = {value.name: self._whole(value.name) for value in graph.output}
-        for node in reversed(graph.node):
-            read = [number for number, name in enumerate(node.output) if name in found]
-            if node.op_type not in _LEAVING_AWAY and all(
-                found[node.output[number]] == self._whole(node.output[number]) for number in read
-            ):
-                found.update((name, self._whole(name)) for name in node.input if read)
-                continue
-            links = self._links(node) if read else []
+    def _used_of_some_channel(self) -> Mapping[str, Ranges | None]:
+        return self._follow_back(None)
+
+    def _used_of_each_channel(self) -> Mapping[str, Ranges | None]:
+        return self._follow_back(self._used_of_some_channel)
+
+    def _follow_back(self, of_some: Mapping[str, Ranges | None] | None) -> Mapping[str, Ranges | None]:
+        found: dict[str, Ranges | None] = {value.name: self._whole(value.name) for value in self.model.graph.output}
+        for node in reversed(self.model.graph.node):
+            behind = of_some if of_some is not None and node.op_type in _MIXING else found
+            read = [number for number, name in enumerate(node.output) if name and name in behind]
             for place, name in enumerate(node.input) if read else ():
-                ranges = list[Range]()
-                for axis, whole in enumerate(self._whole(name)):
-                    those = {link.result: link for link in links if (link.place, link.axis) == (place, axis)}
-                    hull = [
-                        _within(those[number].backwards(found[node.output[number]][those[number].made]), whole[1])
-                        if number in those
-                        else whole
-                        for number in read
-                    ]
-                    ranges.append(_hull(hull))
-                before = found.get(name)
-                found[name] = tuple(ranges) if before is None else tuple(map(_hull, zip(before, ranges, strict=True)))
+                if name:
+                    ranges = self._used_by(node, place, read, behind, of_some is not None)
+                    found[name] = self._by_both(found[name], ranges, of_some is not None) if name in found else ranges
         return found
+
+    def _used_by(
+        self, node: onnx.NodeProto, place: int, read: Sequence[int], found: Mapping[str, Ranges | None], is_each: bool
+    ) -> Ranges | None:
+        whole, taken = self._whole(node.input[place]), {number: found[node.output[number]] for number in read}
+        if node.op_type not in _LEAVING_AWAY and all(one == self._whole(node.output[n]) for n, one in taken.items()):
+            return whole
+        if self._at_least and (not self._links.knows(node) or all(one is None for one in taken.values())):
+            return None
+        if self._at_least and node.op_type in _REGROUPING and place == 0:
+            shapes = (self._at.shape(name) for name in (node.output[0], node.input[0]))
+            found_there = regrouped_ranges(taken[0] or (), *shapes)
+            return None if found_there is None else _unless_empty(found_there)
+        links = [link for link in self._links.of(node) if link.place == place]
+        ranges = list[Range]()
+        for axis, length in enumerate(whole):
+            each = [
+                _followed_back([link for link in links if (link.axis, link.result) == (axis, n)], one, length)
+                for n, one in taken.items()
+                if one is not None
+            ]
+            shared = _intersection(each) if self._at_least and is_each else (0, 0)
+            ranges.append(shared if shared[0] < shared[1] else _hull(each))
+        return _unless_empty(tuple(ranges)) if self._at_least else tuple(ranges)
+
+    def _by_both(self, one: Ranges | None, other: Ranges | None, is_each: bool) -> Ranges | None:
+        """The positions that two readers use; surely, those of the one that uses more, or some of both."""
+        if one is None or other is None:
+            return one or other
+        hull = tuple(map(_hull, zip(one, other, strict=True)))
+        if not self._at_least or hull in (one, other):
+            return hull
+        if not is_each:
+            return max(one, other, key=_volume)
+        shared = [_intersection(pair) for pair in zip(one, other, strict=True)]
+        return tuple(both if both[0] < both[1] else either for both, either in zip(shared, hull, strict=True))
 
     def reached(self, node: onnx.NodeProto, kernel: Shape) -> list[Sequence[bool]]:
         """By axis, which places of the ``kernel`` of a node lie on data at a position that is used."""
-        windows = self._windows(node, kernel)
-        rank = len(kernel)
-        data = self.data.get(node.input[0]) or ((0, 0),) * (rank + 2)
-        used = self.used.get(node.output[0]) or ((0, 0),) * (rank + 2)
+        windows = self._links.windows(node, kernel)
+        none, rank = ((0, 0),) * (len(kernel) + 2), len(kernel)
+        is_data = node.input[0] in self._depending
+        data = (self.data.get(node.input[0]) if is_data else self._whole(node.input[0])) or none
+        used = self.used.get(node.output[0]) or none
         laid, on = (data, used) if node.op_type == "ConvTranspose" else (used, data)
         axes = zip(kernel, windows.strides, windows.dilations, windows.begin, laid[-rank:], on[-rank:], strict=True)
         return [
@@ -134,51 +203,25 @@ class DataRanges:
             for size, stride, dilation, begin, (position, stop), there in axes
         ]
 
-    def _whole(self, name: str) -> tuple[Range, ...]:
+    def kernel(self, node: onnx.NodeProto) -> Shape:
+        return self._links.kernel(node)
+
+    def _whole(self, name: str) -> Ranges:
         if name not in self._wholes:
             self._wholes[name] = tuple((0, length) for length in self._at.known_shape(name) or ())
         return self._wholes[name]
 
-    def _windows(self, node: onnx.NodeProto, kernel: Shape) -> Windows:
-        is_spread = node.op_type == "ConvTranspose"
-        attributes = attributes_of(node, self._opsets)
-        if is_spread and (attributes.get("auto_pad") or "NOTSET") != "NOTSET":
-            raise NotTheSame("a ConvTranspose that is padded by its sizes")
-        call = Call(node.op_type, self._opsets.get("", 1), (), attributes, tuple(node.output))
-        # A transposed convolution lays its kernel on the result, where a convolution lays it on its input.
-        return windows_of(call, self._at.shape(node.output[0] if is_spread else node.input[0])[2:], kernel)
 
-    def _links(self, node: onnx.NodeProto) -> list[_Link]:
-        if node.domain not in DEFAULT_DOMAINS or not node.input or not node.output:
-            return []
-        before, after = (self._at.known_shape(name) for name in (node.input[0], node.output[0]))
-        find = _elementwise if node.op_type in _ELEMENTWISE else _LINKS.get(node.op_type)
-        if before is None or after is None or find is None:
-            return []
-        if node.output[0] not in self._found:
-            with suppress(IndexError, NotImplementedHere, NotTheSame, ValueError):  # for others to say
-                self._found[node.output[0]] = list(find(self, node, before, after))
-        return self._found.setdefault(node.output[0], [])
-
-    def kernel(self, node: onnx.NodeProto) -> Shape:
-        stated = attributes_of(node, self._opsets).get("kernel_shape")
-        return tuple(self._at.kernels.get(node.output[0]) or stated or self._at.shape(node.input[1])[2:])
-
-    def shape(self, name: str) -> Shape:
-        return self._at.known_shape(name) or ()
-
-    def attributes(self, node: onnx.NodeProto) -> Mapping[str, Any]:
-        return attributes_of(node, self._opsets)
-
-    def numbers(self, node: onnx.NodeProto, place: int, attribute: str) -> Sequence[Any] | None:
-        """The numbers that a node is given by an input or, in older opsets, by an ``attribute``."""
-        if len(node.input) > place and node.input[place]:
-            return self._at.asked(node, place)
-        return self.attributes(node).get(attribute)
+def _along(links: Sequence[Link], place: int, made: int) -> Link | None:
+    return next((link for link in links if (link.place, link.made) == (place, made)), None)
 
 
-def _followed(link: _Link | None, data: tuple[Range, ...] | None, whole: Range) -> Range:
-    return whole if link is None or data is None else _within(link.forwards(data[link.axis]), whole[1])
+def _followed(link: Link | None, data: Ranges, whole: Range) -> Range:
+    return whole if link is None else _within(link.forwards(data[link.axis]), whole[1])
+
+
+def _followed_back(links: Sequence[Link], used: Ranges | None, whole: Range) -> Range:
+    return _within(links[0].backwards(used[links[0].made]), whole[1]) if links and used is not None else whole
 
 
 def _is_between(first: int, stop: int, stride: int, offset: int, there: Range) -> bool:
@@ -197,117 +240,13 @@ def _hull(ranges: Sequence[Range]) -> Range:
     return (min(first for first, _ in some), max(stop for _, stop in some)) if some else (0, 0)
 
 
-def _shifted(place: int, axis: int, made: int, steps: int, result: int = 0) -> _Link:
-    """An axis whose positions lie so many ``steps`` further on in the result."""
-    return _Link(place, axis, made, lambda r: (r[0] + steps, r[1] + steps), lambda r: (r[0] - steps, r[1] - steps), result)
+def _intersection(ranges: Sequence[Range]) -> Range:
+    return max(first for first, _ in ranges), min(stop for _, stop in ranges)
 
 
-def _elementwise(ranges: DataRanges, node: onnx.NodeProto, _before: Shape, after: Shape) -> Iterator[_Link]:
-    for place, name in enumerate(node.input if node.op_type != "BatchNormalization" else node.input[:1]):
-        shape = ranges.shape(name)
-        missing = len(after) - len(shape)
-        for axis, length in enumerate(shape):
-            if missing >= 0 and after[axis + missing] == length:
-                yield _shifted(place, axis, axis + missing, 0)
+def _volume(ranges: Ranges) -> int:
+    return math.prod(max(stop - first, 0) for first, stop in ranges)
 
 
-def _padded(ranges: DataRanges, node: onnx.NodeProto, before: Shape, _after: Shape) -> Iterator[_Link]:
-    mode, pads = ranges.attributes(node).get("mode") or "constant", ranges.numbers(node, 1, "pads")
-    axes = ranges.numbers(node, 3, "axes") if len(node.input) > 3 else None
-    if mode == "constant" and pads is not None:
-        axes = range(len(before)) if axes is None else [axis % len(before) for axis in axes]
-        begins = dict(zip(axes, pads, strict=False))
-        for axis in range(len(before)):
-            yield _shifted(0, axis, axis, int(begins.get(axis, 0)))
-
-
-def _sliced(ranges: DataRanges, node: onnx.NodeProto, before: Shape, after: Shape) -> Iterator[_Link]:
-    starts, axes, steps = (ranges.numbers(node, place, name) for place, name in ((1, "starts"), (3, "axes"), (4, "steps")))
-    if starts is not None and all(step == 1 for step in steps or ()):
-        axes = range(len(starts)) if axes is None else [axis % len(before) for axis in axes]
-        first = dict(zip(axes, starts, strict=False))
-        for axis, length in enumerate(before):
-            start = int(first.get(axis, 0))
-            yield _shifted(0, axis, axis, -min(max(start + length if start < 0 else start, 0), length))
-
-
-def _concatenated(ranges: DataRanges, node: onnx.NodeProto, before: Shape, _after: Shape) -> Iterator[_Link]:
-    along, offset = int(ranges.attributes(node).get("axis") or 0) % max(len(before), 1), 0
-    for place, name in enumerate(node.input):
-        shape = ranges.shape(name)
-        for axis in range(len(shape)):
-            yield _shifted(place, axis, axis, offset if axis == along else 0)
-        if len(shape) <= along:
-            return
-        offset += shape[along]
-
-
-def _split(ranges: DataRanges, node: onnx.NodeProto, before: Shape, _after: Shape) -> Iterator[_Link]:
-    along, offset = int(ranges.attributes(node).get("axis") or 0) % max(len(before), 1), 0
-    for number, name in enumerate(node.output):
-        shape = ranges.shape(name)
-        for axis in range(len(shape)):
-            yield _shifted(0, axis, axis, -offset if axis == along else 0, number)
-        if len(shape) <= along:
-            return
-        offset += shape[along]
-
-
-def _transposed(ranges: DataRanges, node: onnx.NodeProto, before: Shape, _after: Shape) -> Iterator[_Link]:
-    perm = ranges.attributes(node).get("perm") or range(len(before))[::-1]
-    for made, axis in enumerate(perm):
-        yield _shifted(0, axis, made, 0)
-
-
-def _regrouped(_ranges: DataRanges, _node: onnx.NodeProto, before: Shape, after: Shape) -> Iterator[_Link]:
-    """Axes that a Reshape leaves as they are: as long, with as much before them."""
-    sizes = {(math.prod(after[:axis]), length): axis for axis, length in enumerate(after) if length > 1}
-    for axis, length in enumerate(before):
-        made = sizes.get((math.prod(before[:axis]), length)) if length > 1 else None
-        if made is not None:
-            yield _shifted(0, axis, made, 0)
-
-
-def _resized(_ranges: DataRanges, _node: onnx.NodeProto, before: Shape, after: Shape) -> Iterator[_Link]:
-    for axis, (was, made) in enumerate(zip(before, after, strict=True)):
-        if was and made:
-            yield _Link(0, axis, axis, _scaled(made, was), _scaled(was, made))
-
-
-def _scaled(to: int, of: int) -> Callable[[Range], Range]:
-    return lambda r: (r[0] * to // of, -(-r[1] * to // of))
-
-
-def _over_positions(ranges: DataRanges, node: onnx.NodeProto, before: Shape, _after: Shape) -> Iterator[_Link]:
-    windows = ranges._windows(node, ranges.kernel(node))
-    yield _shifted(0, 0, 0, 0)
-    axes = zip(windows.kernel, windows.strides, windows.dilations, windows.begin, strict=True)
-    for axis, (size, stride, dilation, begin) in enumerate(axes, 2):
-        narrow, wide = _narrowing(stride, begin, (size - 1) * dilation), _widening(stride, begin, (size - 1) * dilation)
-        yield _Link(0, axis, axis, *((wide, narrow) if node.op_type == "ConvTranspose" else (narrow, wide)))
-
-
-def _narrowing(stride: int, begin: int, reach: int) -> Callable[[Range], Range]:
-    """The windows that lie on a position of a range, if only with one place."""
-    return lambda r: (-(-(r[0] + begin - reach) // stride), (r[1] - 1 + begin) // stride + 1)
-
-
-def _widening(stride: int, begin: int, reach: int) -> Callable[[Range], Range]:
-    """The positions on which a window of a range lies."""
-    return lambda r: (r[0] * stride - begin, (r[1] - 1) * stride - begin + reach + 1)
-
-
-_LINKS: Mapping[str, Callable[[DataRanges, onnx.NodeProto, Shape, Shape], Iterator[_Link]]] = {
-    "Concat": _concatenated,
-    "Flatten": _regrouped,
-    "Pad": _padded,
-    "Reshape": _regrouped,
-    "Resize": _resized,
-    "Slice": _sliced,
-    "Split": _split,
-    "Squeeze": _regrouped,
-    "Transpose": _transposed,
-    "Unsqueeze": _regrouped,
-    "Upsample": _resized,
-    **dict.fromkeys(OVER_POSITIONS, _over_positions),
-}
+def _unless_empty(ranges: Ranges) -> Ranges | None:
+    return None if any(first >= stop for first, stop in ranges) else ranges

@@ -25,8 +25,8 @@ _APART, _LARGEST = 8.0, 512.0
 # Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
 # their feature maps.
 _LARGEST_FACTOR = 128.0
-# What is worked out differs by such a part of the largest number of its channel at most: the sine of an angle of up to 64,
-# rounded to float32.
+# What is worked out differs by such a part of itself at most, or of the largest number of its channel: the sine of an angle of
+# up to 64, rounded to float32.
 _ROUNDING = 2.0**-18
 # A number that was multiplied by a factor differs by such a part of itself. A factor differs from one by more than a defect.
 _ROUNDED_ONCE, _NO_FACTOR = 2.0**-22, 2.0**-10
@@ -43,12 +43,13 @@ class _Numbers:
     lengths: Shape
     is_worked_out: bool
     times: int
+    is_a_sum: bool = False
 
     def is_same_as(self, other: _Numbers) -> bool:
         """True where the ``other`` has the same numbers but for rounding."""
         if not self._is_like(other) or not (self.is_worked_out or other.is_worked_out):
             return False
-        return bool(np.all(np.abs(self.values - other.values) <= self._allowed))
+        return bool(np.all(np.abs(self.values - other.values) <= self._allowed(other)))
 
     def is_multiple_of(self, other: _Numbers) -> bool:
         """True where the ``other`` has the same numbers but for one factor, and rounding.
@@ -62,14 +63,17 @@ class _Numbers:
         if abs(factor - 1) < _NO_FACTOR:
             return False
         is_worked_out = self.is_worked_out or other.is_worked_out
-        return bool(np.all(np.abs(one - factor * their) <= (self._allowed if is_worked_out else _ROUNDED_ONCE * np.abs(one))))
+        return bool(
+            np.all(np.abs(one - factor * their) <= (self._allowed(other) if is_worked_out else _ROUNDED_ONCE * np.abs(one)))
+        )
 
     def _is_like(self, other: _Numbers) -> bool:
         return self.lengths == other.lengths and self.values.shape == other.values.shape
 
-    @property
-    def _allowed(self) -> np.ndarray:
-        """A part of the largest number of those along the axes of which some positions are taken."""
+    def _allowed(self, other: _Numbers) -> np.ndarray:
+        """A part of each number, or where sums are rounded, of the largest along the axes of which some positions are taken."""
+        if not (self.is_a_sum or other.is_a_sum):
+            return np.asarray(_ROUNDING * np.abs(self.values))
         axes = tuple(
             axis for axis, (whole, taken) in enumerate(zip(self.values.shape, self.lengths, strict=True)) if taken < whole
         )
@@ -131,7 +135,8 @@ class PositionNumbers:
             key, is_worked_out = found[one], sized.is_worked_out(one.name)
             before = numbers.get(key)
             times, is_worked_out = (1, is_worked_out) if before is None else (before.times + 1, before.is_worked_out)
-            numbers[key] = _Numbers(key, values[one.name].squeeze(), _without_ones(one.lengths), is_worked_out, times)
+            is_a_sum = sized.is_worked_out(one.name, sums_alone=True) or (before is not None and before.is_a_sum)
+            numbers[key] = _Numbers(key, values[one.name].squeeze(), _without_ones(one.lengths), is_worked_out, times, is_a_sum)
         return PositionNumbers(list(numbers.values()))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx
 
-from trtnorm_cli.compare.data_ranges import OVER_POSITIONS, DataRanges
+from trtnorm_cli.compare.axis_links import OVER_POSITIONS
+from trtnorm_cli.compare.data_ranges import DataRanges
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
 from trtnorm_cli.evaluate.float64.kernels.call import NotImplementedHere
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
@@ -26,8 +28,18 @@ _RECKONING = frozenset(
 )
 # What these choose by a number may not be chosen by another one: the inputs that decide.
 _CHOOSING: Mapping[str, Sequence[int] | None] = {"Clip": (1, 2), "Max": None, "Min": None, "Where": (0,)}
-# Positions that are left along each axis. In one there is no order.
-_POSITIONS = 2
+# These look at the positions of an image or a signal together.
+_OF_AN_IMAGE = OVER_POSITIONS | frozenset(
+    (
+        *("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GroupNormalization", "InstanceNormalization"),
+        *("MeanVarianceNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+        *("ReduceMin", "ReduceSum", "ReduceSumSquare"),
+    )
+)
+_CHANGING_SHAPES = frozenset(("Expand", "Pad", "Reshape", "Resize", "Slice", "Upsample"))
+# Positions that are left along each axis, as in one there is no order, and together: in few of them an activation lets only
+# some channels through, and what is normalized over two is the same whatever it was.
+_POSITIONS, _TOGETHER = 2, 8
 
 # What these compute at one position, or of all, does not depend on which or how many there are.
 _ANYWHERE = frozenset(
@@ -61,10 +73,10 @@ def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges |
     if len(list(all_nodes(own.model))) > len(nodes) or own.model.functions:
         raise NotTheSame("a graph within a node, or a function")
     opsets, is_enough = imported_opsets(own.model), True
-    both = ranges or DataRanges(own), DataRanges(other)
+    both = ranges or DataRanges(own), DataRanges(other, at_least=True)
     read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
     for node in nodes:
-        names = [name for name in (*filter(None, node.input), *read.intersection(node.output)) if not own.is_sequence(name)]
+        names = [name for name in (*node.input, *read.intersection(node.output)) if name and not own.is_sequence(name)]
         try:
             if _require_same_node(node, names, own, other, opsets) and _is_over_positions(node, other):
                 _require_reached(node, *both)
@@ -72,7 +84,7 @@ def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges |
             is_enough = False
         except (IndexError, NotImplementedHere, ValueError) as error:  # a malformed node, which is for others to say
             raise NotTheSame(str(error)) from error
-    return is_enough and not _is_emptied(*both)
+    return is_enough and not _is_emptied(both[0], DataRanges(other))
 
 
 def _is_over_positions(node: onnx.NodeProto, other: SizedTensors) -> bool:
@@ -101,8 +113,13 @@ def _require_same_node(
     for name in differs:
         if any(a != b and b < _POSITIONS for a, b in zip(own.shape(name), other.shape(name), strict=True)):
             raise TooSmall(name)
+        positions, left = (math.prod(at.shape(name)[2:]) for at in (own, other))
+        if node.op_type in _OF_AN_IMAGE and left < min(_TOGETHER, positions):
+            raise TooSmall(name)
     asked = _Asked(node, opsets.get("", 1), attributes_of(node, opsets), own, other)
     rule = _RULES.get(node.op_type)
+    if node.op_type in _CHANGING_SHAPES:
+        _require_both_or_neither(asked)
     if rule is not None:
         rule(asked)
     elif node.op_type not in _ANYWHERE or is_reckoned:
@@ -130,6 +147,15 @@ class _Asked:
             before, after = self.shapes(name)
             if before[axis] != after[axis]:
                 raise NotTheSame(self.node.op_type)
+
+
+def _require_both_or_neither(asked: _Asked) -> None:
+    """What changes no shape here changes none there: a model without it would be the same at one of both alone."""
+    own, other = (
+        [at.known_shape(name) for name in (asked.node.input[0], asked.node.output[0])] for at in (asked.own, asked.other)
+    )
+    if (own[0] == own[1]) != (other[0] == other[1]):
+        raise NotTheSame(asked.node.op_type)
 
 
 def _along_one_axis(asked: _Asked) -> None:

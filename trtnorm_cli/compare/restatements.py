@@ -6,42 +6,101 @@ model with one of them in place of the other would not show it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import field
 
 import onnx
 
 from trtnorm_cli.compare.sized_tensors import Shape, SizedTensors
+from trtnorm_cli.light_dataclass import dataclass
 
-# An operator with the shape that it is given, here and there, and what it says at other shapes.
+# What is said, of a tensor of one shape here and another there, as it is said there.
 _Told = tuple[str, Shape, Shape, object]
-Restatements = Mapping[_Told, frozenset[object]]
-_SAYING = frozenset(("Expand", "Reshape", "Resize", "Slice", "Upsample"))
-# The inputs of a Slice that say where it begins and ends, and along which axes.
-_PLACES = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Restatements:
+    """By what nodes say at other shapes, what they ``said`` at the model's own; and the ``shapes`` of tensors, so as well."""
+
+    said: Mapping[_Told, frozenset[object]] = field(default_factory=dict)
+    shapes: Mapping[Shape, frozenset[Shape]] = field(default_factory=dict)
 
 
 def restatements(own: SizedTensors, other: SizedTensors) -> Restatements:
-    """By what nodes say at the ``other`` shapes, what they say at the model's ``own``: results, and places of a Slice."""
-    found: dict[_Told, frozenset[object]] = {}
+    """Results of nodes that say shapes, and the places that others take of what they are given, by the others' sizes."""
+    said = dict[_Told, set[object]]()
+    shapes = dict[Shape, set[Shape]]()
+    names = (name for node in own.model.graph.node for name in (*node.input, *node.output) if name)
+    for before, after in {(own.known_shape(name), other.known_shape(name)) for name in names}:
+        if before is not None and after is not None:
+            shapes.setdefault(after, set()).add(before)
     for node in own.model.graph.node:
-        if node.op_type in _SAYING and node.input and node.output:
-            before, after = (at.known_shape(node.input[0]) for at in (own, other))
-            said, now = (_said(node, at) for at in (own, other))
-            if before is not None and after is not None and (before != after or said != now):
-                told = (node.op_type, before, after, now)
-                found[told] = found.get(told, frozenset()) | {said}
-    return found
+        if node.op_type in _SHAPING or node.op_type in _PLACES:
+            before, after = (at.known_shape(node.input[0]) if node.input and node.output else None for at in (own, other))
+            if before is None or after is None:
+                continue
+            was, now = (_said(node, at) for at in (own, other))
+            if before != after or was != now:
+                kind = "places" if node.op_type in _PLACES else node.op_type
+                said.setdefault((kind, before, after, now), set()).add(was)
+    return Restatements(
+        {told: frozenset(values) for told, values in said.items()},
+        {shape: frozenset(values) for shape, values in shapes.items()},
+    )
 
 
 def are_distinct(*each: Restatements) -> bool:
     """False where two things that are said at the own shapes are the same at the others."""
     one: dict[_Told, object] = {}
-    return all(one.setdefault(told, said) == said for some in each for told, all_said in some.items() for said in all_said)
+    return all(one.setdefault(told, said) == said for some in each for told, all_said in some.said.items() for said in all_said)
+
+
+def have_shapes_of(one: Restatements, reference: Restatements) -> bool:
+    """True where tensors with a shape of the reference at the other sizes have one that it stands for at the own ones."""
+    return all(own <= reference.shapes.get(shape, own) for shape, own in one.shapes.items())
 
 
 def _said(node: onnx.NodeProto, at: SizedTensors) -> object:
     shape = at.known_shape(node.output[0])
-    if node.op_type != "Slice" or len(node.input) <= max(_PLACES[:2]):
-        return shape
-    numbers = (at.asked(node, place) if len(node.input) > place and node.input[place] else None for place in _PLACES)
-    return shape, *(None if some is None else tuple(some) for some in numbers)
+    return shape if node.op_type in _SHAPING else (shape, _PLACES[node.op_type](node, at, at.shape(node.input[0])))
+
+
+def _of_slice(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
+    """By axis, the first place and the one behind the last, from the front."""
+    numbers = [at.asked(node, place) if len(node.input) > place and node.input[place] else None for place in (1, 2, 3, 4)]
+    starts, ends, axes, steps = numbers
+    if starts is None or ends is None or any(step != 1 for step in steps or ()):
+        return None
+    found = {axis: (0, length) for axis, length in enumerate(shape)}
+    for axis, start, end in zip(range(len(starts)) if axes is None else axes, starts, ends, strict=False):
+        found[axis % len(shape)] = tuple(
+            min(max(each + shape[axis] if each < 0 else each, 0), shape[axis]) for each in (int(start), int(end))
+        )
+    return tuple(found.items())
+
+
+def _of_pad(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
+    """What a Slice would say that leaves away as much; None for other pads."""
+    pads, axes = (at.asked(node, place) if len(node.input) > place and node.input[place] else None for place in (1, 3))
+    if pads is None or any(pad > 0 for pad in pads):
+        return None
+    along = list(range(len(shape)) if axes is None else axes)
+    found = {axis: (0, length) for axis, length in enumerate(shape)}
+    for axis, begin, end in zip(along, pads[: len(along)], pads[len(along) :], strict=False):
+        found[axis % len(shape)] = (-int(begin), shape[axis] + int(end))
+    return tuple(found.items())
+
+
+def _of_gather(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
+    """By axis the places that are taken, from the front."""
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0) % max(len(shape), 1)
+    places = at.elements(node.input[1]) if len(node.input) > 1 else None
+    return None if places is None else (axis, tuple(int(place) % shape[axis] for place in places))
+
+
+_SHAPING = frozenset(("AveragePool", "Expand", "MaxPool", "Reshape", "Resize", "Upsample"))
+_PLACES: Mapping[str, Callable[[onnx.NodeProto, SizedTensors, Shape], object]] = {
+    "Gather": _of_gather,
+    "Pad": _of_pad,
+    "Slice": _of_slice,
+}

@@ -165,7 +165,7 @@ class Restored:
         An axis of the constant alone is another one of positions, where it is as long. Weights of positions, which are summed
         over, stay as they are.
         """
-        axes = _letters(node, [len(self._own.known_shape(name) or ()) for name in node.input])
+        axes = letters_of(node, [len(self._own.known_shape(name) or ()) for name in node.input])
         constants = [place for place, name in enumerate(node.input) if name in self._constant]
         if axes is None or len(constants) != 1:
             return None
@@ -250,7 +250,7 @@ def _windows(rank: int) -> Iterator[range]:
     return (range(first, first + length) for length in (2, 3) for first in range(rank - length + 1))
 
 
-def _letters(node: onnx.NodeProto, ranks: Sequence[int]) -> tuple[str, str, str] | None:
+def letters_of(node: onnx.NodeProto, ranks: Sequence[int]) -> tuple[str, str, str] | None:
     """The axes of both operands and the result of a product, by letters; None for others."""
     if node.op_type == "Einsum":
         equation = next((one.s.decode(errors="replace") for one in node.attribute if one.name == "equation"), "")

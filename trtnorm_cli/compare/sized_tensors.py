@@ -31,6 +31,8 @@ _MOVING = frozenset(
         *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     )
 )
+# The rounding of these goes with each number itself.
+_OF_ITS_OWN_SIZE = frozenset(("Abs", "Cast", "Div", "Exp", "Mul", "Neg", "Pow", "Range", "Reciprocal", "Sqrt"))
 # The inputs that say sizes, places or axes and are no data themselves.
 _PLACES_OF_SIZES: Mapping[str, Sequence[int]] = {
     "CenterCropPad": (1,), "ConstantOfShape": (0,), "Expand": (1,), "Gather": (1,), "OneHot": (1,), "Pad": (1, 3),
@@ -202,17 +204,18 @@ class SizedTensors:
         """True for a sequence of tensors, whose number is known."""
         return self._tensors.get(name, UNKNOWN).items is not None
 
-    def is_worked_out(self, name: str) -> bool:
-        """True for a constant that is computed in the model, and not only moved."""
-        return name in self._worked_out
+    def is_worked_out(self, name: str, sums_alone: bool = False) -> bool:
+        """True for a constant that is computed in the model, and not only moved; of ``sums_alone`` by more than factors."""
+        return name in self._worked_out[sums_alone]
 
     @cached_property
-    def _worked_out(self) -> Set[str]:
-        """The tensors that are computed in the model, of whatever."""
-        found = set[str]()
+    def _worked_out(self) -> Mapping[bool, Set[str]]:
+        """The tensors that are computed in the model, of whatever, and those of them that are by more than factors."""
+        found: dict[bool, set[str]] = {False: set(), True: set()}
         for node in self.model.graph.node:
-            if node.op_type not in _MOVING or not found.isdisjoint(node.input):
-                found.update(node.output)
+            for sums_alone, kept in ((False, _MOVING), (True, _MOVING | _OF_ITS_OWN_SIZE)):
+                if node.op_type not in kept or not found[sums_alone].isdisjoint(node.input):
+                    found[sums_alone].update(node.output)
         return found
 
     def elements(self, name: str) -> list[Any] | None:

@@ -25,7 +25,7 @@ import onnx
 from trtnorm_cli.compare.data_ranges import DataRanges
 from trtnorm_cli.compare.position_numbers import PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
-from trtnorm_cli.compare.restatements import Restatements, are_distinct, restatements
+from trtnorm_cli.compare.restatements import Restatements, are_distinct, have_shapes_of, restatements
 from trtnorm_cli.compare.sized_model import SizedModel, SizesDoNotFit
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, Shapes, SizedTensors
 from trtnorm_cli.light_dataclass import dataclass
@@ -63,7 +63,7 @@ class Smaller:
     model: onnx.ModelProto
     positions: PositionNumbers
     is_pinned: bool = False
-    restated: Restatements = field(default_factory=dict)
+    restated: Restatements = field(default_factory=Restatements)
 
 
 def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
@@ -89,17 +89,12 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
         return None
     values = dict[str, np.ndarray]()
     windows = _steps_of_windows(own.own, shapes, images)
-    for sized in _as_it_is_and_pinned(own):
-        for steps in filter(None, (_STEPS, windows)):
-            with suppress(NotTheSame):
-                return _smallest(sized, _candidates(shapes, images, steps), folder, values)
+    # Where numbers are made of sizes, these have to be those of the model's own shapes.
+    sized = own.pinned() or own
+    for steps in filter(None, (_STEPS, windows)):
+        with suppress(NotTheSame):
+            return _smallest(sized, _candidates(shapes, images, steps), folder, values)
     return None
-
-
-def _as_it_is_and_pinned(own: SizedModel) -> Iterator[SizedModel]:
-    yield own
-    if (pinned := own.pinned()) is not None:
-        yield pinned
 
 
 def _smallest(
@@ -136,12 +131,16 @@ def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Smaller, folder:
         other = sized.at(smaller.shapes)
         is_same = (
             is_large_enough(sized.own, other)
-            and are_distinct(smaller.restated, restatements(sized.own, other))
+            and _says_the_same(restatements(sized.own, other), smaller.restated)
             and PositionNumbers.of(other, folder).are_those_of(smaller.positions)
         )
         return other.adapted() if is_same else None
     except NotTheSame:
         return None
+
+
+def _says_the_same(one: Restatements, reference: Restatements) -> bool:
+    return are_distinct(reference, one) and have_shapes_of(one, reference)
 
 
 def _images(model: onnx.ModelProto, shapes: Shapes) -> Iterator[Images]:
@@ -247,6 +246,12 @@ def _staggered(shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int]
                     least = step + sizes[axis] % step
                     sizes[axis] = min(least + step * (number + further * (place % 2)), sizes[axis])
                 smaller[name] = tuple(sizes)
-            found.setdefault(sum(map(math.prod, smaller.values())), smaller)
+            if not any(_become_equal(shapes[name], smaller[name], axes) for name, axes in images.items()):
+                found.setdefault(sum(map(math.prod, smaller.values())), smaller)
     most = _SHARE * sum(map(math.prod, shapes.values()))
     yield from [found[elements] for elements in sorted(found) if elements <= most][:_MOST_TRIES]
+
+
+def _become_equal(own: Shape, smaller: Shape, axes: Sequence[int]) -> bool:
+    """True where two lengths of an image that differ no longer do: that hides what was turned."""
+    return any(own[a] != own[b] and smaller[a] == smaller[b] for a in axes for b in axes if a < b)
