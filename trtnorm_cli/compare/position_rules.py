@@ -150,7 +150,7 @@ class _Asked:
 
 
 def _require_both_or_neither(asked: _Asked) -> None:
-    """What changes no shape here changes none there: a model without it would be the same at one of both alone."""
+    """A node that changes no shape here changes none there: a model without it would be the same at one of both alone."""
     own, other = (
         [at.known_shape(name) for name in (asked.node.input[0], asked.node.output[0])] for at in (asked.own, asked.other)
     )
