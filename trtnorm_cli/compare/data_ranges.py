@@ -23,6 +23,8 @@ from trtnorm_cli.compare.sized_tensors import Shape, SizedTensors
 Ranges = tuple[Range, ...]
 # What is around data, or not used, begins at these.
 _AROUND, _LEAVING_AWAY = OVER_POSITIONS | {"Concat", "Pad"}, OVER_POSITIONS | {"Pad", "Slice", "Split"}
+# Without these, all positions hold data and are used.
+_TAKING_PARTS = frozenset(("Compress", "Gather", "GatherElements", "GatherND", "Pad", "SequenceAt", "Slice", "Split"))
 # These give sizes, which are no data.
 _ASKING = frozenset(("Shape", "Size"))
 # These have data where one operand has, and others where all have; of a quotient the first one decides.
@@ -55,11 +57,30 @@ class DataRanges:
         return frozenset(found)
 
     @cached_property
+    def is_plain(self) -> bool:
+        """True where all positions of all that depends on inputs hold data, and are used."""
+        return not any(self._is_partial(node) for node in self.model.graph.node if not self._depending.isdisjoint(node.input))
+
+    def _is_partial(self, node: onnx.NodeProto) -> bool:
+        if node.op_type == "Concat":
+            return not self._depending.issuperset(node.input)
+        if node.op_type not in OVER_POSITIONS:
+            return node.op_type in _TAKING_PARTS
+        windows = self._links.windows(node, self._links.kernel(node))
+        extents = [(size - 1) * dilation + 1 for size, dilation in zip(windows.kernel, windows.dilations, strict=True)]
+        pads = zip((*windows.begin, *windows.end), (*extents, *extents), strict=True)
+        return node.op_type == "ConvTranspose" or not all(0 <= pad < extent for pad, extent in pads)
+
+    @cached_property
     def data(self) -> Mapping[str, Ranges | None]:
+        if self.is_plain:
+            return {name: _unless_empty(self._whole(name)) for name in self._depending}
         return self._data_of_each_channel() if self._at_least else self._data_of_some_channel
 
     @cached_property
     def used(self) -> Mapping[str, Ranges | None]:
+        if self.is_plain:
+            return {name: self._whole(name) for node in self.model.graph.node for name in node.output if name}
         return self._used_of_each_channel() if self._at_least else self._used_of_some_channel
 
     @cached_property

@@ -28,14 +28,15 @@ _RECKONING = frozenset(
 )
 # What these choose by a number may not be chosen by another one: the inputs that decide.
 _CHOOSING: Mapping[str, Sequence[int] | None] = {"Clip": (1, 2), "Max": None, "Min": None, "Where": (0,)}
-# These look at the positions of an image or a signal together.
-_OF_AN_IMAGE = OVER_POSITIONS | frozenset(
+# Of a channel these may let nothing through, or all of it alike, at some positions.
+_FLAT = frozenset(
     (
-        *("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GroupNormalization", "InstanceNormalization"),
-        *("MeanVarianceNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
-        *("ReduceMin", "ReduceSum", "ReduceSumSquare"),
+        *("Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "ThresholdedRelu", "Where"),
+        *("GlobalMaxPool", "MaxPool"),
     )
 )
+# These normalize a channel over positions; written out, a mean is subtracted from what it is of.
+_OVER_ALL_POSITIONS = frozenset(("InstanceNormalization", "MeanVarianceNormalization"))
 _CHANGING_SHAPES = frozenset(("Expand", "Pad", "Reshape", "Resize", "Slice", "Upsample"))
 # Positions that are left along each axis, as in one there is no order, and together: in few of them an activation lets only
 # some channels through, and what is normalized over two is the same whatever it was.
@@ -75,27 +76,31 @@ def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges |
     opsets, is_enough = imported_opsets(own.model), True
     both = ranges or DataRanges(own), DataRanges(other, at_least=True)
     read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
+    kernels = list[onnx.NodeProto]()
     for node in nodes:
         names = [name for name in (*node.input, *read.intersection(node.output)) if name and not own.is_sequence(name)]
         try:
             if _require_same_node(node, names, own, other, opsets) and _is_over_positions(node, other):
-                _require_reached(node, *both)
+                kernels.append(node)
         except TooSmall:  # another node may say that nothing smaller helps
             is_enough = False
         except (IndexError, NotImplementedHere, ValueError) as error:  # a malformed node, which is for others to say
             raise NotTheSame(str(error)) from error
-    return is_enough and not _is_emptied(both[0], DataRanges(other))
+    return is_enough and _are_reached(kernels, *both) and not _is_emptied(both[0], DataRanges(other))
 
 
 def _is_over_positions(node: onnx.NodeProto, other: SizedTensors) -> bool:
     return node.op_type in OVER_POSITIONS and node.output[0] not in other.kernels
 
 
+def _needs_positions(node: onnx.NodeProto, own: SizedTensors) -> bool:
+    is_part_of_one = node.op_type == "ReduceMean" and own.is_read_by(node.input[0], "Sub")
+    return node.op_type in _FLAT or node.op_type in _OVER_ALL_POSITIONS or is_part_of_one
+
+
 def _is_emptied(own: DataRanges, other: DataRanges) -> bool:
     """True where a tensor has no data that has some at the model's own shapes, as what is moved by more than its length."""
-    if not any(node.op_type in ("Concat", "Pad", "Slice") for node in own.model.graph.node):
-        return False
-    return any(value is not None and other.data.get(name) is None for name, value in own.data.items())
+    return not own.is_plain and any(value is not None and other.data.get(name) is None for name, value in own.data.items())
 
 
 def _require_same_node(
@@ -114,7 +119,7 @@ def _require_same_node(
         if any(a != b and b < _POSITIONS for a, b in zip(own.shape(name), other.shape(name), strict=True)):
             raise TooSmall(name)
         positions, left = (math.prod(at.shape(name)[2:]) for at in (own, other))
-        if node.op_type in _OF_AN_IMAGE and left < min(_TOGETHER, positions):
+        if left < min(_TOGETHER, positions) and _needs_positions(node, own):
             raise TooSmall(name)
     asked = _Asked(node, opsets.get("", 1), attributes_of(node, opsets), own, other)
     rule = _RULES.get(node.op_type)
@@ -272,8 +277,14 @@ _RULES: Mapping[str, Callable[[_Asked], None]] = {
 }
 
 
-def _require_reached(node: onnx.NodeProto, own: DataRanges, other: DataRanges) -> None:
-    """Every place of a kernel lies on data at some position that is used, as it does at the model's own shapes."""
-    before, after = (ranges.reached(node, ranges.kernel(node)) for ranges in (own, other))
-    if any(was and not now for some, others in zip(before, after, strict=True) for was, now in zip(some, others, strict=True)):
-        raise TooSmall(node.op_type)
+def _are_reached(nodes: Sequence[onnx.NodeProto], own: DataRanges, other: DataRanges) -> bool:
+    """True where every place of a kernel lies on data at some position that is used, as it does at the model's own shapes."""
+    try:
+        for node in nodes:
+            before, after = (ranges.reached(node, ranges.kernel(node)) for ranges in (own, other))
+            places = (pair for some, others in zip(before, after, strict=True) for pair in zip(some, others, strict=True))
+            if any(was and not now for was, now in places):
+                return False
+    except (IndexError, NotImplementedHere, ValueError) as error:  # a malformed node, which is for others to say
+        raise NotTheSame(str(error)) from error
+    return True

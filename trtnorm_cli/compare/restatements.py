@@ -80,7 +80,7 @@ def _of_slice(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
 
 
 def _of_pad(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
-    """What a Slice would say that leaves away as much; None for other pads."""
+    """The places that a Slice would say that leaves away as much; None for other pads."""
     pads, axes = (at.asked(node, place) if len(node.input) > place and node.input[place] else None for place in (1, 3))
     if pads is None or any(pad > 0 for pad in pads):
         return None

@@ -159,6 +159,10 @@ class SizedTensors:
     def _makers(self) -> Mapping[str, onnx.NodeProto]:
         return {name: node for node in self.model.graph.node for name in node.output}
 
+    def is_read_by(self, name: str, op_type: str) -> bool:
+        """True for a tensor that a node of this type reads."""
+        return any(reader.op_type == op_type for reader in self._readers.get(name, ()))
+
     def asked(self, node: onnx.NodeProto, place: int) -> list[Any] | None:
         """The sizes that input ``place`` of a node says; None where one is not known."""
         stated = (each.values for each in self._asked.get(node.output[0], ()) if each.place == place)

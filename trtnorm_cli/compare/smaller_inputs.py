@@ -40,7 +40,7 @@ _SHARE = 0.45
 _STEPS: Mapping[int, Sequence[int]] = {3: (32,), 4: (32,), 5: (16, 32)}
 # The axes of a signal are samples, channels and times, the last two in either order.
 _SIGNAL = 3
-_MOST_TRIES = 6
+_MOST_TRIES = 7
 # As many may be too small for a node, as for a kernel.
 _MOST_BROKEN = 3
 # An image whose last axis is as short has its channels there.
@@ -222,10 +222,14 @@ def _candidates(shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int
     Two axes differ in length where they can: that shows what was swapped. Those with equal lengths come last, unless the
     model's own differ, and only where none before was as large: what is too small stays so in a smaller image.
     """
-    tried = list(_staggered(shapes, images, steps, 1))
+    most = _SHARE * sum(map(math.prod, shapes.values()))
+    by_steps = [*_staggered(shapes, images, steps, 1), *_staggered(shapes, images, steps, 2, first=1)]
+    by_size = {_elements(one): one for one in reversed(by_steps)}
+    tried = [by_size[elements] for elements in sorted(by_size) if elements <= most][:_MOST_TRIES]
     yield from tried
     if all(len({shapes[name][axis] for axis in axes}) == 1 for name, axes in images.items()):
-        yield from (one for one in _staggered(shapes, images, steps, 0) if not any(_is_within(one, other) for other in tried))
+        square = sorted((one for one in _staggered(shapes, images, steps, 0) if _elements(one) <= most), key=_elements)
+        yield from (one for one in square[:_MOST_TRIES] if not any(_is_within(one, other) for other in tried))
 
 
 def _is_within(one: Shapes, other: Shapes) -> bool:
@@ -233,11 +237,16 @@ def _is_within(one: Shapes, other: Shapes) -> bool:
     return all(a <= b for name, shape in one.items() for a, b in zip(shape, other[name], strict=True))
 
 
-def _staggered(shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int]], further: int) -> Iterator[dict[str, Shape]]:
-    """Shapes with smaller images, of which each other axis is so many steps longer."""
-    found: dict[int, dict[str, Shape]] = {}
+def _elements(shapes: Shapes) -> int:
+    return sum(map(math.prod, shapes.values()))
+
+
+def _staggered(
+    shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int]], further: int, first: int = 0
+) -> Iterator[dict[str, Shape]]:
+    """Shapes with smaller images, of which each other axis is so many steps longer, from the one of ``first`` steps."""
     for step in sorted({step for name in images for step in steps[len(shapes[name])]}):
-        for number in range(_MOST_TRIES):
+        for number in range(first, _MOST_TRIES):
             smaller = dict(shapes)
             for name, axes in images.items():
                 sizes = list(shapes[name])
@@ -247,9 +256,7 @@ def _staggered(shapes: Shapes, images: Images, steps: Mapping[int, Sequence[int]
                     sizes[axis] = min(least + step * (number + further * (place % 2)), sizes[axis])
                 smaller[name] = tuple(sizes)
             if not any(_become_equal(shapes[name], smaller[name], axes) for name, axes in images.items()):
-                found.setdefault(sum(map(math.prod, smaller.values())), smaller)
-    most = _SHARE * sum(map(math.prod, shapes.values()))
-    yield from [found[elements] for elements in sorted(found) if elements <= most][:_MOST_TRIES]
+                yield smaller
 
 
 def _become_equal(own: Shape, smaller: Shape, axes: Sequence[int]) -> bool:
