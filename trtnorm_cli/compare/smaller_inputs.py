@@ -40,7 +40,7 @@ _SHARE = 0.45
 _STEPS: Mapping[int, Sequence[int]] = {3: (32,), 4: (32,), 5: (16, 32)}
 # The axes of a signal are samples, channels and times, the last two in either order.
 _SIGNAL = 3
-_MOST_TRIES = 7
+_MOST_TRIES = 10
 # As many may be too small for a node, as for a kernel.
 _MOST_BROKEN = 3
 # An image whose last axis is as short has its channels there.
