@@ -760,3 +760,19 @@ def test_numbers_are_worked_out_in_turns(monkeypatch):
     lines = "a = Conv<pads=[1, 1, 1, 1]>(x, w) t = Sin(p) u = Cos(p) b = Add(a, t) y = Add(b, u)"
     assert shapes_of(body(lines), DOWN | {"p": random(4, 96, 96)}) is not None
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "smaller"),
+    [
+        ("b = Relu(a) y = Conv(b, v)", (64, 128)),
+        ("b = Softplus(a) y = Conv(b, v)", (64, 96)),
+        ("m = ReduceMean<axes=[2, 3]>(a) b = Sub(a, m) y = Conv(b, v)", (64, 128)),
+        ("t = Transpose<perm=[0, 2, 3, 1]>(a) m = ReduceMean<axes=[3]>(t) y = Sub(t, m)", (64, 96)),
+    ],
+    ids=["dead channels", "none", "normalized over positions", "over channels"],
+)
+def test_more_positions_where_channels_may_be_let_through_or_normalized_over_them(lines: str, smaller: tuple[int, int]):
+    text = f"g (float[1, 3, 224, 224] x) => (float y) {{ a = Conv<strides=[32, 32]>(x, k) {lines} }}"
+    weights = {"k": random(16, 3, 32, 32), "v": random(4, 16, 1, 1)}
+    assert shapes_of(text, weights, {"x": (1, 3, 224, 224)}, opset=17) == {"x": (1, 3, *smaller)}

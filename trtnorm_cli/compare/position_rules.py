@@ -93,9 +93,11 @@ def _is_over_positions(node: onnx.NodeProto, other: SizedTensors) -> bool:
     return node.op_type in OVER_POSITIONS and node.output[0] not in other.kernels
 
 
-def _needs_positions(node: onnx.NodeProto, own: SizedTensors) -> bool:
-    is_part_of_one = node.op_type == "ReduceMean" and own.is_read_by(node.input[0], "Sub")
-    return node.op_type in _FLAT or node.op_type in _OVER_ALL_POSITIONS or is_part_of_one
+def _needs_positions(node: onnx.NodeProto, own: SizedTensors, other: SizedTensors) -> bool:
+    if node.op_type == "ReduceMean":
+        is_over_positions = own.shape(node.output[0]) == other.shape(node.output[0])
+        return is_over_positions and own.is_read_by(node.input[0], "Sub")
+    return node.op_type in _FLAT or node.op_type in _OVER_ALL_POSITIONS
 
 
 def _is_emptied(own: DataRanges, other: DataRanges) -> bool:
@@ -119,7 +121,7 @@ def _require_same_node(
         if any(a != b and b < _POSITIONS for a, b in zip(own.shape(name), other.shape(name), strict=True)):
             raise TooSmall(name)
         positions, left = (math.prod(at.shape(name)[2:]) for at in (own, other))
-        if left < min(_TOGETHER, positions) and _needs_positions(node, own):
+        if left < min(_TOGETHER, positions) and _needs_positions(node, own, other):
             raise TooSmall(name)
     asked = _Asked(node, opsets.get("", 1), attributes_of(node, opsets), own, other)
     rule = _RULES.get(node.op_type)
