@@ -206,7 +206,7 @@ class DataRanges:
         if not self._at_least or hull in (one, other):
             return hull
         if not is_each:
-            return max(one, other, key=_volume)
+            return hull if _touch_along_one_axis(one, other) else max(one, other, key=_volume)
         shared = [_intersection(pair) for pair in zip(one, other, strict=True)]
         return tuple(both if both[0] < both[1] else either for both, either in zip(shared, hull, strict=True))
 
@@ -263,6 +263,12 @@ def _hull(ranges: Sequence[Range]) -> Range:
 
 def _intersection(ranges: Sequence[Range]) -> Range:
     return max(first for first, _ in ranges), min(stop for _, stop in ranges)
+
+
+def _touch_along_one_axis(one: Ranges, other: Ranges) -> bool:
+    """True for two boxes that are one together, as parts of the channels at the same positions."""
+    differing = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+    return len(differing) == 1 and max(first for first, _ in differing[0]) <= min(stop for _, stop in differing[0])
 
 
 def _volume(ranges: Ranges) -> int:
