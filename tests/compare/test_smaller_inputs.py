@@ -694,6 +694,24 @@ def test_nodes_that_are_malformed_keep_their_shapes(node: str):
     assert shapes_of(text, DOWN) is None
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        *("Slice(r, one, one)", "Gather(r, one)", "Gather<axis=9>(x, one)", "Gather(x, nine)", "Pad(x, few)", "Pad(r, one)"),
+        *("DepthToSpace<blocksize=0>(x)", "SpaceToDepth<blocksize=0>(x)", "Concat<axis=9>(x, x)", "Transpose<perm=[0]>(x)"),
+        *("Transpose<perm=[3, 2, 1, 9]>(x)", "Reshape(r, one)", "ReduceMean<axes=[9]>(x)", "MatMul(r, x)", "Softmax(r)"),
+        *('Einsum<equation="">(x)', "MaxPool<kernel_shape=[2, 2], strides=[0, 0]>(x)", "Conv<strides=[0, 0]>(x, w)"),
+        *("ConvTranspose<pads=[1]>(x, w)", "Conv(x)", "Mul(x)", "InstanceNormalization(x)", "Where(x)", "Clip(x, one)"),
+    ],
+)
+@pytest.mark.parametrize("reads_it", [True, False])
+def test_malformed_nodes_end_no_comparison(node: str, reads_it: bool):
+    lines = f"a = Conv<pads=[1, 1, 1, 1]>(x, w) r = ReduceMax<keepdims=0>(x) s = {node} y = Add(a, {'s' if reads_it else 'a'})"
+    model = parse(body(lines), DOWN | {"one": np.array([1]), "nine": np.array([9]), "few": np.array([1, 2])}, opset=17)
+    found = smaller_inputs.smaller_inputs(model, SIZES)
+    assert found is None or smaller_inputs.at_smaller(model, SIZES, found) is not None
+
+
 @pytest.mark.parametrize(("axes", "ends"), [([2, 3], [95]), ([7], [95]), ([-5], [95])])
 def test_a_malformed_crop_is_for_others_to_say(axes: list[int], ends: list[int]):
     weights = WEIGHTS | {"no_axes": np.array(axes), "no_ends": np.array(ends), "no_starts": np.zeros(len(ends), np.int64)}

@@ -19,6 +19,8 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 # The first position and the one behind the last.
 Range = tuple[int, int]
+# What comes of a malformed node, which is for others to say.
+MALFORMED = (ArithmeticError, IndexError, NotImplementedHere, TypeError, ValueError)
 OVER_POSITIONS = frozenset(("AveragePool", "Conv", "ConvTranspose", "MaxPool"))
 # Each element of these is made of those at its own position, of every input that has as many there.
 _ELEMENTWISE = frozenset(
@@ -69,7 +71,7 @@ class AxisLinks:
         if find is None or before is None or after is None:
             return []
         if node.output[0] not in self._found:
-            with suppress(IndexError, NotImplementedHere, NotTheSame, ValueError):  # for others to say
+            with suppress(NotTheSame, *MALFORMED):
                 self._found[node.output[0]] = list(find(self, node, before, after))
         return self._found.setdefault(node.output[0], [])
 

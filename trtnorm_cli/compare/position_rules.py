@@ -8,10 +8,9 @@ from typing import Any
 
 import onnx
 
-from trtnorm_cli.compare.axis_links import OVER_POSITIONS
+from trtnorm_cli.compare.axis_links import MALFORMED, OVER_POSITIONS
 from trtnorm_cli.compare.data_ranges import DataRanges
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
-from trtnorm_cli.evaluate.float64.kernels.call import NotImplementedHere
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
@@ -84,9 +83,12 @@ def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges |
                 kernels.append(node)
         except TooSmall:  # another node may say that nothing smaller helps
             is_enough = False
-        except (IndexError, NotImplementedHere, ValueError) as error:  # a malformed node, which is for others to say
+        except MALFORMED as error:
             raise NotTheSame(str(error)) from error
-    return is_enough and _are_reached(kernels, *both) and not _is_emptied(both[0], DataRanges(other))
+    try:
+        return is_enough and _are_reached(kernels, *both) and not _is_emptied(both[0], DataRanges(other))
+    except MALFORMED as error:
+        raise NotTheSame(str(error)) from error
 
 
 def _is_over_positions(node: onnx.NodeProto, other: SizedTensors) -> bool:
@@ -281,12 +283,9 @@ _RULES: Mapping[str, Callable[[_Asked], None]] = {
 
 def _are_reached(nodes: Sequence[onnx.NodeProto], own: DataRanges, other: DataRanges) -> bool:
     """True where every place of a kernel lies on data at some position that is used, as it does at the model's own shapes."""
-    try:
-        for node in nodes:
-            before, after = (ranges.reached(node, ranges.kernel(node)) for ranges in (own, other))
-            places = (pair for some, others in zip(before, after, strict=True) for pair in zip(some, others, strict=True))
-            if any(was and not now for was, now in places):
-                return False
-    except (IndexError, NotImplementedHere, ValueError) as error:  # a malformed node, which is for others to say
-        raise NotTheSame(str(error)) from error
+    for node in nodes:
+        before, after = (ranges.reached(node, ranges.kernel(node)) for ranges in (own, other))
+        places = (pair for some, others in zip(before, after, strict=True) for pair in zip(some, others, strict=True))
+        if any(was and not now for was, now in places):
+            return False
     return True

@@ -11,7 +11,8 @@ from dataclasses import field
 
 import onnx
 
-from trtnorm_cli.compare.sized_tensors import Shape, SizedTensors
+from trtnorm_cli.compare.axis_links import MALFORMED
+from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
 from trtnorm_cli.light_dataclass import dataclass
 
 # What is said, of a tensor of one shape here and another there, as it is said there.
@@ -27,7 +28,10 @@ class Restatements:
 
 
 def restatements(own: SizedTensors, other: SizedTensors) -> Restatements:
-    """Results of nodes that say shapes, and the places that others take of what they are given, by the others' sizes."""
+    """Results of nodes that say shapes, and the places that others take of what they are given, by the others' sizes.
+
+    Raises ``NotTheSame`` for a malformed node.
+    """
     said = dict[_Told, set[object]]()
     shapes = dict[Shape, set[Shape]]()
     names = (name for node in own.model.graph.node for name in (*node.input, *node.output) if name)
@@ -39,7 +43,10 @@ def restatements(own: SizedTensors, other: SizedTensors) -> Restatements:
             before, after = (at.known_shape(node.input[0]) if node.input and node.output else None for at in (own, other))
             if before is None or after is None:
                 continue
-            was, now = (_said(node, at) for at in (own, other))
+            try:
+                was, now = (_said(node, at) for at in (own, other))
+            except MALFORMED as error:
+                raise NotTheSame(str(error)) from error
             if before != after or was != now:
                 kind = "places" if node.op_type in _PLACES else node.op_type
                 said.setdefault((kind, before, after, now), set()).add(was)
