@@ -85,15 +85,16 @@ class DataRanges:
 
     @cached_property
     def _data_of_some_channel(self) -> Mapping[str, Ranges | None]:
-        return self._follow({}, None)
+        return self._follow(None)
 
     def _data_of_each_channel(self) -> Mapping[str, Ranges | None]:
-        return self._follow({}, self._data_of_some_channel)
+        return self._follow(self._data_of_some_channel)
 
-    def _follow(
-        self, found: dict[str, Ranges | None], of_some: Mapping[str, Ranges | None] | None
-    ) -> Mapping[str, Ranges | None]:
-        found.update((value.name, self._whole(value.name)) for value in self.model.graph.input if value.name in self._depending)
+    def _follow(self, of_some: Mapping[str, Ranges | None] | None) -> Mapping[str, Ranges | None]:
+        """The data of each channel, as those ``of_some`` are known; or of some."""
+        found: dict[str, Ranges | None] = {
+            value.name: self._whole(value.name) for value in self.model.graph.input if value.name in self._depending
+        }
         for node in self.model.graph.node:
             before = of_some if of_some is not None and node.op_type in _MIXING else found
             given = [place for place, name in enumerate(node.input) if name and before.get(name) is not None]
