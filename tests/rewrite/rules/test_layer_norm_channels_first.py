@@ -117,11 +117,11 @@ def test_the_adaptive_part_stays_behind(rewrite):
     before = parse(
         "g (float[N, 4, H, W] x, float[N, 4, 1, 1] gamma, float[N, 4, 1, 1] beta) => (float[] read)"
         " { m = ReduceMean <axes=[1]> (x) c = Sub(x, m) p = Mul(c, c) v = ReduceMean <axes=[1]> (p) e = Add(v, eps)"
-        f" s = Sqrt(e) z = Div(c, s) k = Mul(z, gamma) y = Add(k, beta) {READ} }}",
+        " s = Sqrt(e) z = Div(c, s) k = Mul(z, gamma) y = Add(k, beta) q = Conv(z, reader) read = Add(y, q) }",
         {"eps": np.float32(1e-5), "reader": random(4, 4, 1, 1)},
     )
     result = rewrite(before, (rule.RULE,))
-    assert pieces(result.model) == [*NATIVE, "Mul", "Add"]
+    assert operators(result.model) == [*NATIVE, "Mul", "Add", "Conv", "Add"]
 
 
 def test_already_transposed_is_left_alone(rewrite):
@@ -139,7 +139,6 @@ RUNTIME_KERAS = (
     "g (float[N, 4, H, W] x, float[N, 4, 1, 1] g, float[N, 4, 1, 1] b) => (float[] y)"
     f" {{ {statements('Mul', (1,), 17)} {KERAS} }}"
 )
-BETWEEN = {"before": "x = Relu(i)", "after": "o = Sigmoid(y)"}
 
 
 def test_a_transposition_behind_it_goes(rewrite):
@@ -147,6 +146,29 @@ def test_a_transposition_behind_it_goes(rewrite):
     before = ln2d(before="x = Conv(i, w)", after=BEHIND, read_by_conv=False, w=random(8, 8, 1, 1), mm=random(8, 8))
     result = rewrite(before, (rule.RULE,), {"i": (2, 8, 5, 6)})
     assert operators(result.model) == ["Conv", *NATIVE, "Transpose", "MatMul"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["x = Transpose <perm=[0, 3, 1, 2]> (i)", "t1 = Transpose <perm=[0, 2, 1]> (i) x = Reshape(t1, image)"],
+    ids=["positions in an image", "positions in a row"],
+)
+def test_data_that_were_transposed_before(rewrite, before):
+    """A vision transformer brings the channels to the front for a convolution."""
+    sizes = (2, 5, 6, 8) if "image" not in before else (2, 30, 8)
+    source = ln2d(before=before, shape=(2, 8, 5, 6), image=np.array([2, 8, 5, 6]))
+    source.graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("i", onnx.TensorProto.FLOAT, sizes))
+    result = rewrite(source, (rule.RULE,))
+    assert result.rules == [NAME]
+    assert worst_relative_error(source, result.model, {"i": sizes}) < 1e-6
+
+
+def test_a_convolution_with_a_pad_of_its_own(rewrite):
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+    before = ln2d(after="q = Pad(y, pads) o = Conv(q, w)", read_by_conv=False, w=random(8, 8, 3, 3), pads=pads)
+    result = rewrite(before, (rule.RULE,), PINS)
+    assert operators(result.model) == [*NATIVE, "Pad", "Conv"]
+    assert worst_relative_error(before, result.model, PINS) < 1e-6
 
 
 BEHIND = "t2 = Transpose <perm=[0, 2, 3, 1]> (y) o = MatMul(t2, mm)"
@@ -177,13 +199,19 @@ REFUSALS = [
         ln2d(shape=("N", 8, 5, 6), parameter_shape=(5, 6)),
         "the scale has shape [5, 6]: it does not vary along the channels only",
     ),
-    Refusal(
-        rule.another_layout_is_wanted,
-        ln2d(before="x = Conv(i, w)", w=random(8, 8, 1, 1)),
-        "a convolution makes the data",
+    *(
+        Refusal(rule.another_layout_is_wanted, ln2d(before=before, w=random(8, 8, 1, 1)), "no transposition makes the data")
+        for before in (
+            "x = Conv(i, w)",
+            "x = Relu(i)",
+            "c1 = Conv(i, w) x = Add(i, c1)",
+            "t1 = Transpose <perm=[0, 3, 1, 2]> (i) c1 = Conv(i, w) x = Add(t1, c1)",
+            # It leaves the channels where they are.
+            "x = Transpose <perm=[0, 1, 3, 2]> (i)",
+        )
     ),
-    Refusal(rule.another_layout_is_wanted, ln2d(**BETWEEN, read_by_conv=False), "only elementwise operators are around it"),
-    Refusal(rule.another_layout_is_wanted, ln2d(before="x = Relu(i)"), "only elementwise operators are around it"),
+    Refusal(rule.another_layout_is_wanted, ln2d(read_by_conv=False), "neither a transposition nor a convolution reads"),
+    Refusal(rule.another_layout_is_wanted, ln2d(after="o = Relu(y)"), "neither a transposition nor a convolution reads"),
 ]
 
 
@@ -193,21 +221,24 @@ def test_refuses(rewrite, case):
 
 
 def test_an_inner_tensor_that_is_used_elsewhere(rewrite):
-    body = f"{statements('Mul', (1,), 17)} {ROOTS['Sqrt, Div']} a = Mul(z, g) k = Add(a, b) y = Add(k, c)"
-    result = rewrite(model(body, SHAPE, (1,), (8, 1, 1), read_by_conv=True), (rule.RULE,))
+    body = f"{statements('Mul', (1,), 17)} {ROOTS['Sqrt, Div']} a = Mul(z, g) k = Add(a, b) q = Conv(k, w) y = Add(q, c)"
+    result = rewrite(model(body, SHAPE, (1,), (8, 1, 1), w=random(8, 8, 1, 1)), (rule.RULE,))
     assert result.outcome.changes == []
     assert "c is also used by" in result.reason(NAME)
 
 
 def test_a_residual_connection_keeps_the_data(rewrite):
-    before = ln2d(after="o = Add(y, x)")
+    before = ln2d(after="q = Conv(y, w) o = Add(q, x)", read_by_conv=False, w=random(8, 8, 1, 1))
     result = rewrite(before, (rule.RULE,), PINS)
-    assert pieces(result.model) == [*NATIVE, "Add"]
+    assert operators(result.model) == [*NATIVE, "Conv", "Add"]
     assert worst_relative_error(before, result.model, PINS) < 1e-6
 
 
 def test_who_asks_for_the_shape_of_an_inner_tensor_gets_that_of_the_data(rewrite):
-    before = ln2d(after="q = Shape(z) w = Cast <to=1> (q) t = ReduceMax <axes=[0], keepdims=0> (w) o = Mul(y, t)")
+    asks = (
+        "q = Shape(z) k = Cast <to=1> (q) t = ReduceMax <axes=[0], keepdims=0> (k) r = Conv(z, w) u = Mul(r, t) o = Add(u, y)"
+    )
+    before = ln2d(after=asks, read_by_conv=False, w=random(8, 8, 1, 1))
     result = rewrite(before, (rule.RULE,), PINS)
     assert result.rules == [NAME]
     assert worst_relative_error(before, result.model, PINS) < 1e-6

@@ -21,6 +21,8 @@ _ELEMENTWISE = frozenset((
 _AROUND_CONVOLUTIONS = frozenset(("Pad", "Dropout", "MaxPool", "AveragePool", "Resize"))
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
 INPUT = "input"
+# A Reshape behind a Transpose that brought the channels to axis 1 makes an image of positions in a row.
+_KEEPING_CHANNELS = frozenset(("Cast", "Reshape"))
 _FARTHEST = 6
 
 
@@ -54,18 +56,27 @@ def is_transposed_behind(composition: Composition) -> bool:
     return any(node.op == "Transpose" for node in composition.output.outputs)
 
 
-def is_made_by_a_convolution(composition: Composition) -> bool:
-    """True when a convolution alone makes the data, a Relu or Cast aside."""
+def is_convolved(composition: Composition) -> bool:
+    """True when a convolution reads the result itself, or padded."""
+    readers = list(composition.output.outputs)
+    for node in readers:
+        if node.op == "Pad" and node.outputs:
+            readers += node.outputs[0].outputs
+    return any(node.op in CONVOLUTIONS for node in readers)
+
+
+def lies_with_channels_first(composition: Composition) -> bool:
+    """True when the data surely lie in memory as they are said to, or have to be brought into that order for it.
+
+    That is so for an input of the graph, and where a Transpose brought the last axis to axis 1, as behind a matrix product.
+    """
     tensor = composition.data
-    while tensor.inputs and tensor.inputs[0].op in ("Cast", "Relu"):
+    while tensor.inputs and tensor.inputs[0].op in _KEEPING_CHANNELS:
         tensor = tensor.inputs[0].inputs[0]
-    return bool(tensor.inputs) and tensor.inputs[0].op in CONVOLUTIONS
-
-
-def is_made_of_inputs(composition: Composition) -> bool:
-    """True when elementwise operators make the data from inputs of the graph."""
-    data = composition.data
-    return bool(data.inputs) and data.inputs[0].op != "Cast" and makers_of(data) == {INPUT}
+    if not tensor.inputs:
+        return True
+    order = tensor.inputs[0].attrs.get("perm") if tensor.inputs[0].op == "Transpose" else None
+    return order is not None and list(order)[1:2] == [len(order) - 1]
 
 
 def _is_constant(tensor: gs.Tensor) -> bool:

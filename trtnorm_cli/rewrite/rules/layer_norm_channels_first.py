@@ -3,8 +3,9 @@
     (x − mean_c(x)) / √(var_c(x) + ε) · γ + β = Tᵀ(LN(T(x)))      T moves the channels from axis 1 to the last axis
 
 TensorRT compiles a normalization over the last axis to one kernel, and one over axis 1 of data that are stored with the
-channels first to several. From opset 17 on a LayerNormalization stands between the transpositions, before its elementary
-operators. The type in which the statistics are computed stays.
+channels first to several. Most convolutional networks have the channels last in its engines, and are left as they are. From
+opset 17 on a LayerNormalization stands between the transpositions, before its elementary operators. The type in which the
+statistics are computed stays.
 Source: Ba et al. 2016, "Layer Normalization"; Liu et al. 2022, "A ConvNet for the 2020s".
 """
 
@@ -22,13 +23,7 @@ from trtnorm_cli.rewrite.norms.conditions import (
 from trtnorm_cli.rewrite.norms.emission import Emission
 from trtnorm_cli.rewrite.norms.kinds import LAYER
 from trtnorm_cli.rewrite.norms.matching import LAST_NODE, composition_at, extent_of, in_place_of
-from trtnorm_cli.rewrite.norms.surroundings import (
-    CONVOLUTIONS,
-    is_made_by_a_convolution,
-    is_made_of_inputs,
-    is_transposed_behind,
-    readers_of,
-)
+from trtnorm_cli.rewrite.norms.surroundings import is_convolved, is_transposed_behind, lies_with_channels_first
 from trtnorm_cli.rewrite.rule import Extent, Match, Replacement, Rule
 
 
@@ -46,17 +41,20 @@ scale_and_shift_are_per_channel = parameters_are_per_channel(mine)
 
 
 def another_layout_is_wanted(m: Match) -> str | None:
-    """a transposition reads the result, or a convolution does and none makes the data alone.
+    """a transposition reads the result, or a convolution reads that of data which surely lie with the channels first.
 
-    TensorRT's convolutions leave the channels last as it is, and elementwise operators are fused with it as it is.
+    TensorRT's convolutions have the channels last, and so have the poolings and elementwise operators around them. There a
+    transposition takes longer, and so does one before an activation (docs/normalization_kernels.md has the measurements).
     """
     composition = mine(m)
     if is_transposed_behind(composition):
         return None
-    if is_made_by_a_convolution(composition):
-        return "a convolution makes the data, and TensorRT's leave the channels last as it is"
-    if not CONVOLUTIONS & readers_of(composition.output) or is_made_of_inputs(composition):
-        return "only elementwise operators are around it, with which TensorRT fuses it as it is"
+    if not is_convolved(composition):
+        return (
+            "neither a transposition nor a convolution reads the result, and TensorRT fuses it with what is around it as it is"
+        )
+    if not lies_with_channels_first(composition):
+        return "no transposition makes the data, of which TensorRT may have the channels last already"
     return None
 
 
