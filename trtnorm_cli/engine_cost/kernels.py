@@ -32,6 +32,7 @@ _WRITTEN = {"fp32": "float", "fp16": "half", "bf16": "bf16", "int8": "int8", "in
 # The compiler makes the name of a kernel from the operations in it.
 _PARTS = re.compile(r"^__myl_([A-Za-z0-9]+?)_myl\d")
 _PART = re.compile(r"[A-Z][a-z0-9]*")
+_INTERPOLATES = frozenset(("Resi", "Grid"))
 _REDUCES = frozenset({"Mean", "Sum", "Maxr", "Minr", "Prod", "Inor", "Etc"})
 # Types of kernels, and parts of their names, that multiply matrices.
 _MULTIPLIES = frozenset({"correlation", "gemm", "deconv", "Corr", "Deco", "Fc", "Gemm", "Mha", "Dot"})
@@ -175,9 +176,9 @@ def writes_products_out(kernel: Kernel) -> bool:
     return "Mul" in parts and not parts.isdisjoint(("Add", "Sum")) and not multiplies(kernel)
 
 
-def resizes(kernel: Kernel) -> bool:
-    """True for a kernel in whose name an interpolation stands."""
-    return "Resi" in _parts(kernel)
+def interpolates(kernel: Kernel) -> bool:
+    """True for a kernel in whose name a resizing or the sampling of a grid stands."""
+    return not _INTERPOLATES.isdisjoint(_parts(kernel))
 
 
 def _may_reduce(kernel: Kernel, parts: Sequence[str]) -> bool:

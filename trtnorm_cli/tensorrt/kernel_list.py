@@ -1,7 +1,7 @@
 """The kernels of an engine beside the model that it was made of: which read what others make, and which do work of their own.
 
-A kernel that multiplies, reduces, pools or resizes is one in every engine of a model. One that only moves or activates what
-another one gives may be part of a third, if what was changed leaves that to it.
+A kernel that multiplies, reduces, pools or interpolates is one in every engine of a model. One that only moves or activates
+what another one gives may be part of a third, if what was changed leaves that to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import onnx
 
-from trtnorm_cli.engine_cost.kernels import multiplies, reduces, resizes, transposes
+from trtnorm_cli.engine_cost.kernels import interpolates, multiplies, reduces, transposes
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.records.cost import KernelCost
@@ -156,9 +156,9 @@ class KernelList:
         return (self.makers[tensor.name] for tensor in kernel.inputs if tensor.name in self.makers)
 
     def only_moving(self, at: int) -> frozenset[int]:
-        """The kernels that read what the kernel ``at`` makes and neither multiply nor reduce nor wait for others."""
+        """The kernels that read what the kernel ``at`` makes, do no work of their own and do not wait for others."""
         readers = (reader for reader in self.readers[at] if not self.waits(reader, at))
-        return frozenset(one for one in readers if not multiplies(self.kernels[one]) and not reduces(self.kernels[one]))
+        return frozenset(one for one in readers if not _computes(self.kernels[one]))
 
     def moves_a_part(self, at: int) -> bool:
         """True for a kernel that only copies to or from a part of what several kernels write, as a concatenation.
@@ -202,7 +202,7 @@ class KernelList:
 
 
 def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
-    """True for a kernel that multiplies, reduces, resizes, or moves as the model asks: it is one in the other engine, too.
+    """True for a kernel that multiplies, reduces, interpolates, or moves as the model asks: it is one in the other engine, too.
 
     So is one that only activates as no convolution does, one that only brings a result of the model into the order that results
     have, one that adds to a part of another
@@ -251,4 +251,4 @@ def idle_from(reader: int, known: KernelList) -> frozenset[int]:
 
 
 def _computes(kernel: Kernel) -> bool:
-    return multiplies(kernel) or reduces(kernel) or resizes(kernel) or kernel.type in _POOLING
+    return multiplies(kernel) or reduces(kernel) or interpolates(kernel) or kernel.type in _POOLING

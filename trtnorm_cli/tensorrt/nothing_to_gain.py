@@ -280,8 +280,8 @@ def _loose_around(at: int, known: KernelList, graph: NodeGraph) -> frozenset[int
     reducing = [
         one for one in ready if reduces(known.kernels[one]) and not multiplies(known.kernels[one]) and not known.grows(one, at)
     ]
-    if len(reducing) > 1:  # without the fold they may be one kernel
-        loose = loose.union(reducing)
+    # Without the fold they may be one kernel, which takes as long as the longest of them.
+    loose = loose.union(sorted(reducing, key=lambda one: known.costs[one].us)[:-1])
     if not readers:
         is_result = any(tensor.name in graph.results for tensor in kernel.outputs)
         if not is_result and not graph.is_concatenated(kernel.onnx_nodes):
