@@ -30,6 +30,7 @@ from trtnorm_cli.rewrite.rules import (
     fold_batchnorm_gemm,
     fold_batchnorm_upstream,
     fold_scale_shift_upstream,
+    fourier_transform,
     gather_block_weights,
     group_norm_to_plugin,
     groupnorm_of_vectors,
@@ -56,6 +57,7 @@ from trtnorm_cli.rewrite.rules import (
     recompose_instance_norm,
     repair_batchnorm_channels,
     repair_normalization_channels,
+    short_time_fourier_transform,
     simplified_layernorm,
     skip_layernorm,
     skip_simplified_layernorm,
@@ -113,6 +115,9 @@ RULES: tuple[Rule, ...] = (
     mean_variance_normalization.RULE,
     lp_normalization.RULE,
     local_response_normalization.RULE,
+    # Transforms that it refuses, or computes with little accuracy.
+    fourier_transform.RULE,
+    short_time_fourier_transform.RULE,
     untile_batchnorm.RULE,
     # Normalizations in pieces come before the rules that would take their scales and shifts away.
     drop_expand.RULE,

@@ -40,7 +40,8 @@ def stft(call: Call) -> np.ndarray:
     x, window, given = call.x, call.input(2), call.input(3)
     signal = _complex(x) if x.ndim == 3 else x
     step = int(np.ravel(call.inputs[1])[0])
-    length = int(np.ravel(given)[0]) if given is not None else len(window)
+    # Without a length and a window the signal is one frame.
+    length = int(np.ravel(given)[0]) if given is not None else signal.shape[1] if window is None else len(window)
     frames = np.lib.stride_tricks.sliding_window_view(signal, length, axis=1)[:, ::step]
     spectrum = np.fft.fft(frames if window is None else frames * window, axis=-1)
     return _pairs(spectrum[..., : length // 2 + 1] if call["onesided"] else spectrum)
