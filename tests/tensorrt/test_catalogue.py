@@ -126,6 +126,12 @@ CASES = {
     "axes of run time": Case(
         model("(float[2, 4] x, int64[1] a) => (float[] y) { [red] y = ReduceMean(x, a) }", opset=18),
         "computed at run time where TensorRT needs constants", "node red (ReduceMean)"),
+    "an operator with a plugin that is not there": Case(
+        model("(float[2, 4] x) => (int64[2, N] y) { [nz] y = NonZero(x) }"),
+        "makes a plugin of this operator, and the installation has none", "node nz (NonZero)"),
+    "another operator with a plugin that is not there": Case(
+        model("(float[1, 3, 8, 8] x, float[2, 4] r, int64[2] b) => (float[] y) { [roi] y = RoiAlign(x, r, b) }"),
+        "makes a plugin of this operator, and the installation has none", "node roi (RoiAlign)"),
     "an unknown operator": Case(
         model("(float[2, 4] x) => (float[] y) { [odd] y = Odd(x) }"),
         "knows no operator and no plugin of this name", "node odd (Odd)"),

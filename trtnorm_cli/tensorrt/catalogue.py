@@ -115,6 +115,12 @@ CATALOGUE: tuple[Entry, ...] = (
         "that has a plugin for it under plugins: in the build profile",
     ),
     Entry(
+        r"was not found in (the )?plugin registry",
+        "TensorRT makes a plugin of this operator, and the installation has none; TensorRT for RTX ships no plugins",
+        "build with a TensorRT that ships it, or name its library under plugins: in the build profile; a NonZero comes of "
+        "indexing with a mask, x[mask] = v, which torch.where(mask, v, x) does without one",
+    ),
+    Entry(
         r"Size mismatch when importing initializer",
         "a weight holds fewer or more bytes than its dimensions need (the numbers in the message are swapped)",
         "the file is damaged: export it again",
