@@ -75,6 +75,16 @@ def test_what_applies_a_gate_is_in_no_convolutions_kernel() -> None:
     assert tells([sized(one, **gate) for one in kernels], graph=graph)
 
 
+def test_channels_are_filled_up_and_cut_for_a_product_in_every_engine() -> None:
+    """TensorRT's ConvTranspose wants a multiple of eight. 96 networks of two have as many kernels without folds."""
+    filled, cut = moving("c r", "a", "p", "Conc"), moving("c r", "q", "r", "Slic")
+    product, behind = kernel("c r", "p", "q"), kernel("d", "r", "d")
+    assert tells([FIRST, filled, product, cut, behind])
+    assert tells([kernel("a", "x", "a"), filled, product, cut, behind]), "behind another product, too"
+    assert not tells([FIRST, moving("c r", "a", "p", "ConcMul"), product, cut, behind]), "it computes"
+    assert not tells([FIRST, filled, product, moving("c r s", "q", "r", "Slic"), behind]), "it is of another node, too"
+
+
 def test_two_kernels_that_take_a_scale_of_a_product_and_reduce_something_larger_are_two() -> None:
     reducing = [moving("d", "r x", "d", "MulMean"), moving("e", "r x", "e", "AddMean")]
     assert not tells([FIRST, SITE, *reducing])

@@ -32,6 +32,7 @@ _WRITTEN = {"fp32": "float", "fp16": "half", "bf16": "bf16", "int8": "int8", "in
 # The compiler makes the name of a kernel from the operations in it.
 _PARTS = re.compile(r"^__myl_([A-Za-z0-9]+?)_myl\d")
 _PART = re.compile(r"[A-Z][a-z0-9]*")
+_FILLS_OR_CUTS = frozenset(("Conc", "Slic"))
 _INTERPOLATES = frozenset(("Resi", "Grid"))
 _REDUCES = frozenset({"Mean", "Sum", "Maxr", "Minr", "Prod", "Inor", "Etc"})
 # Types of kernels, and parts of their names, that multiply matrices.
@@ -168,6 +169,12 @@ def transposes(kernel: Kernel) -> bool:
 def copies(kernel: Kernel) -> bool:
     """True for a kernel in whose name a copy stands."""
     return "Move" in _parts(kernel)
+
+
+def fills_or_cuts(kernel: Kernel) -> bool:
+    """True for a kernel in whose name nothing but a concatenation or a slice stands."""
+    parts = set(_parts(kernel))
+    return bool(parts) and parts <= _FILLS_OR_CUTS
 
 
 def writes_products_out(kernel: Kernel) -> bool:

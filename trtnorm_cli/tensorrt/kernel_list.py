@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import onnx
 
-from trtnorm_cli.engine_cost.kernels import interpolates, multiplies, reduces, transposes
+from trtnorm_cli.engine_cost.kernels import fills_or_cuts, interpolates, multiplies, reduces, transposes
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.parser_names import parser_name
 from trtnorm_cli.records.cost import KernelCost
@@ -160,6 +160,16 @@ class KernelList:
         readers = (reader for reader in self.readers[at] if not self.waits(reader, at))
         return frozenset(one for one in readers if not _computes(self.kernels[one]))
 
+    def fits_channels(self, at: int) -> bool:
+        """True for a kernel that only fills up what a product reads, or cuts what it gives, of the same nodes as that.
+
+        TensorRT has as many channels as are a multiple of eight in a ConvTranspose.
+        """
+        nodes = set(self.kernels[at].onnx_nodes)
+        around = [*self.readers[at], *self.before(self.kernels[at])]
+        products = (self.kernels[one].onnx_nodes for one in around if multiplies(self.kernels[one]))
+        return bool(nodes) and fills_or_cuts(self.kernels[at]) and any(nodes <= set(one) for one in products)
+
     def moves_a_part(self, at: int) -> bool:
         """True for a kernel that only copies to or from a part of what several kernels write, as a concatenation.
 
@@ -204,15 +214,14 @@ class KernelList:
 def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
     """True for a kernel that multiplies, reduces, interpolates, or moves as the model asks: it is one in the other engine, too.
 
-    So is one that only activates as no convolution does, one that only brings a result of the model into the order that results
-    have, one that adds to a part of another
-    tensor, and one that concatenates what several kernels give, whatever it does with that: it can be in none of them. Of
-    several in a row that only move, one may do all of it where it also does what was folded. What is concatenated and
-    transposed for a mean may be so in the kernel of that, and what is concatenated alone may be written there by the product
-    that gives it.
+    So is one that only activates as no convolution does, one that fits channels to a product, one that only brings a result of
+    the model into the order that results have, one that adds to a part of another tensor, and one that concatenates what
+    several kernels give, whatever it does with that: it can be in none of them. Of several in a row that only move, one may do
+    all of it where it also does what was folded. What is concatenated and transposed for a mean may be so in the kernel of
+    that, and what is concatenated alone may be written there by the product that gives it.
     """
     kernel = known.kernels[at]
-    if _computes(kernel) or graph.add_a_part(kernel.onnx_nodes):
+    if _computes(kernel) or known.fits_channels(at) or graph.add_a_part(kernel.onnx_nodes):
         return True
     are_results = all(one.name in graph.results and known.writers[one.name] == 1 for one in kernel.outputs)
     if known.costs[at].unasked and not known.readers[at] and are_results:

@@ -243,7 +243,7 @@ def _loose_beside(site: str, known: KernelList, graph: NodeGraph) -> frozenset[i
     convolution those are kernels that only activate, or move what the model does not ask for. Behind a matrix product an
     addition may be a kernel of its own, which moves to several places at once: two kernels that only move may be part of it.
     """
-    every = [at for at, kernel in enumerate(known.kernels) if site in kernel.onnx_nodes]
+    every = [at for at, kernel in enumerate(known.kernels) if site in kernel.onnx_nodes and not known.fits_channels(at)]
     is_convolution = graph.operators.get(site) in CONVOLUTIONS
     is_written_out = not is_convolution and len(every) == 1 and writes_products_out(known.kernels[every[0]])
     own = [at for at in every if multiplies(known.kernels[at]) or is_written_out]
