@@ -15,6 +15,7 @@ from trtnorm_cli.shapes.operators import (
     resampling,
     selection,
     sequences,
+    spectral,
     windows,
 )
 from trtnorm_cli.shapes.tensor import SymbolicTensor
@@ -30,5 +31,6 @@ OPERATORS: dict[str, Callable[[Node], list[SymbolicTensor]]] = {
     **reduction.RULES,
     **resampling.RULES,
     **sequences.RULES,
+    **spectral.RULES,
 }
 """Outputs from a node, the first ones in order; of outputs that are not returned nothing is known."""
