@@ -9,8 +9,8 @@ from trtnorm_cli.rewrite.parts.arithmetic import HALF_TYPES, data_type
 from trtnorm_cli.rewrite.pattern import describe
 from trtnorm_cli.rewrite.rule import Match
 
-# 64 MiB in float32. A transform by a table takes time with the square of its length.
-_MOST_NUMBERS = 1 << 24
+# 128 MiB in float32. A transform by a table takes time with the square of its length.
+_MOST_NUMBERS = 1 << 25
 # The numbers of a real value and of a complex one.
 REAL, COMPLEX = 1, 2
 _TYPES = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, *HALF_TYPES)
@@ -37,9 +37,10 @@ def components(m: Match) -> int:
     return count
 
 
-def is_too_large(count: int, parts: int, bins: int) -> str | None:
-    """The reason for refusing a table that makes ``bins`` complex numbers of ``count`` times ``parts`` numbers."""
-    size = count * parts * bins * COMPLEX
+def is_too_large(count: int, parts: int, length: int, inverse: bool = False, onesided: bool = False) -> str | None:
+    """The reason for refusing a :func:`table`."""
+    bins = length // 2 + 1 if onesided and not inverse else length
+    size = count * parts * bins * (REAL if onesided and inverse else COMPLEX)
     return None if size <= _MOST_NUMBERS else f"its table would have {size:,} numbers, more than {_MOST_NUMBERS:,}"
 
 

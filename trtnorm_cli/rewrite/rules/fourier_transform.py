@@ -50,8 +50,8 @@ def is_defined(m: Match) -> str | None:
 
 
 def table_is_small(m: Match) -> str | None:
-    """its table has at most 16 million numbers."""
-    return fourier_tables.is_too_large(_count(m), components(m), _length(m))
+    """its table has at most 33 million numbers."""
+    return fourier_tables.is_too_large(_count(m), components(m), _length(m), _is_inverse(m), _is_onesided(m))
 
 
 def _axis(m: Match) -> int:

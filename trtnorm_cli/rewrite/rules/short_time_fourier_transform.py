@@ -49,10 +49,10 @@ def half_is_of_real_data(m: Match) -> str | None:
 
 
 def table_is_small(m: Match) -> str | None:
-    """its table has at most 16 million numbers."""
+    """its table has at most 33 million numbers."""
     length = _length(m)
     assert isinstance(length, int), "frames_are_known looked"
-    return fourier_tables.is_too_large(length, _components(m), length)
+    return fourier_tables.is_too_large(length, _components(m), length, onesided=_is_onesided(m))
 
 
 def _components(m: Match) -> int:
