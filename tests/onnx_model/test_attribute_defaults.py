@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.models import parse, saved
@@ -24,6 +25,15 @@ def test_selu_has_both_values_and_keeps_its_own():
     model = parse(GRAPH.format(""))
     again = clean(clean(model).model)
     assert "attributes written out" not in again.counts
+
+
+@pytest.mark.parametrize(("stated", "bins"), [("", 5), ("<onesided = 0>", 8)])
+def test_an_stft_has_the_bins_of_half_a_spectrum(stated: str, bins: int):
+    """What is behind it is proved at its sizes: a fold could not be, at twice as many bins."""
+    weights = {"step": np.array(3), "window": np.ones(8, np.float32)}
+    model = parse(f"g (float[2, 40] x) => (float[2, F, B, C] z) {{ y = STFT{stated}(x, step, window) z = Relu(y) }}", weights)
+    (found,) = (value for value in clean(model).model.graph.value_info if value.name == "y")
+    assert [size.dim_value for size in found.type.tensor_type.shape.dim] == [2, 11, bins, 2]
 
 
 @pytest.mark.rtx

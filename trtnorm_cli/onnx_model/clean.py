@@ -131,6 +131,7 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
         lift_constants(opened.model, counts)
         drop_empty_inputs(opened.model, counts)
         remove_dead_nodes(opened.model, counts)
+        write_out_defaults(opened.model, counts)
         identities = count_identities(opened.model) - pins
         if folding:
             shapes = _fold(opened.model, shelf, run, counts, notes)
@@ -143,7 +144,6 @@ def _clean(model: onnx.ModelProto, base_dir: Path | None, run: RunModel | None, 
         give_loops_a_condition(opened.model, counts)
         make_biases_vectors(opened.model, counts)
         give_einsums_small_letters(opened.model, counts)
-        write_out_defaults(opened.model, counts)
         give_constants_the_type_of_the_data(opened.model, counts)
     counts["identities removed"] = max(identities - count_identities(opened.model), 0)
     remove_dead_nodes(opened.model, counts)
