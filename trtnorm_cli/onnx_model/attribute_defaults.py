@@ -1,6 +1,7 @@
 """Attributes that are written out because others have other values for them where they are left out.
 
-Selu: it takes 1.6732 and 1.0507, the defaults of opset 1, which opset 6 made exact (TensorRT's parser, measured with tensorrt-rtx 1.7.1).
+Selu: TensorRT's parser takes 1.6732 and 1.0507, the defaults of opset 1, which opset 6 made exact (measured with tensorrt-rtx
+1.7.1).
 STFT: ONNX's shape inference takes 0 for onesided, whose default is 1, and gives the result twice as many bins (onnx 1.23).
 """
 
