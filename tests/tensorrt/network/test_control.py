@@ -10,6 +10,7 @@ import pytest
 
 from tests.tensorrt.network.harness import Bench, run_onnx
 from trtnorm_cli.tensorrt.network import UntranslatableLayer
+from trtnorm_cli.tensorrt.network.translate import translate
 
 pytestmark = pytest.mark.rtx
 
@@ -103,6 +104,34 @@ def test_nested_loops_count_a_product() -> None:
     last = outer.add_loop_output(total.get_output(0), bench.trt.LoopOutput.LAST_VALUE)
     (y,) = bench.run(last.get_output(0), n=np.array(3, np.int32), m=np.array(4, np.int32))
     assert float(y) == 12
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_weights_are_transposed_once_and_not_in_every_iteration(nested: bool) -> None:
+    """ONNX Runtime took 4.6 of 5.2 s for that in a recurrent network of 2,048 channels."""
+    bench = Bench()
+    weight = np.arange(9, dtype=np.float32).reshape(3, 3) / 8
+    loops = [bench.network.add_loop() for _ in range(1 + nested)]
+    carried, x = [], bench.input("x", (2, 3))
+    for loop in loops:
+        loop.add_trip_limit(bench.constant(2, np.int32), bench.trt.TripLimit.COUNT)
+        carried.append(loop.add_recurrence(carried[-1].get_output(0) if carried else x))
+    none, transposed = bench.trt.MatrixOperation.NONE, bench.trt.MatrixOperation.TRANSPOSE
+    result = bench.network.add_matrix_multiply(carried[-1].get_output(0), none, bench.constant(weight), transposed).get_output(
+        0
+    )
+    for loop, recurrence in zip(reversed(loops), reversed(carried), strict=True):
+        recurrence.set_input(1, result)
+        result = loop.add_loop_output(recurrence.get_output(0), bench.trt.LoopOutput.LAST_VALUE).get_output(0)
+    result.name = "y"
+    bench.network.mark_output(result)
+    model = translate(bench.network, bench.trt)
+    assert [node.op_type for node in model.graph.node if node.op_type in ("Transpose", "Loop")] == ["Transpose", "Loop"]
+    assert str(model).count('op_type: "Transpose"') == 1
+    assert str(model).count('op_type: "MatMul"') == 1
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    expected = data @ np.linalg.matrix_power(weight.T, 4 if nested else 2)
+    np.testing.assert_allclose(run_onnx(model, {"x": data})["y"], expected, rtol=1e-5)
 
 
 def test_the_last_value_of_no_recurrence_is_refused() -> None:

@@ -13,6 +13,10 @@ from trtnorm_cli.tensorrt.network.graph import GraphWriter
 from trtnorm_cli.tensorrt.network.reading import Layer, Tensor
 from trtnorm_cli.tensorrt.network.structure import ControlRegion, Structure
 
+#: What TensorRT does to the weights of a recurrent operator in every iteration. Neither can fail, so that it may be done once
+#: in front of a loop without any.
+_MOVED_OUT = frozenset({"Cast", "Transpose"})
+
 
 class Translator(Protocol):
     """The writer of the layers of a body, which loops and conditionals call."""
@@ -68,6 +72,7 @@ class _Loop:
         self.scans = [layer for layer in region.exits if layer.handle.kind.name != "LAST_VALUE"]
         self.anchor = region.boundary[0]
         self.context = translator.context(self.anchor, writer, scope)
+        self.same_each_time = writer.body()
 
     def write(self) -> None:
         first = len(self.writer.nodes)
@@ -78,6 +83,8 @@ class _Loop:
         count = len(self.recurrences) + len(self.scans)
         results = self.context.ops("Loop", trips, proceed, *initial, outputs=count, body=body)
         self.writer.label_since(first, self.anchor.name, results, self.translator.origin(self.anchor))
+        self.writer.nodes[first:first] = self.same_each_time.nodes
+        self.writer.value_info += self.same_each_time.value_info
         finals = dict(zip((layer.outputs[0] for layer in self.recurrences), results, strict=False))
         stacked = dict(zip(self.scans, results[len(self.recurrences) :], strict=True))
         for layer in self.region.exits:
@@ -133,6 +140,7 @@ class _Loop:
         proceed = self._condition(body, inner, [name for name, _ in updated]) or context.op("Identity", keep)
         flags = [_info(iteration, TensorProto.INT64, ()), _info(keep, TensorProto.BOOL, ())]
         inputs = [*flags, *(_info_of(name, layer.outputs[0]) for name, layer in zip(states, self.recurrences, strict=True))]
+        self.same_each_time = body.take_out({info.name for info in inputs}, _MOVED_OUT)
         return _graph(body, "body", inputs, [*updated, *scanned], [_info(proceed, TensorProto.BOOL, ())])
 
     def _iterate(self, layer: Layer, body: GraphWriter, inner: Scope, iteration: str, trips: str) -> None:

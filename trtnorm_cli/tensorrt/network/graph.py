@@ -98,6 +98,23 @@ class GraphWriter:
         self.nodes.append(helper.make_node(op, list(inputs), fresh, **attributes))
         return fresh
 
+    def take_out(self, inputs: Collection[str], operators: Collection[str]) -> GraphWriter:
+        """Remove the nodes with one of ``operators`` that read nothing of this graph, and give them back.
+
+        ``inputs`` are the inputs of this graph.
+        """
+        local = {*inputs, *(name for node in self.nodes for name in node.output)}
+        taken = self.body()
+        for node in self.nodes:
+            if node.op_type in operators and local.isdisjoint(node.input):
+                taken.nodes.append(node)
+                local.difference_update(node.output)
+        made = {name for node in taken.nodes for name in node.output}
+        taken.value_info = [info for info in self.value_info if info.name in made]
+        self.nodes = [node for node in self.nodes if made.isdisjoint(node.output)]
+        self.value_info = [info for info in self.value_info if info.name not in made]
+        return taken
+
     def rename_since(self, first_node: int, old: str, new: str) -> bool:
         """Rename a tensor produced by the nodes from ``first_node`` on. Returns False when none of them produces it."""
         recent = self.nodes[first_node:]
