@@ -90,6 +90,8 @@ OUTSIDE = [((-3, 1), (9, 5), (1, 2)), ((2, -1), (3, 7), (-2, 1)), ((-9, 0), (20,
 
 # As far outside as an axis has other elements to reflect.
 NEAR = [((-3, 0), (10, 9), (1, 1)), ((-1, -4), (5, 9), (1, 1))]
+# Cut off at one end or both, and longer or not at the other.
+SHIFTED = [((1, -2), (4, 4), (1, 1)), ((3, 1), (9, 3), (1, 1)), ((4, -5), (2, 5), (1, 1)), ((-2, 9), (2, 1), (1, 1))]
 
 
 @pytest.mark.parametrize("how", ["static", "dynamic", "dynamic but the stride", "dynamic and shape unknown"])
@@ -97,7 +99,7 @@ NEAR = [((-3, 0), (10, 9), (1, 1)), ((-1, -4), (5, 9), (1, 1))]
     ("mode", "start", "size", "stride"),
     [
         *[("STRICT_BOUNDS", *case) for case in INSIDE],
-        *[(mode, *case) for mode in ("CLAMP", "WRAP", "REFLECT", "FILL") for case in [*INSIDE, *OUTSIDE, *NEAR]],
+        *[(mode, *case) for mode in ("CLAMP", "WRAP", "REFLECT", "FILL") for case in [*INSIDE, *OUTSIDE, *NEAR, *SHIFTED]],
     ],
 )
 def test_slice_modes(mode: str, start: Any, size: Any, stride: Any, how: str) -> None:
@@ -120,7 +122,10 @@ def test_slice_modes(mode: str, start: Any, size: Any, stride: Any, how: str) ->
     ("mode", "start", "size", "operator"),
     [
         ("FILL", (-1, 0), (5, 7), "Pad"),
-        ("FILL", (-1, 1), (5, 4), "Gather"),
+        ("FILL", (-1, 1), (5, 4), "Pad"),
+        ("FILL", (1, 3), (4, 5), "Pad"),
+        ("FILL", (4, 0), (2, 5), "Gather"),  # nothing is left of the input
+        ("FILL", (-2, 0), (2, 5), "Gather"),
         ("CLAMP", (-9, 0), (14, 7), "Pad"),
         ("CLAMP", (-1, 1), (5, 4), "Gather"),
         *[("REFLECT", start, size, "Pad") for start, size, _ in NEAR],
@@ -129,8 +134,8 @@ def test_slice_modes(mode: str, start: Any, size: Any, stride: Any, how: str) ->
         ("WRAP", (-1, 0), (5, 7), "Gather"),
     ],
 )
-def test_what_is_only_put_around_the_input_is_a_pad(mode: str, start: Any, size: Any, operator: str) -> None:
-    """It is the same for inputs of all lengths. Where something is cut off, elements are taken by their index."""
+def test_what_is_put_around_the_input_or_cut_off_is_a_pad(mode: str, start: Any, size: Any, operator: str) -> None:
+    """It is the same for inputs of other lengths. Elsewhere, elements are taken by their index."""
     bench = Bench()
     layer = bench.network.add_slice(bench.input("x", (4, 5)), start, size, (1, 1))
     layer.mode = getattr(bench.trt.SampleMode, mode)

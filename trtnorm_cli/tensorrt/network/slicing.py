@@ -121,7 +121,10 @@ def _ends(layer: LayerContext, start: _Extent, size: _Extent, stride: tuple[int,
 
 
 def _pads(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, stride: _Extent) -> list[int] | None:
-    """The lengths of what is put before and after the whole input along each axis; None where the layer does something else."""
+    """The lengths of what is put before and after the input along each axis; None where the layer does something else.
+
+    What is taken away counts below 0.
+    """
     if start.numbers is None or stride.numbers is None or set(stride.numbers) != {1}:
         return None
     if size.numbers is None:
@@ -136,17 +139,21 @@ def _pads(layer: LayerContext, axes: list[int], start: _Extent, size: _Extent, s
         if count.axis != axis and (count.axis is not None or known < 0):
             return None
         after.append(first + count.number - (known if count.axis is None else 0))
-    return None if min(*before, *after) < 0 else [*before, *after]
+    return [*before, *after]
 
 
 def _is_near(layer: LayerContext, axes: list[int], pads: list[int], mode: str) -> bool:
     """True where a Pad repeats what the layer does: no element comes from further away than an axis is long.
 
-    ONNX allows none further away either, so that the parser makes no such layer for an axis of a run-time length.
+    ONNX allows none further away either, so that the parser makes no such layer for an axis of a run-time length. No more is
+    taken away than is there.
     """
+    lengths = [layer.shape(0)[axis] for axis in axes]
+    if min(pads) < 0:
+        taken = [min(before, 0) + min(after, 0) for before, after in zip(pads, pads[len(axes) :], strict=False)]
+        return mode == "FILL" and all(length + less > 0 for length, less in zip(lengths, taken, strict=True) if less)
     if mode not in _PADDING or mode == "FILL":
         return mode == "FILL"
-    lengths = [layer.shape(0)[axis] for axis in axes]
     if 0 in lengths:
         return False
     return mode == "CLAMP" or all(length < 0 or pad < length for length, pad in zip(lengths * 2, pads, strict=True))
