@@ -76,9 +76,14 @@ def _clamped(start: int, end: int, step: int, length: int) -> slice:
 
 
 def _positive(indices: np.ndarray, length: int) -> np.ndarray:
-    if indices.size and (indices.min() < -length or indices.max() >= length):
-        raise IndexError(f"index {indices.min()} or {indices.max()} is outside of an axis of length {length}")
-    return np.where(indices < 0, indices + length, indices).astype(np.int64)
+    """The indices counted from the front; a view where they are."""
+    if not indices.size:
+        return indices.astype(np.int64)
+    least, most = indices.min(), indices.max()
+    if least < -length or most >= length:
+        raise IndexError(f"index {least} or {most} is outside of an axis of length {length}")
+    counted = indices if least >= 0 else np.where(indices < 0, indices + length, indices)
+    return counted.astype(np.int64, copy=False)
 
 
 def gather(call: Call) -> np.ndarray:
