@@ -193,6 +193,22 @@ def test_what_the_source_is_charged_with_is_no_fault_of_the_result(tmp_path):
     assert caught.value.exit_code == 4
 
 
+def test_the_shape_of_an_output_may_be_stated_wrongly(tmp_path):
+    """As PaddlePaddle's exporter writes a scalar for the text of a line: it follows once the shape of a Reshape is known."""
+    text = """g (float[N, 2, 48, W] x) => (float[] y) {
+        c = Conv(x, w) n = BatchNormalization(c, gamma, beta, mu, var)
+        s = Shape(n) b = Slice(s, zero, one) t = Slice(s, three, four) k = Concat<axis=0>(b, rest, t)
+        r = Reshape(n, k) p = Transpose<perm=[0, 2, 1]>(r) y = Softmax<axis=2>(p) }"""
+    numbers = {name: np.array([value]) for name, value in (("zero", 0), ("one", 1), ("three", 3), ("four", 4), ("rest", -1))}
+    model = parse(text, weights("w", **numbers), opset=11)
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, []))
+    onnx.checker.check_model(model, full_check=True)
+    result = rewritten(model, tmp_path)
+    save_model(result.model, tmp_path / "made.onnx", tmp_path)
+    require_valid(loaded(model, tmp_path), tmp_path / "made.onnx")
+    assert result.notes == ("the file says that y is [], and it is [?, ?, ?]",)
+
+
 def test_two_branches_that_use_one_name_for_different_tensors(tmp_path):
     """Valid ONNX. Taken for one tensor, the rank of one branch would be used in the other."""
     model = parse(

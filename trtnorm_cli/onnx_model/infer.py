@@ -37,14 +37,25 @@ def mend_stated_shapes(model: onnx.ModelProto) -> list[str]:
     """Take back, in place, what ``model`` states of tensors and contradicts inference; returns it, for the outputs, in words.
 
     Operators without inference of their own (the further outputs of BatchNormalization-9) let a file state anything. A
-    rewriting into others makes that a contradiction, which the checker refuses.
+    rewriting into others makes that a contradiction, which the checker refuses. Of an output that does not follow from the
+    inputs alone, it looks at what is stated of the tensors inside as well, as the checker does.
+    """
+    notes, is_open = _mend(model, believed=False)
+    return notes + _mend(model, believed=True)[0] if is_open else notes
+
+
+def _mend(model: onnx.ModelProto, believed: bool) -> tuple[list[str], bool]:
+    """The notes on what was taken back of outputs, and True where the shape of one is stated and is not found.
+
+    What is stated of tensors inside is ``believed`` or not.
     """
     light = light_copy(model)
-    _forget(light, set())
+    if not believed:
+        _forget(light, set())
     for graph in all_graphs(light.graph):
         _forget_shapes(graph.output)
     inferred, _ = _infer(light, data_prop=False)
-    notes: list[str] = []
+    notes, is_open = list[str](), False
     for graph, known in zip(all_graphs(model.graph), all_graphs(inferred.graph) if inferred else (), strict=False):
         types = _types([*known.value_info, *known.output])
         stale = {name for name, kind in _types([*graph.value_info, *graph.output]).items() if not _fits(kind, types.get(name))}
@@ -52,11 +63,12 @@ def mend_stated_shapes(model: onnx.ModelProto) -> list[str]:
         del graph.value_info[:]
         graph.value_info.extend(kept)
         for value in graph.output:
-            if value.name in stale:
-                said, found = tensor_type(value), types[value.name]
+            said, found = tensor_type(value), types.get(value.name)
+            is_open |= said is not None and said.shape is not None and (found is None or found.shape is None)
+            if value.name in stale and found is not None:
                 value.CopyFrom(_value_info(value.name, found, value))
                 notes.append(f"the file says that {value.name} is {_text(said or found)}, and it is {_text(found)}")
-    return notes
+    return notes, is_open
 
 
 def _fits(said: TensorType, known: TensorType | None) -> bool:

@@ -24,7 +24,7 @@ _KNOWN: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "Div": np.divide,
 }
 # Since this opset the axes of a reduction are an input; before, an attribute.
-_AXES_ARE_AN_INPUT = 18
+_AXES_ARE_AN_INPUT = {"ReduceSum": 13, "ReduceMax": 18, "ReduceMean": 18}
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,14 @@ class Arithmetic:
 
     def mean(self, a: Operand, axes: tuple[int, ...], keepdims: bool = True, role: str = "mean") -> NewNode:
         """The mean over ``axes``."""
+        return self.reduced("ReduceMean", a, axes, role, keepdims)
+
+    def reduced(self, op: str, a: Operand, axes: tuple[int, ...], role: str, keepdims: bool = True) -> NewNode:
+        """ReduceMax, ReduceMean or ReduceSum over ``axes``."""
         node = (self.operand(a, role),)
-        if self.match.opset < _AXES_ARE_AN_INPUT:
-            return NewNode("ReduceMean", node, {"axes": list(axes), "keepdims": int(keepdims)}, role=role)
-        over = NewConstant(f"{role}_axes", np.array(axes, np.int64))
-        return NewNode("ReduceMean", (*node, over), {"keepdims": int(keepdims)}, role=role)
+        if self.match.opset < _AXES_ARE_AN_INPUT[op]:
+            return NewNode(op, node, {"axes": list(axes), "keepdims": int(keepdims)}, role=role)
+        return NewNode(op, (*node, self.integers(f"{role}_axes", axes)), {"keepdims": int(keepdims)}, role=role)
 
     def raised(self, tensor: gs.Tensor, role: str = "raise") -> Operand:
         """A tensor of the match in the type of the computation: its value in float64 where it is a constant."""

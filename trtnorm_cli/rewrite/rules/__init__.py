@@ -40,6 +40,7 @@ from trtnorm_cli.rewrite.rules import (
     layer_norm_channels_first,
     layernorm_further_outputs,
     local_response_normalization,
+    log_softmax,
     lp_normalization,
     matmul_block_weights,
     mean_variance_normalization,
@@ -115,6 +116,7 @@ RULES: tuple[Rule, ...] = (
     mean_variance_normalization.RULE,
     lp_normalization.RULE,
     local_response_normalization.RULE,
+    log_softmax.RULE,
     # Transforms that it refuses, or computes with little accuracy.
     fourier_transform.RULE,
     short_time_fourier_transform.RULE,
