@@ -60,6 +60,21 @@ def test_numbers_for_each_position_are_the_same_in_all_models(changed: int):
     assert smaller_inputs.at_smaller(without, SIZES, found) is None
 
 
+def test_numbers_beside_the_channels_are_the_same_in_all_models():
+    """As the positions that a DETR puts beside its keys."""
+    text = body("u = Unsqueeze(table, zeros_ones) c = Concat<axis=1>(a, u) y = Conv(c, v)")
+    weights = WEIGHTS | {"v": random(2, 5, 1, 1)}
+    found = smaller_inputs.smaller_inputs(parse(text, weights), SIZES)
+    assert found is not None
+    assert len(found.positions) == 1
+    for row, column in ((0, 0), (95, 95), (41, 7)):
+        other = WEIGHTS["table"].copy()
+        other[row, column] *= 1 + 1e-6
+        assert smaller_inputs.at_smaller(parse(text, weights | {"table": other}), SIZES, found) is None
+    last = parse(text.replace("Concat<axis=1>(a, u)", "Concat<axis=1>(u, a)"), weights)
+    assert smaller_inputs.at_smaller(last, SIZES, found) is not None, "the comparison there tells"
+
+
 def test_numbers_for_each_position_may_be_worked_out_or_stored_elsewhere(tmp_path):
     order, rows = np.random.default_rng(0).permutation(96), random(96, 96, seed=2)
     text = "e = Gather<axis=0>(rows, order) u = Unsqueeze(e, i0) y = Add(a, u)"

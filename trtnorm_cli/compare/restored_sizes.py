@@ -54,6 +54,8 @@ class Restored:
             return self._taken_in_part(node, tensors)
         if node.domain in DEFAULT_DOMAINS and node.op_type in _MULTIPLYING_MATRICES:
             return self._multiplied_in_part(node, tensors)
+        if node.domain in DEFAULT_DOMAINS and node.op_type == "Concat":
+            return self._put_beside_in_part(node, tensors)
         if node.op_type == "Slice" and node.domain in DEFAULT_DOMAINS:
             return self._cropped(node, tensors)
         if node.op_type in _POOLING and node.domain in DEFAULT_DOMAINS:
@@ -158,6 +160,31 @@ class Restored:
             return None
         self.cut[node.output[0]] = cut
         return SymbolicTensor(given[-1].dtype, tuple(shape))
+
+    def _put_beside_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """The result of a Concat that puts constants with numbers for each position beside data, as further channels."""
+        given = [tensors.get(name, UNKNOWN) for name in node.input]
+        was = [self._own.known_shape(name) for name in node.input]
+        now = [each for tensor in given if (each := known_lengths(tensor.shape)) is not None]
+        data = [place for place, name in enumerate(node.input) if name not in self._constant]
+        stated = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), None)
+        if len(now) < len(given) or None in was or not data or stated is None:
+            return None
+        rank = len(now[data[0]])
+        if not -rank <= stated < rank or any(len(each) != rank for each in (*now, *filter(None, was))):
+            return None
+        along = stated % rank
+        parts = [(*now[data[0]][:along], each[along], *now[data[0]][along + 1 :]) for each in now]
+        cut = {place: part for place, part in enumerate(parts) if part != now[place]}
+        are_constants = all(place not in data and now[place] == was[place] for place in cut)
+        are_shorter = all(a <= b for place, part in cut.items() for a, b in zip(part, now[place], strict=True))
+        # What lies behind an image, as a border, is another one at another size.
+        keeps_channels = all((was[place] or ())[along] == now[place][along] for place in data)
+        if not (cut and are_constants and are_shorter and keeps_channels):
+            return None
+        self.cut[node.output[0]] = cut
+        made = (*now[data[0]][:along], sum(each[along] for each in now), *now[data[0]][along + 1 :])
+        return SymbolicTensor(given[0].dtype, made)
 
     def _multiplied_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The product of data with a constant that has a matrix for each position, as the relative ones of an attention.
