@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
-from tests.models import parse
+from tests.models import parse, random
 from tests.rewrite.norms.test_compositions import found
+from trtnorm_cli.rewrite.norms import evaluation, formula, polynomial
 
 CENTRED = "m = ReduceMean <axes=[2]> (x) c = Sub(x, m) p = Mul(c, c) v = ReduceMean <axes=[2]> (p)"
 EPSILON = np.float32(1e-5)
@@ -124,3 +126,48 @@ def test_means_are_subtracted_along_the_axes_that_they_are_of(centred, x, is_cen
     used = {name: value for name, value in shapes.items() if f", {name})" in centred}
     body = f"{centred} p = Mul(c, c) v = ReduceMean <axes=[2]> (p) {ROOT}"
     assert recognised(x, body, eps=EPSILON, **used) == (["LayerNorm"] if is_centred else [])
+
+
+def residual_blocks(count: int) -> onnx.ModelProto:
+    """Each block normalizes what the ones before it added up, with a scale and a shift of its own."""
+    lines, x, weights = [], "x", {"eps": EPSILON}
+    for block in range(count):
+        names = "mcpvesdghra"
+        n = {letter: f"{letter}{block}" for letter in names}
+        lines += [
+            f"{n['m']} = ReduceMean<axes=[2]>({x}) {n['c']} = Sub({x}, {n['m']}) {n['p']} = Mul({n['c']}, {n['c']})",
+            f"{n['v']} = ReduceMean<axes=[2]>({n['p']}) {n['e']} = Add({n['v']}, eps) {n['s']} = Sqrt({n['e']})",
+            f"{n['d']} = Div({n['c']}, {n['s']}) {n['g']} = Mul({n['d']}, scale{block}) {n['h']} = Add({n['g']}, shift{block})",
+            f"{n['r']} = MatMul({n['h']}, w{block}) {n['a']} = Add({x}, {n['r']})",
+        ]
+        x = n["a"]
+        weights |= {f"scale{block}": random(8), f"shift{block}": random(8), f"w{block}": random(8, 8)}
+    return parse(f"g (float[2, 3, 8] x) => (float[] y) {{ {' '.join(lines)} y = Relu({x}) }}", weights)
+
+
+def test_norms_that_are_alike_are_multiplied_out_once():
+    """Of 242 LayerNorms in pieces each took 13 ms, as every one has its own names."""
+    missed = []
+    for count in (2, 12):
+        for cached in (polynomial._multiplied, polynomial._powered, formula.formula_of):
+            cached.cache_clear()
+        assert [one.kind for one in found(residual_blocks(count))] == ["LayerNorm"] * count
+        missed.append([polynomial._multiplied.cache_info().misses, formula.formula_of.cache_info().misses])
+    assert missed[0] == missed[1]
+
+
+def test_a_residual_connection_is_not_followed(monkeypatch):
+    """What is normalized behind it is something else."""
+    evaluated: list[str] = []
+
+    def evaluate(self, node, evaluate=evaluation.SymbolicEvaluation._evaluate):
+        evaluated.append(node.op)
+        return evaluate(self, node)
+
+    monkeypatch.setattr(evaluation.SymbolicEvaluation, "_evaluate", evaluate)
+    counts = []
+    for count in (6, 12):
+        evaluated.clear()
+        found(residual_blocks(count))
+        counts.append(len(evaluated))
+    assert counts[1] == 2 * counts[0]

@@ -40,7 +40,7 @@ def affine_behind(tensor: gs.Tensor, known: Known) -> AffinePart | None:
         read = None if value is None else split(value.polynomial)
         if read is None:
             break
-        current = node.outputs[0]
+        current, read = node.outputs[0], (evaluation.named(read[0]), evaluation.named(read[1]))
         runtime = _runtime(read, known)
         if runtime:
             return AffinePart(part.output, part.scale, part.shift, part.nodes, _affine_names(read, evaluation, known))

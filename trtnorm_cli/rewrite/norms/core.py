@@ -121,6 +121,7 @@ def _starting_at(first: gs.Tensor, formula: Formula, read: Read, evaluation: Sym
     output, whole = _along(first, formula, read, evaluation, constant=True)
     further, last = _along(output, whole, read, evaluation, constant=False)
     runtime = _runtime(last, evaluation)
+    whole = evaluation.named_formula(whole)
     return Core(
         data=evaluation.data,
         output=output,
@@ -142,24 +143,27 @@ def _along(
             break
         after = read[id(following)][1]
         fresh = set(_runtime(after, evaluation)) - set(_runtime(formula, evaluation))
-        if (constant and fresh) or (not constant and any(_is_full(evaluation, name) for name in fresh - _scales(after))):
+        if (constant and fresh) or (
+            not constant and any(_is_full(evaluation, name) for name in fresh - _scales(after, evaluation))
+        ):
             break
         tensor, formula = read[id(following)]
     return tensor, formula
 
 
-def _scales(formula: Formula) -> set[str]:
-    return {name for name, _ in formula.scale}
+def _scales(formula: Formula, evaluation: SymbolicEvaluation) -> set[str]:
+    return {evaluation.names[number] for number, _ in formula.scale}
 
 
 def _is_full(evaluation: SymbolicEvaluation, name: str) -> bool:
-    """True where a tensor has the shape of the data, as what is added in a residual connection."""
+    """True where a tensor has the shape of the data."""
     return evaluation.known.types[name].shape == evaluation.shape
 
 
 def _runtime(formula: Formula, evaluation: SymbolicEvaluation) -> tuple[str, ...]:
     """The tensors of run time that a formula has."""
-    names = [name for name, _ in formula.scale] + list(formula.shift_tensors)
+    parts = ([number for number, _ in formula.scale], formula.shift_tensors)
+    names = [name for part in parts for name in sorted(evaluation.names[number] for number in part)]
     return tuple(dict.fromkeys(name for name in names if name in evaluation.known.types))
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import field
+from dataclasses import field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+from trtnorm_cli.rewrite.norms.formula import Formula
 from trtnorm_cli.rewrite.norms.known import Known, Shape, counted
 from trtnorm_cli.rewrite.norms.operators import HANDLERS, Opaque, Value
 from trtnorm_cli.rewrite.norms.polynomial import COUNT, DATA, Parameter, Polynomial, TooManyTerms
@@ -24,7 +26,11 @@ _MOST_NODES = 48
 
 @dataclass
 class SymbolicEvaluation:
-    """The tensors that come from ``data``, in terms of its statistics over ``axes``."""
+    """The tensors that come from ``data``, in terms of its statistics over ``axes``.
+
+    Parameters are numbered in the order in which they come, so that norms that are alike have the same polynomials, which are
+    worked out once. ``named`` gives them their names.
+    """
 
     known: Known
     data: gs.Tensor
@@ -32,6 +38,8 @@ class SymbolicEvaluation:
     values: dict[int, Value] = field(default_factory=dict)
     order: list[gs.Tensor] = field(default_factory=list)
     _fitting: set[int] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+    _numbers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.shape = self.known.shape(self.data) or ()
@@ -80,16 +88,32 @@ class SymbolicEvaluation:
         """An input: known already, a constant, or a parameter."""
         if id(tensor) in self.values:
             return self.values[id(tensor)]
-        number = self._number(tensor)
-        if number is not None:
-            return Value(Polynomial.constant(number))
+        value = self._number(tensor)
+        if value is not None:
+            return Value(Polynomial.constant(value))
         count = self._counted(tensor)
         if count is not None:
             return Value(count)
         shape = self.known.shape(tensor)
         if not tensor.name or shape is None or len(shape) > len(self.shape):
             raise Opaque
-        return Value(Polynomial.atom(Parameter(tensor.name)))
+        number = self._numbers.setdefault(tensor.name, f"#{len(self._numbers)}")
+        self.names[number] = tensor.name
+        return Value(_parameter(number))
+
+    def named(self, polynomial: Polynomial) -> Polynomial:
+        """``polynomial`` with the names of its parameters."""
+        return polynomial.renamed(self.names)
+
+    def named_formula(self, formula: Formula) -> Formula:
+        """``formula`` with the names of its parameters."""
+        scale = tuple(sorted((self.names[number], exponent) for number, exponent in formula.scale))
+        return replace(formula, scale=scale, shift=formula.shift.renamed(self.names))
+
+    def is_residual(self, tensor: gs.Tensor) -> bool:
+        """True for a tensor of run time as large as the data that does not come from them: to add it ends a normalization."""
+        kind = self.known.types.get(tensor.name)
+        return id(tensor) not in self.values and kind is not None and kind.shape == self.shape
 
     def _number(self, tensor: gs.Tensor) -> float | None:
         """The value of a constant that is one number, or one number again and again."""
@@ -146,6 +170,11 @@ class SymbolicEvaluation:
         """True when ``shape`` is that of the data with size one on the reduced axes."""
         wanted = tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
         return shape is not None and _agree(shape, wanted)
+
+
+@cache
+def _parameter(number: str) -> Polynomial:
+    return Polynomial.atom(Parameter(number))
 
 
 def _agree(one: Shape, other: Shape) -> bool:

@@ -52,6 +52,9 @@ class Evaluation(Protocol):
     def is_kept_shape(self, shape: Shape | None) -> bool:
         """True when ``shape`` is that of the data with size one on the reduced axes."""
 
+    def is_residual(self, tensor: gs.Tensor) -> bool:
+        """True for a tensor of run time as large as the data that does not come from them."""
+
 
 Handler = Callable[[Evaluation, "gs.Node"], Value]
 
@@ -76,6 +79,8 @@ def _joined(e: Evaluation, node: gs.Node, values: list[Value], polynomial: Polyn
 
 
 def _binary(e: Evaluation, node: gs.Node) -> Value:
+    if node.op in ("Add", "Sub") and any(map(e.is_residual, node.inputs)):
+        raise Opaque
     values = [e.operand(tensor) for tensor in node.inputs]
     left, right = (value.polynomial for value in values)
     if node.op == "Div":
@@ -86,6 +91,8 @@ def _binary(e: Evaluation, node: gs.Node) -> Value:
 
 
 def _sum(e: Evaluation, node: gs.Node) -> Value:
+    if any(map(e.is_residual, node.inputs)):
+        raise Opaque
     values = [e.operand(tensor) for tensor in node.inputs]
     total = Polynomial()
     for value in values:

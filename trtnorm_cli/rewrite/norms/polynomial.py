@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
@@ -102,10 +102,16 @@ class Polynomial:
         return self + (-other)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
-        return _multiplied(self, other)
+        product = _multiplied(self, other)
+        if product is None:
+            raise TooManyTerms
+        return product
 
     def power(self, exponent: float) -> Polynomial | None:
         """``self`` to a power; None where the result cannot be expressed."""
+        return _powered(self, exponent)
+
+    def _power(self, exponent: float) -> Polynomial | None:
         if exponent == int(exponent) and 0 <= exponent <= 3:
             return math.prod([self] * int(exponent), start=Polynomial.constant(1.0))
         if len(self.terms) != 1:
@@ -143,14 +149,33 @@ class Polynomial:
     def has(self, *atoms: Atom) -> bool:
         return not self.atoms().isdisjoint(atoms)
 
+    def renamed(self, names: Mapping[str, str]) -> Polynomial:
+        """The same of other parameters: ``names`` has the new name of each."""
+        if not any(isinstance(atom, Parameter) for atom in self.atoms()):
+            return self
+        return Polynomial(
+            frozenset(
+                (frozenset((_renamed(atom, names), exponent) for atom, exponent in monomial), value) for monomial, value in self
+            )
+        )
+
 
 @lru_cache(maxsize=_PRODUCTS_KEPT)
-def _multiplied(one: Polynomial, other: Polynomial) -> Polynomial:
+def _multiplied(one: Polynomial, other: Polynomial) -> Polynomial | None:
+    """The product; None for too many terms."""
     total: dict[Monomial, float] = {}
-    for left, a in one.terms:
-        for right, b in other.terms:
-            _add(total, _product(left, right, a * b))
+    try:
+        for left, a in one.terms:
+            for right, b in other.terms:
+                _add(total, _product(left, right, a * b))
+    except TooManyTerms:
+        return None
     return Polynomial(frozenset(total.items()))
+
+
+@lru_cache(maxsize=_PRODUCTS_KEPT)
+def _powered(base: Polynomial, exponent: float) -> Polynomial | None:
+    return base._power(exponent)
 
 
 def _add(total: dict[Monomial, float], terms: Iterable[tuple[Monomial, float]]) -> None:
@@ -165,6 +190,14 @@ def _add(total: dict[Monomial, float], terms: Iterable[tuple[Monomial, float]]) 
         raise TooManyTerms
     for monomial in vanished:
         del total[monomial]
+
+
+def _renamed(atom: Atom, names: Mapping[str, str]) -> Atom:
+    if isinstance(atom, Parameter):
+        return Parameter(names[atom.tensor])
+    if isinstance(atom, Base | Floor):
+        return replace(atom, of=atom.of.renamed(names))
+    return atom
 
 
 def _without_rounding(value: float, scale: float) -> float:
