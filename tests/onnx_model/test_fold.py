@@ -311,6 +311,23 @@ def test_biases_of_quantisers_become_floats_and_quantized_weights_stay():
     assert_same(model, result.model, {"x": random(4, 2)})
 
 
+def test_quantized_scalars_become_floats_and_vectors_stay():
+    """TensorRT takes no quantized constant without axes, as the exponents that ONNX Runtime's quantiser writes."""
+    model = parse(
+        """g (float[N, 2] x) => (float[N, 2] y) {
+        e = DequantizeLinear(two, s, zero) p = Pow(x, e) f = DequantizeLinear(two_each, s, zero) y = Mul(p, f) }""",
+        {
+            "two": np.array(127, np.int8),
+            "two_each": np.array([127, 64], np.int8),
+            "s": np.array(2 / 127, np.float32),
+            "zero": np.array(0, np.int8),
+        },
+    )
+    result = clean(model)
+    assert operators(result.model) == ["Pow", "DequantizeLinear", "Mul"]
+    assert_same(model, result.model, {"x": random(4, 2)})
+
+
 def test_parameters_of_normalizations_and_biases_that_are_quantized_are_floats_again():
     """ONNX Runtime's quantiser writes the scale of a BatchNormalization as integers of 8 bits, too."""
     model = parse(

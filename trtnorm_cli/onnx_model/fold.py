@@ -161,9 +161,12 @@ def _is_quantization(node: ir.Node) -> bool:
 
 
 def _makes_no_weights(node: ir.Node) -> bool:
-    """True of biases and of the parameters of normalizations: everybody computes with these in floating point."""
+    """True of biases and of the parameters of normalizations: everybody computes with these in floating point.
+
+    A scalar is none either, as an exponent: TensorRT refuses a quantized constant without axes.
+    """
     data, made = node.inputs[0], node.outputs[0]
-    if data is not None and data.dtype == _BIAS_TYPE:
+    if data is not None and (data.dtype == _BIAS_TYPE or (data.shape is not None and len(data.shape) == 0)):
         return True
     return bool(made.uses()) and not made.is_graph_output() and all(_is_no_weight(*use) for use in made.uses())
 
