@@ -75,6 +75,12 @@ def test_position_decides_where_the_name_says_nothing(
     assert {name: profile.dims[name].corners() for name in expected} == expected
 
 
+def test_the_letter_of_a_depth_says_nothing_where_there_is_no_volume() -> None:
+    block = paste_block([ModelInput("volume", "float32", (1, 1, "d", "h", "w")), ModelInput("z", "float32", ("D", "K", 128))])
+    assert "  d: {min: 32, opt: 64, max: 128}\n" in block
+    assert "  D: {min: 1, opt: 8, max: 32}\n" in block
+
+
 def test_a_dimension_that_torch_export_names_as_a_multiple_is_one() -> None:
     profile = parse_profile(paste_block([ModelInput("x", "float32", ("N", 3, "32*_h", "32*_w"))]))
     assert profile.dims["32*_h"].multiple_of == 32

@@ -19,10 +19,13 @@ _IMAGE = DimRange(min=224, opt=224, max=448)
 _VOLUME = DimRange(min=32, opt=64, max=128)
 _CHANNELS = DimRange(min=3, opt=3, max=3)
 _MOST_NAMED = 3
+_AXES_OF_A_SIGNAL = 3
 _SEQUENCE = DimRange(min=1, opt=128, max=512)
 
 _BATCH_NAME = re.compile(r"n|b|bs|.*batch.*")
-_SPATIAL_NAME = re.compile(r"[hwd]|.*(height|width|depth).*")
+_SPATIAL_NAME = re.compile(r"[hw]|.*(height|width|depth).*")
+# The third size of a volume. In what has fewer axes it is any other.
+_DEPTH_NAME = re.compile(r"d")
 _SEQUENCE_NAME = re.compile(r"[tls]|.*(seq|len|token|time|frame).*")
 _MULTIPLE_NAME = re.compile(r"([0-9]{1,4})\s*\*\s*\w+")  # torch.export names a dimension 16*_H when it must be one
 _RANGES = (
@@ -153,7 +156,9 @@ def _default_range(model_input: ModelInput, axis: int) -> DimRange:
     symbol = model_input.shape[axis]
     named = symbol.lower() if isinstance(symbol, str) else ""
     spatial = _VOLUME if len(model_input.shape) == 5 else _IMAGE
-    by_name = ((_BATCH_NAME, _BATCH), (_SPATIAL_NAME, spatial), (_SEQUENCE_NAME, _SEQUENCE))
+    by_name = [(_BATCH_NAME, _BATCH), (_SPATIAL_NAME, spatial), (_SEQUENCE_NAME, _SEQUENCE)]
+    if len(model_input.shape) > _AXES_OF_A_SIGNAL:
+        by_name.append((_DEPTH_NAME, spatial))
     values = next((values for pattern, values in by_name if pattern.fullmatch(named)), None)
     values = values or _by_position(model_input, axis, spatial)
     multiple = _MULTIPLE_NAME.fullmatch(named)
