@@ -29,6 +29,7 @@ import numpy as np
 import onnx
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
+from trtnorm_cli.contiguous import contiguous
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import refer, reference, tensor_array, values_are_packed
 from trtnorm_cli.onnx_model.wire import FilePart
@@ -160,7 +161,7 @@ class Shelf:
 
     def _write(self, value: np.ndarray, part: FilePart) -> None:
         file = int(part.file.name)
-        content, done = np.ascontiguousarray(value).reshape(-1).view(np.uint8), 0
+        content, done = contiguous(value).reshape(-1).view(np.uint8), 0
         while done < content.nbytes:
             done += os.pwrite(file, content[done:].data, part.offset + done)
         if self._is_of_result and content.nbytes >= _BESIDE_FROM_BYTES:

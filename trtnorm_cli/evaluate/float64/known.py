@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from trtnorm_cli.contiguous import contiguous
 from trtnorm_cli.evaluate.fingerprint import fingerprint
 from trtnorm_cli.evaluate.float64.kept_arrays import KeptArrays, owner_of
 from trtnorm_cli.evaluate.float64.kernels.call import Call
@@ -136,7 +137,7 @@ class Known:
         """``value``, or the equal array of an earlier model."""
         if not isinstance(value, np.ndarray) or value.size <= _SMALL or value.dtype.hasobject:
             return value
-        flat = np.ascontiguousarray(value).reshape(-1)
+        flat = contiguous(value).reshape(-1)
         key = _ends(flat)
         for other in self._equal.get(key, ()):
             if np.array_equal(_bits(other), _bits(flat)):
