@@ -149,7 +149,7 @@ def _is_near(layer: LayerContext, axes: list[int], pads: list[int], mode: str) -
     taken away than is there.
     """
     lengths = [layer.shape(0)[axis] for axis in axes]
-    if min(pads) < 0:
+    if min(pads, default=0) < 0:
         taken = [min(before, 0) + min(after, 0) for before, after in zip(pads, pads[len(axes) :], strict=False)]
         return mode == "FILL" and all(length + less > 0 for length, less in zip(lengths, taken, strict=True) if less)
     if mode not in _PADDING or mode == "FILL":
