@@ -72,19 +72,18 @@ class _Loop:
         self.scans = [layer for layer in region.exits if layer.handle.kind.name != "LAST_VALUE"]
         self.anchor = region.boundary[0]
         self.context = translator.context(self.anchor, writer, scope)
-        self.same_each_time = writer.body()
 
     def write(self) -> None:
         first = len(self.writer.nodes)
         trips = self._trips()
         initial = [self.context.name_of(_connected(layer, 0)) for layer in self.recurrences]
         proceed = self._condition(self.writer, self.scope, initial)
-        body = self._body(trips)
+        body, in_front = self._body(trips)
         count = len(self.recurrences) + len(self.scans)
         results = self.context.ops("Loop", trips, proceed, *initial, outputs=count, body=body)
         self.writer.label_since(first, self.anchor.name, results, self.translator.origin(self.anchor))
-        self.writer.nodes[first:first] = self.same_each_time.nodes
-        self.writer.value_info += self.same_each_time.value_info
+        self.writer.nodes[first:first] = in_front.nodes
+        self.writer.value_info += in_front.value_info
         finals = dict(zip((layer.outputs[0] for layer in self.recurrences), results, strict=False))
         stacked = dict(zip(self.scans, results[len(self.recurrences) :], strict=True))
         for layer in self.region.exits:
@@ -122,7 +121,8 @@ class _Loop:
             queue += [tensor.producer for tensor in self.translator.structure.inputs_of(layer)]
         return found
 
-    def _body(self, trips: str) -> GraphProto:
+    def _body(self, trips: str) -> tuple[GraphProto, GraphWriter]:
+        """The graph of one iteration, and the nodes that do the same in each of them."""
         body, inner = self.writer.body(), Scope(self.scope)
         unique = body.tensor_names.unique
         iteration, keep = unique(f"{self.anchor.name}/iteration"), unique(f"{self.anchor.name}/condition")
@@ -140,8 +140,8 @@ class _Loop:
         proceed = self._condition(body, inner, [name for name, _ in updated]) or context.op("Identity", keep)
         flags = [_info(iteration, TensorProto.INT64, ()), _info(keep, TensorProto.BOOL, ())]
         inputs = [*flags, *(_info_of(name, layer.outputs[0]) for name, layer in zip(states, self.recurrences, strict=True))]
-        self.same_each_time = body.take_out({info.name for info in inputs}, _MOVED_OUT)
-        return _graph(body, "body", inputs, [*updated, *scanned], [_info(proceed, TensorProto.BOOL, ())])
+        in_front = body.take_out({info.name for info in inputs}, _MOVED_OUT)
+        return _graph(body, "body", inputs, [*updated, *scanned], [_info(proceed, TensorProto.BOOL, ())]), in_front
 
     def _iterate(self, layer: Layer, body: GraphWriter, inner: Scope, iteration: str, trips: str) -> None:
         first = len(body.nodes)
