@@ -156,6 +156,14 @@ def test_norms_that_are_alike_are_multiplied_out_once():
     assert missed[0] == missed[1]
 
 
+@pytest.mark.parametrize(("shift", "output"), [("constant", "y"), ("residual", "d")])
+def test_a_shift_as_large_as_the_data_is_one_where_it_is_a_constant(shift: str, output: str):
+    body = f"{CENTRED} {ROOT.replace('y =', 'd =')} y = Add(d, {shift})"
+    text = f"g (float[1, 3, 8] x, float[1, 3, 8] residual) => (float[] y) {{ {body} }}"
+    weights = {"eps": EPSILON, "constant": random(1, 3, 8)}
+    assert [(one.kind, one.output.name) for one in found(parse(text, weights))] == [("LayerNorm", output)]
+
+
 def test_a_residual_connection_is_not_followed(monkeypatch):
     """What is normalized behind it is something else."""
     evaluated: list[str] = []
