@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -66,6 +67,33 @@ def test_a_tensor_in_a_file_is_read_there(both, tmp_path, offset):
     np.testing.assert_array_equal(found, array)
     assert found.ctypes.data % 4 == 0
     assert os.fstat(writer.descriptor).st_size == 0
+
+
+def test_the_reader_may_have_another_working_folder(both, tmp_path, monkeypatch):
+    (tmp_path / "weights").write_bytes(np.arange(3, dtype=np.float32).tobytes())
+    monkeypatch.chdir(tmp_path)
+    record = read_there(np.arange(3, dtype=np.float32), FilePart(Path("weights"), 0, 12))
+    monkeypatch.chdir(tmp_path.parent)
+    assert both[1].get(record).tolist() == [0, 1, 2]
+
+
+def test_copies_of_a_file_lie_where_earlier_ones_did(both, tmp_path):
+    """Those that are still read stay; what is too small is left."""
+    reader, file = both[1], tmp_path / "weights"
+    file.write_bytes(bytes(1) + np.arange(3000, dtype=np.float32).tobytes())
+
+    def read(first: int, count: int) -> np.ndarray:
+        array = np.arange(first, first + count, dtype=np.float32)
+        return reader.get(read_there(array, FilePart(file, 1 + 4 * first, array.nbytes)))
+
+    one, other = read(0, 1000), read(1000, 10)
+    assert not np.shares_memory(one, other)
+    reader.reuse_copies()
+    again, further = read(500, 900), read(100, 2000)
+    assert np.shares_memory(again, one)
+    assert not np.shares_memory(further, other)
+    np.testing.assert_array_equal(again, np.arange(500, 1400))
+    np.testing.assert_array_equal(further, np.arange(100, 2100))
 
 
 @pytest.mark.parametrize("array", [np.ones(4, np.float32), np.ones(3, ">f4"), np.array(["abc"], object)])

@@ -224,6 +224,18 @@ def test_large_weights_are_written_once_and_read_in_place_by_onnx_runtime(tmp_pa
     assert files[0].stat().st_size < links * channels * channels * 4 + 50_000
 
 
+@pytest.mark.parametrize("external", [False, True], ids=["in the model's file", "beside it"])
+def test_large_weights_of_a_relative_path_are_read_in_place(tmp_path, monkeypatch, work, external):
+    """The process that reads them has another working folder."""
+    file = saved(wide_convolutions(3, 512), tmp_path / "m.onnx")
+    if external:
+        onnx.save(onnx.load(file), file, save_as_external_data=True, location="m.data", size_threshold=1024)
+    monkeypatch.chdir(tmp_path)
+    made = prepare(OpenedModel.of_file(Path("m.onnx"), None), needs_sizes=False).rewrite()
+    assert [change.check.evaluated_with for change in made.changes] == ["ONNX Runtime and float64"] * 3
+    assert work["sessions"] == 2
+
+
 def test_weights_of_a_model_in_one_file_are_written_once(tmp_path, monkeypatch):
     """Nothing is copied at the end but what did not change."""
     copied, copy, links, channels = [], stored.copy_part, 5, 1024

@@ -180,8 +180,9 @@ class Worker:
             session = ort.InferenceSession(model, session_options(threads=1), providers=["CPUExecutionProvider"])
             if request["keep"]:
                 self.kept[request["key"]] = session
-        constants = request["constants"]
-        outputs = [self._run(session, {**constants, **feeds}, None) for feeds in request["feeds"]]
+        self.feeds.reuse_copies()
+        constants = self._tensors(request["constants"])
+        outputs = [self._results(session, {**constants, **self._tensors(feeds)}, None) for feeds in request["feeds"]]
         return {"outputs": outputs, "opened": opened, "keeps": request["keep"]}
 
     def do_run_file(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -214,9 +215,14 @@ class Worker:
         return {"outputs": outputs, "opened": opened, "keeps": False, **times}
 
     def _run(self, session: ort.InferenceSession, feeds: dict[str, Any], outputs: list[str] | None) -> list[Any]:
+        return self._results(session, self._tensors(feeds), outputs)
+
+    def _tensors(self, records: dict[str, Any]) -> dict[str, np.ndarray]:
+        return {name: self.feeds.get(record) for name, record in records.items()}
+
+    def _results(self, session: ort.InferenceSession, feeds: dict[str, np.ndarray], outputs: list[str] | None) -> list[Any]:
         names = outputs or [output.name for output in session.get_outputs()]
-        arrays = infer(session, {name: self.feeds.get(record) for name, record in feeds.items()}, names)
-        return list(zip(names, map(self.results.put, arrays), strict=True))
+        return list(zip(names, map(self.results.put, infer(session, feeds, names)), strict=True))
 
 
 def follow_input(requests: queue.Queue[str], folder: Path) -> None:

@@ -34,6 +34,8 @@ class SharedTensors:
         self.descriptor = descriptor
         self._end = 0
         self._map: mmap.mmap | None = None
+        self._copies: list[np.ndarray] = []
+        self._lent: list[np.ndarray] = []
 
     def put(self, array: np.ndarray) -> dict[str, Any]:
         """Append ``array`` and return the record that ``get`` needs; strings stand in the record itself."""
@@ -50,7 +52,7 @@ class SharedTensors:
         return self.put(np.frombuffer(data, np.uint8))
 
     def get(self, record: dict[str, Any]) -> np.ndarray:
-        """The tensor of a record, where it lies: it is valid until the writer clears."""
+        """The tensor of a record, where it lies: it is valid until the writer clears, or the reader calls ``reuse_copies``."""
         shape = tuple(record["shape"])
         if record["dtype"] == "string":
             return np.array(record["values"], dtype=object).reshape(shape)
@@ -59,8 +61,24 @@ class SharedTensors:
         if not size:
             return np.empty(shape, dtype)
         if "file" in record:
-            return _in_file(record["file"], record["offset"], size).view(dtype).reshape(shape)
+            found = _in_file(record["file"], record["offset"], size)
+            return (self._copied(found) if record["offset"] % _ALIGNMENT else found).view(dtype).reshape(shape)
         return np.ndarray((size,), np.uint8, self._mapped(record["offset"] + size), record["offset"]).view(dtype).reshape(shape)
+
+    def reuse_copies(self) -> None:
+        """Have the memory of the copies that ``get`` made for those that it makes next."""
+        self._copies += self._lent
+        self._lent = []
+
+    def _copied(self, found: np.ndarray) -> np.ndarray:
+        """A copy where vector instructions want it; fresh memory would cost more than the copying."""
+        fitting = [place for place, memory in enumerate(self._copies) if memory.size >= found.size]
+        memory = self._copies.pop(fitting[0]) if fitting else np.empty(found.size, np.uint8)
+        if not fitting and self._copies:
+            self._copies.pop(0)  # too small for what is read now
+        self._lent.append(memory)
+        np.copyto(memory[: found.size], found)
+        return memory[: found.size]
 
     def clear(self) -> None:
         """Forget every tensor; memory beyond what is usually needed is given back."""
@@ -89,16 +107,15 @@ def read_there(array: np.ndarray, part: FilePart | None) -> dict[str, Any] | Non
     """The record of ``array`` that has the reader find it in a file; None where ``part`` does not hold what it holds."""
     if part is None or part.length != array.nbytes or array.dtype.kind in "OUS" or not array.dtype.isnative:
         return None
-    return {"dtype": array.dtype.name, "shape": list(array.shape), "file": str(part.file), "offset": part.offset}
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "file": str(part.file.absolute()), "offset": part.offset}
 
 
 def _in_file(file: str, offset: int, size: int) -> np.ndarray:
-    """Bytes of ``file``, mapped. Where they begin at no round number they are copied: vector instructions want that."""
+    """Bytes of ``file``, mapped."""
     begin = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
     with Path(file).open("rb") as stream:
         mapped = mmap.mmap(stream.fileno(), offset + size - begin, mmap.MAP_SHARED, mmap.PROT_READ, offset=begin)
-    found = np.frombuffer(mapped, np.uint8, size, offset - begin)
-    return found.copy() if offset % _ALIGNMENT else found
+    return np.frombuffer(mapped, np.uint8, size, offset - begin)
 
 
 def shared_file(folder: str) -> int:
