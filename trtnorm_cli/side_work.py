@@ -6,7 +6,6 @@ it, so that it can be ended by ending its child. What it prepares may take a mom
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -60,11 +59,6 @@ class Later(Generic[T]):
     def cancel(self) -> None:
         if not self._future.done():
             self._future.set_exception(Cancelled())
-
-
-def usable_cores() -> int:
-    """The number of the processor's cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _PAUSE_S = 0.1

@@ -12,6 +12,7 @@ import onnx
 
 from trtnorm_cli.build_job import Job
 from trtnorm_cli.compare.session import Likely, Rewritten
+from trtnorm_cli.cores import usable_cores
 from trtnorm_cli.cost.group_norm import group_norm_seconds
 from trtnorm_cli.engine_making import Making, parsed_network
 from trtnorm_cli.lowering.lower import settings_of
@@ -25,7 +26,7 @@ from trtnorm_cli.rewrite.prepare import Prepared
 from trtnorm_cli.rewrite.rewriting import Rewriter, Rewriting
 from trtnorm_cli.rewrite.spread_softmaxes import scales_before_spread_softmaxes
 from trtnorm_cli.rewrite.usual_group_norms import GroupNorm, group_norms
-from trtnorm_cli.side_work import Awaited, Later, usable_cores
+from trtnorm_cli.side_work import Awaited, Later
 from trtnorm_cli.tensorrt.backend import first_installed
 from trtnorm_cli.tensorrt.estimates import device_of, opt_sizes
 from trtnorm_cli.tensorrt.kernel_search import (

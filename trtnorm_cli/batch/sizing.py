@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trtnorm_cli.batch.inputs import Inputs
+from trtnorm_cli.cores import usable_cores
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import available_memory
-from trtnorm_cli.side_work import usable_cores
 
 # A worker with its imports, ONNX Runtime and TensorRT, working on a model without weights.
 BASE_BYTES = 1 << 30

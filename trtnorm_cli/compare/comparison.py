@@ -11,10 +11,10 @@ from trtnorm_cli.compare.comparer import Comparer
 from trtnorm_cli.compare.participants import Candidate, RunnableReference
 from trtnorm_cli.compare.result import Comparison, Options, Trial
 from trtnorm_cli.compare.smaller_first import SmallerFirst, SmallerTrial
+from trtnorm_cli.cores import usable_cores
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.progress import stage
-from trtnorm_cli.side_work import usable_cores
 
 
 def compare(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.cores import usable_cores
 from trtnorm_cli.evaluate.float64.kernels.call import Call, Kernel, NotImplementedHere, one
 from trtnorm_cli.evaluate.float64.kernels.windows import Windows, same_padding, windows_of
 from trtnorm_cli.evaluate.float64.kernels.working_memory import MOST_ELEMENTS, copied, working_memory
@@ -142,7 +142,7 @@ def _workers(multiply_adds: int, blocks: int) -> Iterator[Callable[[Callable[[Pl
         for place in places:
             work(place)
 
-    cores = min(os.cpu_count() or 1, blocks, MOST_THREADS)
+    cores = min(usable_cores(), blocks, MOST_THREADS)
     if cores == 1 or multiply_adds < WORTH_THREADS:
         yield one_by_one
         return
