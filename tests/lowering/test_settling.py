@@ -105,8 +105,8 @@ def test_the_budget_holds_for_other_images_of_0_to_255_than_the_first(tmp_path: 
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first inputs that nothing was settled on are a hundred times as large."""
 
-    def drawn(unseen: Unseen, label: str, number: int) -> Trial:
-        return Trial(f"{label}, number {number}", {"x": random(1, 3, 8, 8) * np.float32(100 if number == 1 else 1)})
+    def drawn(unseen: Unseen, place: int, number: int) -> Trial:
+        return Trial(f"default min, number {number}", {"x": random(1, 3, 8, 8) * np.float32(100 if number == 1 else 1)})
 
     monkeypatch.setattr(Unseen, "random", drawn)
 
@@ -134,7 +134,7 @@ def test_where_no_choice_holds_for_other_inputs_that_is_said(tmp_path: Path) -> 
 
 
 def test_inputs_on_which_the_model_does_not_run_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(unseen: Unseen, label: str, number: int) -> Trial:
+    def drawn(unseen: Unseen, place: int, number: int) -> Trial:
         return Trial("of another shape", {"x": random(1, 2, 8, 8)})
 
     monkeypatch.setattr(Unseen, "random", drawn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +11,9 @@ from trtnorm_cli.compare.participants import loaded_participant
 from trtnorm_cli.compare.result import Trial
 from trtnorm_cli.compare.settings import Settings
 from trtnorm_cli.compare.trials import Trials, trials_of
-from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
+from trtnorm_cli.lowering.few_samples import FewSamples
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.shapes import model_inputs
 from trtnorm_cli.progress import each
@@ -20,6 +21,8 @@ from trtnorm_cli.rewrite.prepare import Prepared
 
 # A run at larger shapes is left out where it would take longer, going by a smaller one.
 _LONGEST_RUN_S = 30.0
+# Samples are not looked for in more (512 MiB of float32), which would have to be drawn.
+_MOST_DRAWN = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Calibration:
     """The inputs of the runs with what the model makes of each, the smallest first; and what is to be said of them.
 
     ``seconds`` are those of the runs. ``data`` says by input where its values came from, ``is_users`` whether the user brought
-    them.
+    them. ``redrawn`` draws the random inputs at a place in ``trials`` from another seed; None where there are none.
     """
 
     trials: tuple[Trial, ...]
@@ -35,24 +38,31 @@ class Calibration:
     seconds: tuple[float, ...]
     data: dict[str, str]
     is_users: bool
+    redrawn: Callable[[int, int], Trial | None]
     notes: tuple[str, ...] = ()
 
 
 def calibrated(prepared: Prepared, model: LoadedModel, seed: int, runner: OrtRunner) -> Calibration:
     """The user's inputs, or random ones at min, opt and max, as far as ``model`` runs on them in reasonable time.
 
-    Raises ``UsageProblem`` for inputs of the user's that do not fit.
+    Of random ones few samples are taken. Raises ``UsageProblem`` for inputs of the user's that do not fit.
     """
     data = None if prepared.profile is None else prepared.profile.calibration_data
     drawn = drawn_trials(prepared, seed)
-    runs, notes = _Runs(model, runner), list(drawn.notes)
+    runs, notes = _Runs(model, runner, are_random=data is None), list(drawn.notes)
     for trial, told in each("calibrate", sorted(drawn.trials, key=lambda trial: trial.elements), "inputs"):
         told.at(trial.label)
         why_not = runs.add(trial)
         if why_not is not None:
             notes.append(f"{trial.label}: not calibrated at, {why_not}")
+
+    def redrawn(place: int, other_seed: int) -> Trial | None:
+        label = runs.drawn_as[place]
+        found = next((trial for trial in drawn_trials(prepared, other_seed).trials if trial.label == label), None)
+        return found and runs.few(found)
+
     made = (tuple(runs.trials), tuple(runs.exact), tuple(runs.seconds))
-    return Calibration(*made, drawn.inputs, data is not None, tuple(notes))
+    return Calibration(*made, drawn.inputs, data is not None, redrawn, tuple(notes))
 
 
 def drawn_trials(prepared: Prepared, seed: int) -> Trials:
@@ -76,27 +86,43 @@ def known_feeds(model: LoadedModel, trial: Trial) -> Mapping[str, np.ndarray]:
 
 
 class _Runs:
-    """The model's runs, each at larger inputs than the one before."""
+    """The model's runs, each at larger inputs than the one before. ``drawn_as`` are the labels that these were drawn with."""
 
-    def __init__(self, model: LoadedModel, runner: OrtRunner) -> None:
-        self._model, self._runner = model, runner
+    def __init__(self, model: LoadedModel, runner: OrtRunner, are_random: bool) -> None:
+        self._model, self._runner, self._are_random = model, runner, are_random
         self._seconds_per_element = 0.0
+        self._samples = FewSamples(model.proto, lambda feeds: self._begun(feeds).results()[0])
         self.trials: list[Trial] = []
+        self.drawn_as: list[str] = []
         self.exact: list[Mapping[str, np.ndarray]] = []
         self.seconds: list[float] = []
 
+    def few(self, trial: Trial) -> Trial:
+        """``trial`` with the inputs that the model has, and of random ones few samples."""
+        known = replace(trial, feeds=known_feeds(self._model, trial))
+        return self._samples.of(known) if self._are_random else known
+
     def add(self, trial: Trial) -> str | None:
-        """Run the model on ``trial``; the reason where that cannot be."""
-        if self._seconds_per_element * trial.elements > _LONGEST_RUN_S:
+        """Run the model on ``trial``, unless random inputs of its sizes are there; the reason where that cannot be."""
+        few = trial if self._is_long(trial) and trial.elements > _MOST_DRAWN else self.few(trial)
+        if self._is_long(few):
             return f"a run would take longer than {_LONGEST_RUN_S:g} s"
-        feeds = known_feeds(self._model, trial)
-        asked = self._runner.begin(self._model.path, feeds, hold=True)
+        if few.label != trial.label and any(few.shapes == other.shapes for other in self.trials):
+            return None
+        asked = self._begun(few.feeds)
         try:
             outputs = asked.results()[0]
         except RunFailed as error:
             return str(error)
-        self._seconds_per_element = asked.computing_s / max(trial.elements, 1)
-        self.trials.append(replace(trial, feeds=feeds))
+        self._seconds_per_element = asked.computing_s / max(few.elements, 1)
+        self.trials.append(few)
+        self.drawn_as.append(trial.label)
         self.exact.append(outputs)
         self.seconds.append(asked.computing_s)
         return None
+
+    def _is_long(self, trial: Trial) -> bool:
+        return self._seconds_per_element * trial.elements > _LONGEST_RUN_S
+
+    def _begun(self, feeds: Mapping[str, np.ndarray]) -> AskedRuns:
+        return self._runner.begin(self._model.path, feeds, hold=True)

@@ -133,7 +133,7 @@ class _Lowering:
             raise RewriteError("the model ran on none of the calibration inputs, so no precision can be settled", where)
         feeds, limit = [trial.feeds for trial in self.calibration.trials], self.settings.limit
         is_users = self.calibration.is_users
-        unseen = None if is_users else Unseen(self.prepared, self.wide, self.calibration, self.means.seed)
+        unseen = None if is_users else Unseen(self.calibration, self.means.seed)
         worst = None
         with Search(self.rewriting, self.settings, feeds, is_users, self.runner) as search:
             settling = Settling(search, self.calibration, unseen)

@@ -16,12 +16,10 @@ from trtnorm_cli.compare.result import Trial
 from trtnorm_cli.errors import ProfileError
 from trtnorm_cli.evaluate.ort_runner import RunFailed
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.lowering.calibration import Calibration, drawn_trials, known_feeds
-from trtnorm_cli.onnx_model.load import LoadedModel
+from trtnorm_cli.lowering.calibration import Calibration
 from trtnorm_cli.precision.calibration import IMAGES
 from trtnorm_cli.precision.search import Found, Search
 from trtnorm_cli.precision.wider_inputs import wider_inputs
-from trtnorm_cli.rewrite.prepare import Prepared
 
 # How often new inputs are tried, and how many of one kind.
 _ROUNDS, _AT_ONCE = 3, 2
@@ -40,18 +38,16 @@ _IF_NOT = "give your own inputs with precision: {data: …} if the network is fe
 
 @dataclass(frozen=True)
 class Unseen:
-    """Draws inputs of the kinds that ``calibration`` has, with other values, for a model that has been ``prepared``."""
+    """Draws inputs of the kinds that ``calibration`` has, with other values, from seeds that ``seed`` leads to."""
 
-    prepared: Prepared
-    model: LoadedModel
     calibration: Calibration
     seed: int
 
-    def random(self, label: str, number: int) -> Trial | None:
-        """The random inputs of the shapes that ``label`` names, from another seed."""
+    def random(self, place: int, number: int) -> Trial | None:
+        """The random inputs of the shapes of the calibration's at ``place``, from another seed."""
         seed = self.seed + number * _NEXT_SEED
-        drawn = next((trial for trial in drawn_trials(self.prepared, seed).trials if trial.label == label), None)
-        return drawn and Trial(f"{label}, seed {seed}", known_feeds(self.model, drawn))
+        drawn = self.calibration.redrawn(place, seed)
+        return drawn and replace(drawn, label=f"{drawn.label}, seed {seed}")
 
 
 def images(trial: Trial | None) -> Trial | None:
@@ -126,11 +122,11 @@ class Settling:
         assert self._unseen is not None, "it is asked for draws"
         trials, first = self._calibration.trials, number * _AT_ONCE + 1
         for index in range(_AT_ONCE):
-            yield self._unseen.random(trials[worst].label, first + index), False
+            yield self._unseen.random(worst, first + index), False
         if self._search.takes_images:
             # The calibration inputs as images come once, and each round has images that are new as well.
             known = [trials[one] for one in sorted({*cheap, worst}) if number == 0]
-            for trial in [*known, *(self._unseen.random(trials[one].label, first) for one in cheap)]:
+            for trial in [*known, *(self._unseen.random(one, first) for one in cheap)]:
                 yield images(trial), True
 
     def _added(self, drawn: Iterable[tuple[Trial | None, bool]]) -> list[int]:

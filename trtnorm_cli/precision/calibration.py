@@ -37,11 +37,15 @@ _MOST = 0.25
 
 @dataclass(frozen=True)
 class ValueRanges:
-    """The ranges over calibration inputs, which may be the user's, and ``wider`` ones with images of 0 to 255."""
+    """The ranges over calibration inputs, which may be the user's, and ``wider`` ones with images of 0 to 255.
+
+    ``outputs`` are the model's for each of these inputs.
+    """
 
     usual: Ranges
     wider: Ranges
     is_users_data: bool
+    outputs: Sequence[Arrays] = ()
 
     def magnitudes(self, model: onnx.ModelProto, units: Sequence[Unit], low: LowType) -> dict[str, float]:
         """How large each tensor may become: what was seen, with the margins that overflows are looked for with."""
@@ -78,8 +82,9 @@ def value_ranges(
     Raises ``RunFailed`` as ``runner`` does.
     """
     lists = [feeds, [] if is_users_data else wider_inputs(feeds)]
-    usual, wider = ranges_of_each(model, folder, types, units, low, lists, runner)
-    return ValueRanges(usual, wider, is_users_data)
+    measured = ranges_of_each(model, folder, types, units, low, lists, runner)
+    usual, wider = measured.of_lists
+    return ValueRanges(usual, wider, is_users_data, measured.outputs)
 
 
 def kept_by_values(

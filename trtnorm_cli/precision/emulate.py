@@ -104,9 +104,13 @@ class Emulator:
         low |= self._lone.undone(low)
         if (low, index) not in self._known:
             reference = self.reference(index)
-            self.evaluations += 1
-            current().advance()
-            self._known[low, index] = output_errors(reference, self._given(self._run(self._feeds[index], low)))
+            if low or self._io == "low":
+                self.evaluations += 1
+                current().advance()
+                found = self._given(self._run(self._feeds[index], low))
+            else:
+                found = reference
+            self._known[low, index] = output_errors(reference, found)
         return self._known[low, index]
 
     def reference(self, index: int) -> Arrays:

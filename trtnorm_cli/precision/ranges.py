@@ -90,7 +90,15 @@ def measured_ranges(
     runner: OrtRunner,
 ) -> Ranges:
     """The ranges over all ``feeds``; see :func:`ranges_of_each`."""
-    return ranges_of_each(model, folder, types, units, low, [feeds], runner)[0]
+    return ranges_of_each(model, folder, types, units, low, [feeds], runner).of_lists[0]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The ranges over each of several lists of inputs, and what the model gave for each of all the inputs."""
+
+    of_lists: Sequence[Ranges]
+    outputs: Sequence[Arrays]
 
 
 def ranges_of_each(
@@ -101,7 +109,7 @@ def ranges_of_each(
     low: LowType,
     lists: Sequence[Sequence[Arrays]],
     runner: OrtRunner,
-) -> list[Ranges]:
+) -> Measured:
     """The ranges over each list of inputs, from one run for each input, in which the graph itself measures its tensors.
 
     Raises ``RunFailed`` where ONNX Runtime does not run the model.
@@ -110,8 +118,10 @@ def ranges_of_each(
     with Scratch("trtnorm-ranges-") as work:
         file = work / "model.onnx"
         save_model(instrumented.model, file, folder)
-        runs = iter(runner.run_many(file, itertools.chain(*lists)))  # its session holds the weights once more, and is closed
-    return [instrumented.ranges(list(itertools.islice(runs, len(feeds)))) if feeds else Ranges() for feeds in lists]
+        runs = runner.run_many(file, itertools.chain(*lists))  # its session holds the weights once more, and is closed
+    names, left = [value.name for value in model.graph.output], iter(runs)
+    ranges = [instrumented.ranges(list(itertools.islice(left, len(feeds)))) if feeds else Ranges() for feeds in lists]
+    return Measured(ranges, [{name: run[name] for name in names} for run in runs])
 
 
 class InstrumentedModel:

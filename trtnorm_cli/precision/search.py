@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 
 import numpy as np
 import onnx
 
-from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.precision.budget import settle
@@ -19,7 +20,7 @@ from trtnorm_cli.precision.low_types import low_type
 from trtnorm_cli.precision.output_errors import Arrays
 from trtnorm_cli.precision.plan import TypePlan, kept, key_of
 from trtnorm_cli.precision.raising import has_low_types, raised
-from trtnorm_cli.precision.scaling.fit import Fitted, scaled_to_fit
+from trtnorm_cli.precision.scaling.fit import Fitted, are_equal, scaled_to_fit
 from trtnorm_cli.precision.static import static_kept
 from trtnorm_cli.precision.units import Unit, units_of
 from trtnorm_cli.profile.precision import PrecisionSettings
@@ -70,13 +71,7 @@ class Search:
         # What rules have put in the place of a normalization may be in pieces too, so they are looked for in the result.
         self._units, self._types = units_of(self._model, self._folder)
         with stage("ranges", unit="runs"):
-            ranges = self._ranges(feeds, is_users_data, runner)
-            given = (self._model, self._folder, self._types, self._units)
-            self._fitted = scaled_to_fit(*given, self._low, ranges, feeds, runner)
-            if self._fitted is not None:
-                self._model = self._fitted.model
-                self._units, self._types = units_of(self._model, self._folder)
-                ranges = self._ranges(feeds, is_users_data, runner)
+            ranges = self._fitted_ranges(feeds, is_users_data, runner)
         static = static_kept(self._model, self._folder, self._types, self._units, self._low, settings.keep_fp32)
         self._emulator = Emulator(self._model, self._folder, self._types, self._low, feeds, runner, settings.io)
         known = {**({} if wide is None else wide.guards), **static}
@@ -87,6 +82,21 @@ class Search:
             self._emulator.close()
             raise
         self._kept, self._notes, self.takes_images = {**found.kept, **known}, found.notes, found.takes_images
+
+    def _fitted_ranges(self, feeds: Sequence[Arrays], is_users_data: bool, runner: OrtRunner) -> ValueRanges:
+        """The ranges of the model, which has tensors scaled from here on where that changes no output."""
+        ranges = self._ranges(feeds, is_users_data, runner)
+        plain = self._model, self._units, self._types
+        self._fitted = scaled_to_fit(self._model, self._folder, self._types, self._units, self._low, ranges)
+        if self._fitted is not None:
+            self._model = self._fitted.model
+            self._units, self._types = units_of(self._model, self._folder)
+            with suppress(RunFailed):
+                scaled = self._ranges(feeds, is_users_data, runner)
+                if are_equal(ranges.outputs, scaled.outputs):
+                    return scaled
+            self._fitted, (self._model, self._units, self._types) = None, plain
+        return ranges
 
     def _ranges(self, feeds: Sequence[Arrays], is_users_data: bool, runner: OrtRunner) -> ValueRanges:
         return value_ranges(self._model, self._folder, self._types, self._units, self._low, feeds, is_users_data, runner)

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import onnx
 
-from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.save import save_model
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.shelf import Shelf
 from trtnorm_cli.precision.calibration import ValueRanges
@@ -27,9 +25,7 @@ from trtnorm_cli.precision.plan import key_of
 from trtnorm_cli.precision.scaling.exponents import Scaling, scaling_of
 from trtnorm_cli.precision.scaling.scaled_model import scaled_model
 from trtnorm_cli.precision.units import Unit
-from trtnorm_cli.precision.wider_inputs import wider_inputs
 from trtnorm_cli.records.precision import Scaled
-from trtnorm_cli.scratch import Scratch
 
 # In float32 nothing is rounded otherwise, but for what becomes subnormal.
 _EQUAL = 1e-6
@@ -66,32 +62,19 @@ def scaled_to_fit(
     units: Sequence[Unit],
     low: LowType,
     ranges: ValueRanges,
-    feeds: Sequence[Arrays],
-    runner: OrtRunner,
 ) -> Fitted | None:
-    """``model`` with tensors scaled that would overflow in ``low``; None where there are none, or the outputs are others.
+    """``model`` with tensors scaled that would overflow in ``low`` going by its ``ranges``; None where there are none.
 
-    ``ranges`` are those over ``feeds``, which the outputs are compared at in float32.
+    It is to be taken only where it gives the same: ``are_equal`` says that of what both gave for some inputs.
     """
     graph = FloatGraph(model, types)
     scaling = scaling_of(graph, ranges.magnitudes(model, units, low), low.largest)
     if scaling is None:
         return None
     made = scaled_model(graph, folder, scaling)
-    if not _is_equal(model, made.model, folder, [*feeds, *([] if ranges.is_users_data else wider_inputs(feeds))], runner):
-        return None
     return Fitted(made.model, made.shelf, graph, scaling)
 
 
-def _is_equal(
-    model: onnx.ModelProto, scaled: onnx.ModelProto, folder: Path | None, feeds: Sequence[Arrays], runner: OrtRunner
-) -> bool:
-    with Scratch("trtnorm-scaled-") as work:
-        files = [work / "model.onnx", work / "scaled.onnx"]
-        for file, one in zip(files, (model, scaled), strict=True):
-            save_model(one, file, folder)
-        try:
-            before, behind = (runner.run_many(file, feeds) for file in files)
-        except RunFailed:
-            return False
+def are_equal(before: Sequence[Arrays], behind: Sequence[Arrays]) -> bool:
+    """True where the outputs of a scaled model are those of the model, in float32 for the same inputs."""
     return worst(output_errors(*pair) for pair in zip(before, behind, strict=True)).largest <= _EQUAL
