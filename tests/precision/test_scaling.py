@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,10 @@ from tests.precision.typing_cases import run
 from trtnorm_cli import api
 from trtnorm_cli.onnx_model.infer import checker_objection
 from trtnorm_cli.onnx_model.shapes import declared_types
+from trtnorm_cli.precision import search
 from trtnorm_cli.precision.float_graph import FloatGraph
 from trtnorm_cli.precision.low_types import FP16
+from trtnorm_cli.precision.output_errors import Arrays
 from trtnorm_cli.precision.scaling.exponents import Scaling, scaling_of
 from trtnorm_cli.precision.scaling.scaled_model import scaled_model
 from trtnorm_cli.records.precision import PrecisionRecord
@@ -183,6 +185,26 @@ def test_a_network_that_overflows_stays_in_half(tmp_path: Path) -> None:
     record, _ = converted(tmp_path, 1e3)
     assert record.kept == ()
     assert {one.tensor for one in record.scaled} >= {"c", "d", "e"}
+    assert record.worst is not None
+    assert record.worst.error < 2e-3
+
+
+def test_a_scaled_model_that_gives_something_else_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured of it is forgotten, too."""
+    given = []
+
+    def are_equal(before: Sequence[Arrays], behind: Sequence[Arrays]) -> bool:
+        given.append((before, behind))
+        return real(before, [{"y": outputs["y"] * np.float32(1 + 1e-5)} for outputs in behind])
+
+    real = search.are_equal
+    monkeypatch.setattr(search, "are_equal", are_equal)
+    record, _ = converted(tmp_path, 1e5)
+    ((before, behind),) = given
+    assert len(before) == len(behind) == 2  # random inputs and the same as images
+    assert real(before, behind)
+    assert record.scaled == ()
+    assert {one.cause for one in record.kept} >= {"range"}
     assert record.worst is not None
     assert record.worst.error < 2e-3
 

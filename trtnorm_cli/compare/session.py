@@ -200,7 +200,7 @@ def compare_lowered(
         meant = _as_meant(source, rewriting, scratch)
         candidate = replace(loaded_participant(wide, "rewriting"), shares_tensors=True)
         session = Session(meant, [candidate], (), _changes(rewriting), prepared.proof if meant is source else None)
-        found = judge_session(session, prepared.profile, settings)
+        found = judge_session(session, prepared.profile, replace(settings, may_be_smaller=True))
     candidates = Candidates(scratch)
 
     def gather(_: TryOut) -> None:
