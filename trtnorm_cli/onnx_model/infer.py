@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from trtnorm_cli.onnx_model.inference import infer_types, outputs_like_the_first_input
+from trtnorm_cli.onnx_model.inference import infer_types, outputs_like_the_first_input, stating
 from trtnorm_cli.onnx_model.light_copy import light_copy
+from trtnorm_cli.onnx_model.resized import resized_in_float32
 from trtnorm_cli.onnx_model.shapes import TensorType, tensor_type
 from trtnorm_cli.onnx_model.walk import all_graphs
 
@@ -94,10 +95,18 @@ def sound_types(light: onnx.ModelProto, data_prop: bool) -> list[dict[str, Tenso
 def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str | None:
     """The objection of the ONNX checker to the structure of ``model``, in one line; None when it passes.
 
-    With ``full_check``, strict shape inference may object too.
+    With ``full_check``, strict shape inference may object too, but to sizes that runtimes multiply in float32.
     """
+    light = light_copy(model)
+    objection = _objection(light, full_check)
+    if objection is None or not full_check or not (resized := resized_in_float32(light)):
+        return objection
+    return _objection(light, full_check=False) or _objection(stating(light, resized), full_check=True)
+
+
+def _objection(light: onnx.ModelProto, full_check: bool) -> str | None:
     try:
-        onnx.checker.check_model(light_copy(model), full_check=full_check)
+        onnx.checker.check_model(light, full_check=full_check)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         return " ".join(str(error).split("\n\n==> Context:")[0].split())
     return None

@@ -1,0 +1,76 @@
+"""The sizes of what is resized by scales in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import batchnorm, parse, random, saved
+from trtnorm_cli import api
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.onnx_model.inference import infer_types
+from trtnorm_cli.onnx_model.shapes import declared_types
+
+# Rounded, and times 224: 225 in float32, 224.99999618 in double.
+SCALE = np.float32(225 / 224)
+SCALES = {"s": np.array([1, 1, SCALE, SCALE], np.float32)}
+CASES = {
+    "a constant": ("g (float[1, 3, 224, 224] x) => (F y) { t = Resize (x, , s) y = Relu (t) }", 18, (1, 3, 225, 225)),
+    "a size that is not known": (
+        "g (float[N, 3, 224, 224] x) => (F y) { t = Resize (x, , s) y = Relu (t) }",
+        18,
+        (None, 3, 225, 225),
+    ),
+    "Resize of opset 10": ("g (float[1, 3, 224, 224] x) => (F y) { t = Resize (x, s) y = Relu (t) }", 10, (1, 3, 225, 225)),
+    "Upsample": ("g (float[1, 3, 224, 224] x) => (F y) { t = Upsample (x, s) y = Relu (t) }", 9, (1, 3, 225, 225)),
+    "a result of the model": ("g (float[1, 3, 224, 224] x) => (F t) { t = Resize (x, , s) }", 18, (1, 3, 225, 225)),
+    "one behind the other": (
+        "g (float[1, 3, 224, 224] x) => (F y) { a = Resize (x, , s) p = AveragePool <kernel_shape = [2, 2]> (a) "
+        "t = Resize (p, , s) y = Relu (t) }",
+        18,
+        (1, 3, 225, 225),
+    ),
+    "a node": (
+        "g (float[1, 3, 224, 224] x) => (F y) { r = Constant <value = float[4] {1, 1, 1.0044642686843872, "
+        "1.0044642686843872}> () t = Resize (x, , r) y = Relu (t) }",
+        18,
+        (1, 3, 225, 225),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "opset", "shape"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("data_prop", [False, True])
+def test_sizes_are_those_in_float32(text: str, opset: int, shape: tuple[int | None, ...], data_prop: bool) -> None:
+    model = parse(text.replace("F", "float[a, b, c, d]"), SCALES if "s)" in text else {}, opset=opset)
+    types = declared_types(infer_types(model, data_prop))
+    assert types["t"].shape == shape
+    assert types["t" if "F t" in text else "y"].shape[1:] == shape[1:]
+
+
+@pytest.mark.parametrize("scale", [2.0, 0.5, 1.5, 1 / 3])
+def test_what_both_say_stays(scale: float) -> None:
+    model = parse(
+        CASES["a constant"][0].replace("F", "float[a, b, c, d]"), {"s": np.array([1, 1, scale, scale], np.float32)}, opset=18
+    )
+    plain = onnx.shape_inference.infer_shapes(model)
+    assert infer_types(model, data_prop=False) == plain
+
+
+def test_a_rewriting_with_such_a_resize_runs(tmp_path: Path) -> None:
+    """ONNX Runtime puts a result where another of the size that the file says was."""
+    text = """g (float[1, 3, 224, 224] x) => (float[a, b, c, d] y) {
+        a = Relu (x) t = Resize <mode = "linear"> (a, , s) c = Conv (t, w)
+        [bn] b = BatchNormalization (c, gamma, beta, mu, var) y = Relu (b) }"""
+    weights = {**SCALES, "w": random(8, 3, 3, 3), **batchnorm(8)}
+    source = saved(parse(text, weights, opset=17), tmp_path / "m.onnx")
+    made = api.rewrite(source, output=tmp_path / "out.onnx")
+    assert len(made.rewriting.changes) == 1
+    feeds = {"x": random(1, 3, 224, 224)}
+    with OrtRunner() as runner:
+        before, behind = (runner.run(file, feeds)["y"] for file in (source, tmp_path / "out.onnx"))
+    assert before.shape == behind.shape == (1, 8, 223, 223)
+    np.testing.assert_allclose(behind, before, atol=1e-4)
