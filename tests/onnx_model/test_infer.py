@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.helper
 import pytest
 
-from tests.models import parse, random
+from tests.models import parse, random, saved
+from trtnorm_cli import api
 from trtnorm_cli.onnx_model.clean import clean
-from trtnorm_cli.onnx_model.infer import checker_objection
+from trtnorm_cli.onnx_model.infer import checker_objection, does_not_fit_together
 
 
 def shapes(model: onnx.ModelProto) -> dict[str, list[int | str | None] | None]:
@@ -136,3 +138,16 @@ def test_weights_are_not_copied_for_the_checker():
     from trtnorm_cli.onnx_model.light_copy import light_copy
 
     assert light_copy(model).ByteSize() < 1000
+
+
+def test_a_model_that_does_not_fit_together_is_no_defect_of_a_rule(tmp_path: Path) -> None:
+    """The checker sees it once sizes are constants: TensorRT says what is wrong with the model."""
+    text = """g (float[2, 6] x) => (float[a, b] y) {
+        shape = Shape (x) rows = Slice (shape, zero, one) sizes = Concat <axis = 0> (rows, rest)
+        r = Reshape (x, sizes) y = MatMul (r, w) }"""
+    numbers = {"zero": np.array([0]), "one": np.array([1]), "rest": np.array([-1])}
+    model = parse(text, {**numbers, "w": random(5, 4)})
+    assert checker_objection(model, full_check=True) is None
+    assert does_not_fit_together(model)
+    api.rewrite(saved(model, tmp_path / "m.onnx"), output=tmp_path / "out.onnx")
+    assert not does_not_fit_together(parse(text, {**numbers, "w": random(6, 4)}))

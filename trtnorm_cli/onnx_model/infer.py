@@ -104,6 +104,15 @@ def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str |
     return _objection(light, full_check=False) or _objection(stating(light, resized), full_check=True)
 
 
+def does_not_fit_together(model: onnx.ModelProto) -> bool:
+    """True where shapes contradict each other that are worked out inside of ``model``: the checker does not follow these."""
+    try:
+        onnx.shape_inference.infer_shapes(light_copy(model), check_type=True, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return True
+    return False
+
+
 def _objection(light: onnx.ModelProto, full_check: bool) -> str | None:
     try:
         onnx.checker.check_model(light, full_check=full_check)

@@ -16,7 +16,7 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.clean import Cleaning, clean
 from trtnorm_cli.onnx_model.domains import default_opset
 from trtnorm_cli.onnx_model.fixed_inputs import redeclared, with_fixed
-from trtnorm_cli.onnx_model.infer import checker_objection, mend_stated_shapes
+from trtnorm_cli.onnx_model.infer import checker_objection, does_not_fit_together, mend_stated_shapes
 from trtnorm_cli.onnx_model.load import LoadedModel, objection_to_file, read_model
 from trtnorm_cli.onnx_model.normalization_nodes import normalizations
 from trtnorm_cli.onnx_model.old_opsets import TARGET as OLDEST
@@ -376,7 +376,7 @@ def require_valid(source: LoadedModel, result: Path) -> None:
     What it objects to in ``source`` as well is none of the rewriting's doing. Raises ``RewriteError`` otherwise.
     """
     objection = _objection(result)
-    if objection is None or checker_objection(source.proto, full_check=True) is not None:
+    if objection is None or checker_objection(source.proto, full_check=True) is not None or does_not_fit_together(source.proto):
         return
     raise RewriteError(
         f"the rewritten model is not valid ONNX, so nothing was written: {objection}",
