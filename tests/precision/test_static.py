@@ -16,6 +16,8 @@ from trtnorm_cli.onnx_model.infer import checker_objection
 from trtnorm_cli.onnx_model.shapes import declared_types
 from trtnorm_cli.onnx_model.surgery import open_model
 from trtnorm_cli.precision.convert import Typed, convert
+from trtnorm_cli.precision.fragile_constants import _TENSOR_ERROR, FragileConstants, _relative
+from trtnorm_cli.precision.low_constants import Constants, in_type
 from trtnorm_cli.precision.low_types import BF16, FP16, LowType
 from trtnorm_cli.precision.plan import TypePlan
 from trtnorm_cli.precision.static import Asked, static_kept
@@ -323,3 +325,18 @@ def test_old_opsets_are_raised_for_bfloat16(opset: int) -> None:
     done = _typed(graph, weights, BF16, opset)
     assert done.model.opset_import[0].version == 22
     assert [one for one in done.kept if one.cause == "type"] == []
+
+
+@pytest.mark.parametrize("low", [FP16, BF16], ids=lambda low: low.name)
+def test_what_is_told_without_rounding_is_what_rounding_tells(low: LowType) -> None:
+    """Weights of all sizes, and such as are small or zero for the most part."""
+    rng, told = np.random.default_rng(0), 0
+    model = parse("g (float[1] x) => (float[1] y) { y = Relu (x) }")
+    fragile = FragileConstants(model, Constants(model, None), (), low)
+    for _ in range(1000):
+        size = 10.0 ** (rng.uniform(-9, 4) + rng.standard_normal(rng.integers(1, 500)) * rng.integers(0, 3))
+        value = (rng.standard_normal(len(size)) * size * (rng.random(len(size)) < rng.choice([0.1, 1.0]))).astype(np.float32)
+        if fragile._is_ordinary(value):
+            told += 1
+            assert _relative(value, in_type(value, low)) <= _TENSOR_ERROR * low.half_ulp
+    assert told > 300

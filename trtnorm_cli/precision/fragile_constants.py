@@ -33,7 +33,7 @@ _DIVISIONS = frozenset({"Div", "Log", "Pow", "Reciprocal", "Sqrt"})
 _BEFORE_GUARDS = frozenset({"Abs", "ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare", "Sqrt"})
 _PER_CHANNEL = frozenset({"BatchNorm", "GroupNorm", "InstanceNorm", "weight standardisation"})
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-# Weights of so many elements are read a part at a time.
+_NEXT_TO_NOTHING = 1e-300
 _BATCHNORM = ("scale", "bias", "mean", "variance")
 
 
@@ -61,8 +61,7 @@ class FragileConstants:
 
     def _fault(self, node: onnx.NodeProto, place: int, name: str) -> Kept | None:
         value = self.constants.value(name)
-        is_finite = np.isfinite(value)
-        finite = value if is_finite.all() else value[is_finite]
+        finite = value if _is_finite(value) else value[np.isfinite(value)]
         if not finite.size:
             return None
         top = float(max(finite.max(), -finite.min()))
@@ -99,13 +98,29 @@ class FragileConstants:
         if is_operator(node, *_ADDED) or (is_operator(node, *HEAVY) and not self._is_normalized(node)):
             return None
         limit = _TENSOR_ERROR * self.low.half_ulp
-        error = _relative(value, in_type(value, self.low))
+        error = 0.0 if self._is_ordinary(value) else _relative(value, in_type(value, self.low))
         if error > limit:
             reason = f"rounding its constant to {self.low.name} costs {error:.2g} of it: most of its numbers are too small"
             return kept(node, "constant", reason, name, error, limit)
         if node.op_type in _WEIGHTED and node.output[0] in self._normalized_per_channel:
             return self._channels(node, name, value)
         return None
+
+    def _is_ordinary(self, value: np.ndarray) -> bool:
+        """True where ``value`` is large enough as a whole that what is too small in it costs nothing.
+
+        Each number is off by half a unit in the last place, or by half of the smallest number of the type:
+
+            ‖error‖² ≤ half_ulp² ‖x‖² + n (smallest / 2)²
+        """
+        if not value.size or not _is_finite(value) or max(value.max(), -value.min()) > self.low.largest:
+            return False
+        mean_square = float(np.vdot(value, value)) / value.size
+        # A quarter of what is allowed covers the rounding of this sum.
+        return (
+            self.low.half_ulp**2 + (self.low.smallest / 2) ** 2 / max(mean_square, _NEXT_TO_NOTHING)
+            <= (_TENSOR_ERROR * self.low.half_ulp) ** 2 / 4
+        )
 
     def _is_normalized(self, node: onnx.NodeProto) -> bool:
         """True where nothing but constants meets the results of ``node`` on their way to a normalization."""
@@ -173,6 +188,11 @@ class FragileConstants:
                     yield kept(reader, "constant", reason, found.tensor, found.value, found.limit)
         for before in self.graph.upstream(node.input, _sums_up):
             yield kept(before, "constant", reason, found.tensor, found.value, found.limit)
+
+
+def _is_finite(value: np.ndarray) -> bool:
+    """True where all numbers are finite. The largest and the smallest tell, without an array of truth values."""
+    return not value.size or bool(np.isfinite(value.max()) and np.isfinite(value.min()))
 
 
 def _sums_up(node: onnx.NodeProto) -> bool:
