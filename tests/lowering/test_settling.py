@@ -159,3 +159,13 @@ def test_an_output_that_no_rounding_moves_is_named(tmp_path: Path) -> None:
     }"""
     record = settled(tmp_path, graph, {"large": np.float32(1000.0), "w": random(16, 16)}, "{}")
     assert [note for note in record.notes if note.startswith("no rounding moves y at any of these inputs")]
+
+
+def test_a_conversion_far_within_the_budget_is_tried_on_one_input_of_each_kind(tmp_path: Path) -> None:
+    graph = "g (float[N, 3, 8, 8] x) => (float[N, 4, 8, 8] y) { y = Conv <pads = [1, 1, 1, 1]> (x, w) }"
+    calm = settled(tmp_path, graph, WEIGHTS, PROFILE)
+    assert worst(calm) < 0.2 * 1e-2
+    assert len({error.at for error in calm.unseen}) == 2
+    assert sum("images of 0 to 255" in error.at for error in calm.unseen) == 1
+    tight = settled(tmp_path, graph, WEIGHTS, PROFILE + f"precision: {{type: fp16, max_error: {2 * worst(calm)}}}\n")
+    assert len({error.at for error in tight.unseen}) > 4

@@ -59,8 +59,8 @@ class FewSamples:
 
     def _look_apart(self, feeds: Arrays, batched: frozenset[str]) -> bool:
         try:
-            together = self._run(_samples(feeds, batched, [0, -1]))
             alone = [self._run(_samples(feeds, batched, [one])) for one in (0, -1)]
+            together = self._run(_samples(feeds, batched, [0, -1]))
         except RunFailed:
             return False
         return all(_is_sample(place, together, one) for place, one in enumerate(alone))

@@ -26,7 +26,7 @@ from trtnorm_cli.lowering.calibration import Calibration, calibrated
 from trtnorm_cli.lowering.settling import Settling, Unseen
 from trtnorm_cli.lowering.unsteady import moved_by_rounding
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.precision.convert import Typed
 from trtnorm_cli.precision.output_errors import output_errors
 from trtnorm_cli.precision.raising import has_low_types, raised
@@ -270,7 +270,7 @@ class _Lowering:
 
 def written(rewriting: Rewriting, path: Path) -> LoadedModel:
     """``rewriting`` saved in the file ``path``, as it is read again."""
-    save_model(rewriting.model, path, rewriting.folder)
+    save_model(rewriting.model, path, rewriting.folder, MAPPED_FROM)
     return load_model(path)
 
 

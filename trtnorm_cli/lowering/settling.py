@@ -31,6 +31,8 @@ _LONGEST_RUN_S = 5.0
 _SHORT_RUN_S = 0.5
 # What images are held to, of the budget: few are tried, and they differ much.
 _MARGIN = 0.7
+# Where a conversion is off by a smaller share of the budget, it is tried on fewer inputs.
+_CALM = 0.2
 # Images of 0 to 255 are possible inputs and not likely ones: they raise no larger share of the nodes.
 _MOST_FOR_IMAGES = 0.25
 _IF_NOT = "give your own inputs with precision: {data: …} if the network is fed smaller numbers"
@@ -78,7 +80,7 @@ class Settling:
         """
         found, unseen = self._search.found(limit, self._settled), dict[tuple[str, int], float]()
         for number in range(_ROUNDS + 1):
-            unseen |= self._errors(found, self._others(found, number))
+            unseen |= self._errors(found, self._others(found, number, limit))
             over = {at for (_, at), error in unseen.items() if error > (_MARGIN if at in self._images else 1.0) * limit}
             likely = over - self._images or over
             stricter = self._stricter(found, limit, likely) if over and number < _ROUNDS else None
@@ -104,8 +106,11 @@ class Settling:
             "hold it there too would leave little in the type. Give your own inputs with precision: {data: …}"
         )
 
-    def _others(self, found: Found, number: int) -> list[int]:
-        """The numbers of inputs that ``found`` has not seen, of the shapes at which it is off most."""
+    def _others(self, found: Found, number: int, limit: float) -> list[int]:
+        """The numbers of inputs that ``found`` has not seen, of the shapes at which it is off most.
+
+        A calm conversion first sees one of each kind.
+        """
         if self._unseen is None:
             return []
         seconds = self._calibration.seconds
@@ -113,10 +118,18 @@ class Settling:
         if not affordable:
             return []
         worst = max(affordable, key=lambda at: max((e for (_, one), e in found.errors.items() if one == at), default=0.0))
+        is_calm = number == 0 and max(found.errors.values(), default=0.0) <= _CALM * limit
         if (worst, number) not in self._drawn:
-            cheap = [at for at in affordable if seconds[at] <= _SHORT_RUN_S]
-            self._drawn[worst, number] = self._added(self._draws(worst, number, cheap or [affordable[0]]))
+            cheap = [at for at in affordable if seconds[at] <= _SHORT_RUN_S] or [affordable[0]]
+            drawn = self._draws_for_calm(worst, cheap[0]) if is_calm else self._draws(worst, number, cheap)
+            self._drawn[worst, number] = self._added(drawn)
         return self._drawn[worst, number]
+
+    def _draws_for_calm(self, worst: int, cheapest: int) -> Iterable[tuple[Trial | None, bool]]:
+        assert self._unseen is not None, "it is asked for draws"
+        yield self._unseen.random(worst, 1), False
+        if self._search.takes_images:
+            yield images(self._calibration.trials[cheapest]), True
 
     def _draws(self, worst: int, number: int, cheap: Collection[int]) -> Iterable[tuple[Trial | None, bool]]:
         assert self._unseen is not None, "it is asked for draws"

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from onnx.helper import make_graph, make_node, make_tensor_value_info
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.shapes import TensorType
 from trtnorm_cli.onnx_model.stored import tensor_array, tensor_bytes
 from trtnorm_cli.precision.float_graph import EXACT, FloatGraph, LoneProducts
@@ -65,7 +65,7 @@ class Emulator:
         self._references: dict[int, Arrays] = {}
         self._known: dict[tuple[frozenset[str], int], OutputErrors] = {}
         try:
-            save_model(switched.model, self._file, folder)
+            save_model(switched.model, self._file, folder, MAPPED_FROM)
         except BaseException:
             self._work.remove()
             raise

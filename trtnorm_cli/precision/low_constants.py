@@ -75,6 +75,8 @@ def _tensor_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 def in_type(value: np.ndarray, low: LowType) -> np.ndarray:
     """``value`` rounded to the type. Finite values beyond its range become its largest, infinite ones stay so."""
+    if value.size and -low.largest <= value.min() and value.max() <= low.largest:
+        return low.rounded(value)
     bounded = np.where(np.isfinite(value), np.clip(value, -low.largest, low.largest), value)
     return low.rounded(bounded)
 

@@ -13,7 +13,7 @@ import onnx
 
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.light_dataclass import dataclass
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.onnx_model.shapes import TensorType, pinned_types
 from trtnorm_cli.precision.float_graph import SAME_VALUES, FloatGraph, is_op
 from trtnorm_cli.precision.instruments import Instruments
@@ -117,7 +117,7 @@ def ranges_of_each(
     instrumented = InstrumentedModel(model, types, units, low, _sizes(model, [*itertools.chain(*lists)]))
     with Scratch("trtnorm-ranges-") as work:
         file = work / "model.onnx"
-        save_model(instrumented.model, file, folder)
+        save_model(instrumented.model, file, folder, MAPPED_FROM)
         runs = runner.run_many(file, itertools.chain(*lists))  # its session holds the weights once more, and is closed
     names, left = [value.name for value in model.graph.output], iter(runs)
     ranges = [instrumented.ranges(list(itertools.islice(left, len(feeds)))) if feeds else Ranges() for feeds in lists]
