@@ -207,7 +207,7 @@ def compare_lowered(
         candidates.add_rewriting(typed, "rewriting", False, network)
 
     lowest = loaded_participant(typed, "the rewriting in its precision")
-    session = Session(lowest, candidates.accepted, candidates.refused, (), None, gather, is_unchanged=True)
+    session = Session(lowest, candidates.accepted, candidates.refused, (), None, gather)
     budget = replace(settings, options=replace(settings.options, max_error=max_error))
     return _joined(found, judge_session(session, prepared.profile, budget))
 
