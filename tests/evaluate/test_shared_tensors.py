@@ -78,7 +78,7 @@ def test_the_reader_may_have_another_working_folder(both, tmp_path, monkeypatch)
 
 
 def test_copies_of_a_file_lie_where_earlier_ones_did(both, tmp_path):
-    """Those that are still read stay; what is too small is left."""
+    """Those that are still read stay. What is too small, or much larger than what is read, is left."""
     reader, file = both[1], tmp_path / "weights"
     file.write_bytes(bytes(1) + np.arange(3000, dtype=np.float32).tobytes())
 
@@ -94,6 +94,13 @@ def test_copies_of_a_file_lie_where_earlier_ones_did(both, tmp_path):
     assert not np.shares_memory(further, other)
     np.testing.assert_array_equal(again, np.arange(500, 1400))
     np.testing.assert_array_equal(further, np.arange(100, 2100))
+    reader.reuse_copies()
+    assert not np.shares_memory(read(0, 5), further)
+    for _ in range(20):
+        reader.reuse_copies()
+        read(0, 2500), read(3, 4), read(9, 700)
+    reader.reuse_copies()
+    assert sum(memory.nbytes for memory in reader._copies) < 30_000
 
 
 @pytest.mark.parametrize("array", [np.ones(4, np.float32), np.ones(3, ">f4"), np.array(["abc"], object)])

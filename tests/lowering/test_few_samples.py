@@ -12,7 +12,7 @@ from tests.models import parse, random, saved
 from trtnorm_cli import api
 from trtnorm_cli.compare.result import Trial
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
-from trtnorm_cli.lowering.few_samples import FewSamples
+from trtnorm_cli.lowering.few_samples import FewSamples, _is_sample
 from trtnorm_cli.precision.output_errors import Arrays
 from trtnorm_cli.records.precision import PrecisionRecord
 
@@ -31,10 +31,12 @@ TOGETHER = {
     "a result without an axis": "y = ReduceSum <keepdims = 0> (x, both)",
     "samples behind another axis": "y = Transpose <perm = [1, 0]> (x)",
     "pairs of samples": "p = Reshape (x, pairs) m = ReduceMean <keepdims = 1> (p, second) d = Sub (p, m) y = Reshape (d, rows)",
+    "one that is two samples before": "b = Slice (x, zeros, twos) s = Pad (b, behind) y = Add (x, s)",
     "as many as another axis": "y = MatMul (square, x)",
 }
 WEIGHTS = {
     "w": random(6, 6), "s": random(6), "first": np.array([0]), "second": np.array([1]), "both": np.array([0, 1]),
+    "zeros": np.array([0]), "twos": np.array([-2]), "behind": np.array([2, 0, 0, 0]),
     "zero": np.array(0), "pairs": np.array([-1, 2, 6]), "rows": np.array([-1, 6]),
 }  # fmt: skip
 FEEDS = {"x": random(8, 6), "all": random(1, 6, seed=1), "other": random(8, 6, seed=2), "square": random(8, 8, seed=3)}
@@ -94,6 +96,30 @@ def test_a_model_that_takes_no_single_sample_gets_all() -> None:
 def test_few_samples_are_no_fewer() -> None:
     found, runs = few(model(APART["product"]), {"x": random(2, 6)})
     assert (found.label, runs) == ("max", 0)
+
+
+def test_what_is_finite_alone_and_not_among_others_is_another() -> None:
+    among, alone = {"y": np.array([[np.nan], [1.0]], np.float32)}, {"y": np.array([[2.0]], np.float32)}
+    assert not _is_sample(0, 2, among, alone)
+    assert _is_sample(1, 2, among, {"y": np.array([[1.0]], np.float32)})
+
+
+def test_how_much_is_run_at_most_is_known_before_anything_is_drawn() -> None:
+    samples = FewSamples(model(APART["product"]), lambda feeds: {})
+    assert samples.share(Trial("max", {"x": np.empty((64, 6), np.float32)})) == 8 / 64
+    assert samples.share(Trial("max", {"x": np.empty((2, 6), np.float32)})) == 1
+
+
+def test_other_sizes_in_numbers_are_another_kind_of_inputs() -> None:
+    """Few samples at min and at max may have the same shapes, and another length that an input states."""
+    made = parse("g (float[N, 6] x, int64[1] k) => (float[N, 6] y) { c = Cast <to = 1> (k) y = Mul (x, c) }", opset=18)
+    samples = FewSamples(made, lambda feeds: {"y": feeds["x"] * np.float32(feeds["k"])})
+
+    def few(rows: int, k: int) -> Trial:
+        return samples.of(Trial(f"{rows}", {"x": random(rows, 6, seed=rows), "k": np.array([k])}))
+
+    assert samples.are_of_one_kind(few(8, 3), few(4, 3))
+    assert not samples.are_of_one_kind(few(8, 3), few(4, 400))
 
 
 def settled(folder: Path, body: str, precision: str = "fp16") -> PrecisionRecord:

@@ -11,7 +11,9 @@ import pytest
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli import api
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
+from trtnorm_cli.onnx_model.infer import checker_objection, does_not_fit_together
 from trtnorm_cli.onnx_model.inference import infer_types
+from trtnorm_cli.onnx_model.resized import with_scales_for_inference
 from trtnorm_cli.onnx_model.shapes import declared_types
 
 # Rounded, and times 224: 225 in float32, 224.99999618 in double.
@@ -74,3 +76,31 @@ def test_a_rewriting_with_such_a_resize_runs(tmp_path: Path) -> None:
         before, behind = (runner.run(file, feeds)["y"] for file in (source, tmp_path / "out.onnx"))
     assert before.shape == behind.shape == (1, 8, 223, 223)
     np.testing.assert_allclose(behind, before, atol=1e-4)
+
+
+def test_a_region_is_no_scale() -> None:
+    """Sizes are given, and the second input says what is cropped."""
+    text = """g (float[1, 3, 10, 10] x) => (float[a, b, c, d] t) {
+        t = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, roi, , sizes) }"""
+    region = np.array([0, 0, 0.7, 0.7, 1, 1, 1, 1], np.float32)
+    model = parse(text, {"roi": region, "sizes": np.array([1, 3, 5, 5])}, opset=18)
+    assert declared_types(infer_types(model, data_prop=True))["t"].shape == (1, 3, 5, 5)
+
+
+@pytest.mark.parametrize("scale", [3e38, np.inf, np.nan, -1.0, 0.0])
+def test_scales_that_mean_nothing_are_left_to_others(scale: float) -> None:
+    text = CASES["a constant"][0].replace("F", "float[a, b, c, d]")
+    model = parse(text, {"s": np.array([1, 1, scale, scale], np.float32)}, opset=18)
+    assert with_scales_for_inference(model, model) is None
+
+
+def test_a_model_that_says_what_runtimes_give_fits_together() -> None:
+    text = """g (float[1, 3, 224, 224] x) => (float[1, 3, 225, ROWS] y) {
+        t = Resize (x, , s) p = MatMul (t, v) y = Add (p, w) }"""
+    weights = {**SCALES, "v": random(225, 5)}
+    good = parse(text.replace("ROWS", "5"), {**weights, "w": random(1, 3, 225, 5)}, opset=18)
+    assert checker_objection(infer_types(good, data_prop=True), full_check=True) is None
+    assert not does_not_fit_together(good)
+    bad = parse(text.replace("ROWS", "7"), {**weights, "w": random(1, 3, 7, 7)}, opset=18)
+    assert "Incompatible dimensions" in (checker_objection(bad, full_check=True) or "")
+    assert does_not_fit_together(bad)

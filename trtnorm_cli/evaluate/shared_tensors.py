@@ -25,6 +25,8 @@ _STEP_BYTES = 1 << 20
 # So much memory is kept for what comes next. More is too where at least a quarter of it was used: fresh memory costs more than
 # what is written to it.
 _KEPT_BYTES, _USED_SHARE = 64 << 20, 0.25
+# So many copies stay for what is read next, for tensors that are at most so many times as small.
+_MOST_COPIES, _MOST_TIMES = 2, 8
 
 
 class SharedTensors:
@@ -67,15 +69,13 @@ class SharedTensors:
 
     def reuse_copies(self) -> None:
         """Have the memory of the copies that ``get`` made for those that it makes next."""
-        self._copies += self._lent
+        self._copies = sorted([*self._copies, *self._lent], key=len)[-_MOST_COPIES:]
         self._lent = []
 
     def _copied(self, found: np.ndarray) -> np.ndarray:
         """A copy where vector instructions want it; fresh memory would cost more than the copying."""
-        fitting = [place for place, memory in enumerate(self._copies) if memory.size >= found.size]
+        fitting = [place for place, memory in enumerate(self._copies) if found.size <= memory.size <= _MOST_TIMES * found.size]
         memory = self._copies.pop(fitting[0]) if fitting else np.empty(found.size, np.uint8)
-        if not fitting and self._copies:
-            self._copies.pop(0)  # too small for what is read now
         self._lent.append(memory)
         np.copyto(memory[: found.size], found)
         return memory[: found.size]

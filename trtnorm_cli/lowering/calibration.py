@@ -21,8 +21,6 @@ from trtnorm_cli.rewrite.prepare import Prepared
 
 # A run at larger shapes is left out where it would take longer, going by a smaller one.
 _LONGEST_RUN_S = 30.0
-# Samples are not looked for in more (512 MiB of float32), which would have to be drawn.
-_MOST_DRAWN = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,14 @@ class _Runs:
 
     def add(self, trial: Trial) -> str | None:
         """Run the model on ``trial``, unless random inputs of its sizes are there; the reason where that cannot be."""
-        few = trial if self._is_long(trial) and trial.elements > _MOST_DRAWN else self.few(trial)
-        if self._is_long(few):
+        share = self._samples.share(trial) if self._are_random else 1.0
+        if self._seconds_per_element * trial.elements * share > _LONGEST_RUN_S:
             return f"a run would take longer than {_LONGEST_RUN_S:g} s"
-        if few.label != trial.label and any(few.shapes == other.shapes for other in self.trials):
+        few = self.few(trial)
+        if few.label != trial.label and any(self._samples.are_of_one_kind(few, other) for other in self.trials):
             return None
+        if self._seconds_per_element * few.elements > _LONGEST_RUN_S:
+            return f"a run would take longer than {_LONGEST_RUN_S:g} s"
         try:
             run = self._run(few.feeds)
         except RunFailed as error:
@@ -120,9 +121,6 @@ class _Runs:
         self.exact.append(run.outputs)
         self.seconds.append(run.seconds)
         return None
-
-    def _is_long(self, trial: Trial) -> bool:
-        return self._seconds_per_element * trial.elements > _LONGEST_RUN_S
 
     def _run(self, feeds: Mapping[str, np.ndarray]) -> _Run:
         """A run, or the last one where the inputs are the same."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from trtnorm_cli.onnx_model.inference import infer_types, outputs_like_the_first_input, stating
+from trtnorm_cli.onnx_model.inference import infer_types, outputs_like_the_first_input
 from trtnorm_cli.onnx_model.light_copy import light_copy
-from trtnorm_cli.onnx_model.resized import resized_in_float32
+from trtnorm_cli.onnx_model.resized import with_scales_for_inference
 from trtnorm_cli.onnx_model.shapes import TensorType, tensor_type
 from trtnorm_cli.onnx_model.walk import all_graphs
 
@@ -99,15 +99,29 @@ def checker_objection(model: onnx.ModelProto, full_check: bool = False) -> str |
     """
     light = light_copy(model)
     objection = _objection(light, full_check)
-    if objection is None or not full_check or not (resized := resized_in_float32(light)):
+    if objection is None or not full_check:
         return objection
-    return _objection(light, full_check=False) or _objection(stating(light, resized), full_check=True)
+    resized = _with_scales_for_inference(light)
+    return objection if resized is None else _objection(light, full_check=False) or _objection(resized, full_check=True)
+
+
+def _with_scales_for_inference(light: onnx.ModelProto) -> onnx.ModelProto | None:
+    """``light`` with the scales that all of its Resizes need; None where they need none."""
+    found = None
+    while (inferred := _infer(found or light, data_prop=True)[0]) is not None:
+        more = with_scales_for_inference(found or light, inferred)
+        if more is None:
+            break
+        found = more
+    return found
 
 
 def does_not_fit_together(model: onnx.ModelProto) -> bool:
     """True where shapes contradict each other that are worked out inside of ``model``: the checker does not follow these."""
     try:
-        onnx.shape_inference.infer_shapes(light_copy(model), check_type=True, strict_mode=True, data_prop=True)
+        light = light_copy(model)
+        light = _with_scales_for_inference(light) or light
+        onnx.shape_inference.infer_shapes(light, check_type=True, strict_mode=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return True
     return False

@@ -6,7 +6,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
-from trtnorm_cli.onnx_model.resized import resized_in_float32
+from trtnorm_cli.onnx_model.resized import with_scales_for_inference
 from trtnorm_cli.onnx_model.walk import all_graphs, all_nodes, all_tensors, subgraphs
 
 # Data propagation keeps about 140 bytes for every element of every vector that a node reads, whatever it holds.
@@ -35,10 +35,11 @@ def infer_types(light: onnx.ModelProto, data_prop: bool) -> onnx.ModelProto:
     if any(map(outputs_like_the_first_input, all_nodes(light))):
         light = _without_unknown_operators(light)
     asked = _without_long_vectors(light) if data_prop and _may_have_long_vectors(light) else light
-    found, resized = _inferred(asked, data_prop), dict[str, onnx.TypeProto]()
-    while more := resized_in_float32(found):
-        resized |= more
-        found = _inferred(stating(asked, resized), data_prop)
+    found = _inferred(asked, data_prop)
+    # What is resized behind another Resize has its size in the next round.
+    while (resized := with_scales_for_inference(asked, found)) is not None:
+        asked = resized
+        found = _inferred(asked, data_prop)
     return found
 
 
@@ -77,22 +78,6 @@ def _told(node: onnx.NodeProto) -> list[onnx.NodeProto]:
         return [node]
     names = [node.output[place] for place in places if place < len(node.output) and node.output[place]]
     return [onnx.helper.make_node("Identity", node.input[:1], [name]) for name in names]
-
-
-def stating(model: onnx.ModelProto, types: dict[str, onnx.TypeProto]) -> onnx.ModelProto:
-    """A copy in which tensors have these ``types``, and ONNX knows nothing of what makes them."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    if all(entry.domain != _OPAQUE for entry in copy.opset_import):
-        copy.opset_import.append(onnx.helper.make_opsetid(_OPAQUE, 1))
-    for graph in all_graphs(copy.graph):
-        for node in graph.node:
-            if node.output and node.output[0] in types:
-                name, node.domain = node.output[0], _OPAQUE
-                given = [value for value in (*graph.output, *graph.value_info) if value.name == name]
-                for value in given or [graph.value_info.add(name=name)]:
-                    value.type.CopyFrom(types[name])
-    return copy
 
 
 def _may_have_long_vectors(model: onnx.ModelProto) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.models import parse
@@ -375,6 +376,22 @@ def test_resize_by_a_fraction_follows_the_ratio_of_lengths_and_says_so() -> None
     notes = translate_network(bench.network, bench.trt).notes
     assert len(notes) == 1
     assert "coordinates follow the ratio of lengths" in notes[0]
+
+
+@pytest.mark.parametrize("made", [225, 150, 400])
+def test_a_scale_that_is_the_ratio_of_lengths_in_float32_is_written(made: int) -> None:
+    """With the ratio itself positions would be 4e-6 of a pixel off."""
+    bench, scale = Bench(), np.float32(made / 224)
+    x = RNG.normal(size=(1, 1, 1, 224)).astype(np.float32)
+    layer = bench.network.add_resize(bench.input("x", x.shape))
+    layer.resize_mode = bench.trt.InterpolationMode.LINEAR
+    layer.scales = [1, 1, 1, float(scale)]
+    model = bench.model(layer.get_output(0))
+    (node,) = [node for node in model.graph.node if node.op_type == "Resize"]
+    (stated,) = [onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name == node.input[2]]
+    assert stated[3] == scale
+    (y,) = bench.run(layer.get_output(0), x=x)
+    assert y.shape[3] == made
 
 
 def test_resize_of_run_time_lengths_by_scales_and_single_pixels() -> None:

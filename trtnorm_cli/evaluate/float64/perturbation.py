@@ -10,9 +10,8 @@ in standard deviations (a random walk of roundings; Higham, Accuracy and Stabili
 Functions between fixed values, such as Sigmoid, are computed with an absolute error: near 0 nothing of it may be right.
 Constants of an operator's definition, such as HardSwish's 1/6, are stored where it is written out, so they move as well.
 So are the scale and shift that a BatchNormalization's parameters come to. Where many are alike, each rounds to the same side.
-So are positions that a Resize interpolates at, where float32 does not hold them, and those that a GridSample is given, as what
-makes them of constants may be merged. Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor
-returns. What is rounded to steps falls to either side of a tie that is near.
+Whole numbers stay, because rounding keeps them: exponents, indices, masks and what Floor returns. What is rounded to steps
+falls to either side of a tie that is near.
 """
 
 from __future__ import annotations
@@ -25,9 +24,6 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto
 
-from trtnorm_cli.evaluate.float64.kernels.call import Call
-from trtnorm_cli.evaluate.float64.kernels.resize import SIMPLE_UNTIL, has_rounded_positions, resize
-from trtnorm_cli.evaluate.float64.kernels.sampling import grid_sample
 from trtnorm_cli.evaluate.float64.raising import Stored
 from trtnorm_cli.evaluate.float64.ties import Tie, nearness, next_to_ties
 
@@ -112,7 +108,6 @@ _ABSOLUTE = frozenset(
 )
 # Their definitions hold constants that are no float32: 1/6, √½, √(2/π). All elements move alike.
 _WITH_CONSTANTS = frozenset(("BiasGelu", "FastGelu", "Gelu", "HardSwish"))
-_AT_POSITIONS, _NEWER = frozenset(("GridSample", "Resize", "Upsample")), SIMPLE_UNTIL + 1
 _NORMALIZATIONS_OF_PLANES = frozenset(("InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization"))
 
 
@@ -167,8 +162,6 @@ class Perturbation:
             return value if node.op_type in _EXACT else self._moved(value)
         if node.op_type == "BatchNormalization" and not attributes.get("training_mode"):
             value = self._with_rounded_scale(attributes, inputs, value)
-        if node.op_type in _AT_POSITIONS:
-            value = self._with_rounded_positions(node, attributes, inputs, value)
         if self.moves is Moves.CONSTANTS and node.op_type in _WITH_CONSTANTS:
             return value * (1.0 + self.half_ulp * self._rng.choice((-1.0, 1.0)))
         if self.moves is Moves.CONSTANTS or node.op_type in _EXACT:
@@ -195,21 +188,6 @@ class Perturbation:
             moves = self._rounding_of(scale), self._rounding_of(beta - mean * scale)
             of_scale, of_shift = (move.reshape(-1, *(1,) * (value.ndim - 2)) for move in moves)
             return value + (x * of_scale + of_shift)
-
-    def _with_rounded_positions(
-        self, node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any], value: np.ndarray
-    ) -> np.ndarray:
-        """``value`` of what interpolates at positions that are rounded, all to one side."""
-        share = self.half_ulp * self._rng.choice((-1.0, 1.0))
-        # Older ones have no such attribute.
-        opset = _NEWER if "coordinate_transformation_mode" in attributes else SIMPLE_UNTIL
-        call = Call(node.op_type, opset, tuple(inputs), attributes)
-        if node.op_type != "GridSample":
-            return resize(call, share) if has_rounded_positions(call) else value
-        if call["mode"] == "nearest":
-            return value
-        x, grid = inputs
-        return grid_sample(Call(node.op_type, opset, (x, grid + share * np.maximum(np.abs(grid), 1.0)), attributes))
 
     def _rounding_of(self, value: np.ndarray) -> np.ndarray:
         """Half a unit of ``value`` to the side that this draw has for just that number; 0 for whole numbers."""

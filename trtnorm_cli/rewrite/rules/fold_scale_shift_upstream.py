@@ -6,7 +6,7 @@ with one value per output channel, or one for all. It goes through the same oper
 ``fold-batchnorm-upstream``. This is how a frozen BatchNormalization is written (Conv Mul Add), and the scale of a residual
 branch or of attention logits.
 
-An addition of zero behind a MatMul is left to ``drop-zero-bias``.
+An addition of zero behind a MatMul is left to ``drop-zero-bias``, and positions of a GridSample stay as they are written.
 
 Most of what there is to fold in trained models is made in passing without it: the scale of a residual branch in the kernel of
 the addition that follows, one number in front of a matrix product as a factor of that, and what follows a convolution in the
@@ -27,6 +27,7 @@ from trtnorm_cli.rewrite.scale_shift.absorb_output import ABSORBERS, WEIGHTED
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.carry import CARRIERS
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
+from trtnorm_cli.rewrite.scale_shift.positions import makes_positions
 from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC, data_of, has_one_constant, has_one_number, scale_and_shift_of
 from trtnorm_cli.rewrite.scale_shift.upstream import UpstreamSearch
 from trtnorm_cli.rewrite.scale_shift.weights import require_cheap_copies
@@ -47,11 +48,12 @@ _GIVING_RESULTS = frozenset({"Add", "Gemm", "MatMul"})
 
 
 def concerns(node: Node, surgery: Surgery) -> bool:
-    """One operand is a constant, and the other comes from an operator that could take or pass it on."""
+    """One operand is a constant, the other comes from an operator that could take or pass it on, and no positions are made."""
     if not has_one_constant(node, surgery):
         return False
     before = data_of(node, surgery).inputs
-    return bool(before) and before[0].domain in DEFAULT_DOMAINS and before[0].op in {*ABSORBERS, *CARRIERS}
+    can_take = bool(before) and before[0].domain in DEFAULT_DOMAINS and before[0].op in {*ABSORBERS, *CARRIERS}
+    return can_take and not makes_positions(node)
 
 
 def constant_is_per_channel(m: Match) -> str | None:

@@ -20,6 +20,7 @@ from trtnorm_cli.rewrite.rule import Extent, Match, NewConstant, NewNode, Rule
 from trtnorm_cli.rewrite.scale_shift.affine import Affine, CannotMove
 from trtnorm_cli.rewrite.scale_shift.chain import is_link, link_data, links_before, meaning_of, norm_match
 from trtnorm_cli.rewrite.scale_shift.operation import Operation
+from trtnorm_cli.rewrite.scale_shift.positions import makes_positions
 from trtnorm_cli.rewrite.scale_shift.source import ARITHMETIC
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class Chain:
 
 
 def concerns(node: Node, surgery: Surgery) -> bool:
-    """It follows another such operator."""
+    """It follows another such operator, and makes no positions."""
     before = link_data(node, surgery).inputs if is_link(node, surgery) else []
-    return bool(before) and is_link(before[0], surgery)
+    return bool(before) and is_link(before[0], surgery) and not makes_positions(node)
 
 
 def values_are_representable(m: Match) -> str | None:

@@ -19,7 +19,8 @@ def resize(layer: LayerContext) -> str:
     """``IResizeLayer``: output lengths from the layer, from input 1, or ⌊length · scale⌋.
 
     TensorRT documents its coordinates by lengths, x_in = x_out · L_in / L_out, also where scales are given. The lengths
-    are therefore what is written, and where ⌊L · s⌋ / L differs from s, the result differs from ONNX's, which uses s.
+    are therefore what is written, and where ⌊L · s⌋ / L differs from s, the result differs from ONNX's, which uses s. Where s
+    is that ratio in float32, it is written: float32 does not tell one from the other.
     """
     handle = layer.handle
     mode, coordinates = handle.resize_mode.name, handle.coordinate_transformation.name
@@ -34,9 +35,18 @@ def resize(layer: LayerContext) -> str:
     x, onnx_type = layer.wide(0), layer.wide_type()
     if onnx_type not in (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32):
         raise layer.layer.refused(f"resizing of {layer.tensor(0).dtype}")
-    factors = _whole_factors(layer)
+    factors = _whole_factors(layer) or _rounded_factors(layer)
     asked = ("", "", _sizes(layer)) if factors is None else ("", layer.array(factors, np.float32))
     return layer.narrow(layer.op("Resize", x, *asked, **attributes))
+
+
+def _rounded_factors(layer: LayerContext) -> list[float] | None:
+    """The scales of the layer, where all are the ratios of lengths in float32; None otherwise."""
+    lengths, made, scales = layer.shape(0), layer.shape_of(layer.output()), list(layer.handle.scales)
+    if layer.has(1) or min((*lengths, *made), default=0) < 1 or len(scales) != len(lengths):
+        return None
+    ratios = [np.float32(m / n) for n, m in zip(lengths, made, strict=True)]
+    return scales if ratios == [np.float32(scale) for scale in scales] else None
 
 
 def _whole_factors(layer: LayerContext) -> list[int] | None:

@@ -32,14 +32,11 @@ class Axis:
     roi: tuple[float, float] = (0.0, 1.0)
 
 
-def resize(call: Call, share: float = 0.0) -> np.ndarray:
-    """The result, with the positions that are interpolated at moved by a ``share`` of themselves."""
+def resize(call: Call) -> np.ndarray:
     x, axes = call.x, _resized_axes(call)
     mode, result, outside = call["mode"], x, np.zeros((1,) * x.ndim, bool)
     for axis in axes:
         coordinates = _original(axis, _coordinate_mode(call), np.float32 if mode == "nearest" else np.float64)
-        if mode != "nearest":
-            coordinates = coordinates * (1.0 + share)
         if _coordinate_mode(call) == "tf_crop_and_resize":
             outside = outside | _along((coordinates < 0) | (coordinates > axis.length - 1), axis.axis, x.ndim)
         elif axis.length == axis.resized and axis.scale == 1.0:
@@ -52,14 +49,6 @@ def resize(call: Call, share: float = 0.0) -> np.ndarray:
     if outside.any():
         result = np.where(outside, np.asarray(call["extrapolation_value"], result.dtype), result)
     return result.astype(x.dtype)
-
-
-def has_rounded_positions(call: Call) -> bool:
-    """True where it interpolates at positions that float32 does not hold: a scale such as 225 / 224 is rounded."""
-    if call["mode"] == "nearest" or not call.x.size:
-        return False
-    positions = (_original(axis, _coordinate_mode(call), np.float64) for axis in _resized_axes(call))
-    return any(np.any(each.astype(np.float32) != each) for each in positions)
 
 
 def _along(values: np.ndarray, axis: int, rank: int) -> np.ndarray:
