@@ -55,6 +55,12 @@ OLD = "4:memory:/pod\n3:cpu,cpuacct:/pod/one\n1:name=systemd:/\n"
             id="version 1 within a container",
         ),
         pytest.param(
+            OLD.replace("cpu,cpuacct", "cpuacct,cpu"),
+            {"cpu/pod/one/cpu.cfs_quota_us": "700000\n", "cpu/pod/one/cpu.cfs_period_us": "100000\n"},
+            7,
+            id="version 1, named otherwise",
+        ),
+        pytest.param(
             OLD, {"cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, SEEN, id="-1 is none"
         ),
         pytest.param("0::/\n", {"cpu.max": "9900000 100000\n"}, SEEN, id="more than there are"),

@@ -45,4 +45,6 @@ def _folders() -> Iterator[Path]:
             _, controllers, group = line.split(":", 2)
             if not controllers or "cpu" in controllers.split(","):
                 inside = PurePosixPath(group.lstrip("/"))
-                yield from (_LIMITS / controllers / one for one in (inside, *inside.parents))
+                # The folder of several controllers may name them in another order; a link has the name of one.
+                folders = {_LIMITS / controllers, _LIMITS / "cpu"} if controllers else {_LIMITS}
+                yield from (folder / one for folder in folders for one in (inside, *inside.parents))
