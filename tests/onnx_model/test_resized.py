@@ -104,3 +104,16 @@ def test_a_model_that_says_what_runtimes_give_fits_together() -> None:
     bad = parse(text.replace("ROWS", "7"), {**weights, "w": random(1, 3, 7, 7)}, opset=18)
     assert "Incompatible dimensions" in (checker_objection(bad, full_check=True) or "")
     assert does_not_fit_together(bad)
+
+
+def test_resizes_that_share_scales_get_their_own() -> None:
+    """Each round gives further ones, so that no name may come twice."""
+    text = """g (float[1, 3, 224, 224] x, float[1, 3, 224, 224] z) => (float[a, b, c, d] y) {
+        t = Resize (x, , s) u = Resize (z, , s) y = Add (t, u) }"""
+    model = parse(text, SCALES, opset=18)
+    once = with_scales_for_inference(model, infer_types(model, data_prop=False))
+    assert once is not None
+    names = [tensor.name for tensor in once.graph.initializer]
+    assert len(set(names)) == len(names) == 3
+    assert [node.input[2] for node in once.graph.node[:2]] == names[1:]
+    assert with_scales_for_inference(once, infer_types(once, data_prop=False)) is None

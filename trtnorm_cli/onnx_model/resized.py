@@ -39,7 +39,8 @@ def with_scales_for_inference(model: onnx.ModelProto, known: onnx.ModelProto) ->
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for number, scales in found.items():
-        node, name = copy.graph.node[number], f"{_MARK}/{number}"
+        # A node gets further scales where its own input turns out larger, each under a name of its own.
+        node, name = copy.graph.node[number], f"{_MARK}/{len(copy.graph.initializer)}"
         stated = next((attribute for attribute in node.attribute if attribute.name == "scales"), None)
         if stated is not None:
             stated.floats[:] = scales.tolist()
