@@ -13,7 +13,9 @@ from tests.models import batchnorm, parse, random
 from tests.shapes.runs import IS_RECENT_RUNTIME
 from trtnorm_cli.rewrite.proof import short_shapes
 from trtnorm_cli.rewrite.proof.axes import Axes, NotShortened
+from trtnorm_cli.rewrite.proof.axis_moves import _regrouped
 from trtnorm_cli.rewrite.proof.region import Region
+from trtnorm_cli.rewrite.proof.use import Use
 
 REAL = (6, 12, 40, 44)
 K = {
@@ -64,14 +66,15 @@ BODIES = {
     "y = ConvTranspose(x, wt)": "023",
     "y = ConvTranspose<strides=[2, 3], pads=[1, 0, 2, 1], output_padding=[1, 0], group=2>(x, wt)": "023",
     "y = ConvTranspose<strides=[1, 2], dilations=[2, 1]>(x, wt)": "023",
-    "y = Reshape(x, heads)": "012",
-    "y = Reshape(x, planes)": "01",
+    "y = Reshape(x, heads)": "0123",
+    "y = Reshape(x, planes)": "013",
     "y = Reshape(x, copied)": "123",
     "t = Transpose<perm=[1, 2, 3, 0]>(x) u = Reshape(t, turned) y = Relu(u)": "123",
-    "a = Reshape(x, heads) y = Transpose<perm=[0, 3, 1, 2, 4]>(a)": "012",
+    "a = Reshape(x, heads) y = Transpose<perm=[0, 3, 1, 2, 4]>(a)": "0123",
+    "a = Reshape(x, heads) y = Reshape(a, regrouped)": "03",
     "a = Reshape(x, whole) y = Relu(a)": "0123",
-    "y = Flatten<axis=3>(x)": "3",
-    "y = Flatten<axis=4>(x)": "",
+    "y = Flatten<axis=3>(x)": "23",
+    "y = Flatten<axis=4>(x)": "3",
     "f = ReduceMax<axes=[1], keepdims=0>(x) y = Concat<axis=-1>(f, f)": "02",
     "r = Relu(x) y = Concat<axis=1>(x, r)": "023",
     "y = Slice(x, a1, a3)": "123",
@@ -80,8 +83,8 @@ BODIES = {
     "y = Gather<axis=1>(x, a03)": "023",
     "y = Gather<axis=-1>(x, one)": "012",
     "s = Shape(x) n = Gather(s, zero) c = Gather(s, one) n1 = Unsqueeze(n, zeros1) c1 = Unsqueeze(c, zeros1)"
-    " t = Concat<axis=0>(n1, c1, rest) y = Reshape(x, t)": "01",
-    "s = Shape<end=3>(x) t = Concat<axis=0>(s, four11) y = Reshape(x, t)": "012",
+    " t = Concat<axis=0>(n1, c1, rest) y = Reshape(x, t)": "013",
+    "s = Shape<end=3>(x) t = Concat<axis=0>(s, four11) y = Reshape(x, t)": "0123",
     "s = Shape(x) n = Slice(s, zeros1, a1) t = Concat<axis=0>(n, a12, a40, a44) y = Reshape(x, t)": "0123",
     "d = Add(a12, zeros1) t = Concat<axis=0>(d, a40) u = Concat<axis=0>(a6, a12, a40, a44) r = Reshape(x, u)"
     " v = Concat<axis=0>(zeros1, t, rest) y = Reshape(r, v)": "03",
@@ -93,7 +96,8 @@ BODIES = {
 }
 K["m2"] = random(40, 44)
 K |= {
-    "heads": np.array([6, 12, 40, 4, 11]), "planes": np.array([0, 12, -1]), "copied": np.array([3, 2, 12, 40, -1]),
+    "heads": np.array([6, 12, 40, 4, 11]), "regrouped": np.array([6, 3, 160, 44]),
+    "planes": np.array([0, 12, -1]), "copied": np.array([3, 2, 12, 40, -1]),
     "turned": np.array([12, 40, -1, 2, 3]), "whole": np.array([6, 12, 40, 44]), "a3": np.array([3]),
     "down": np.array([-1, 2]), "start": np.array([5, 2]), "stop": np.array([1, 40]), "zeros": np.array([0, 1]),
     "ends": np.array([2**40, 7]), "a1v": np.array([1, 3]), "one": np.array(1), "zero": np.array(0), "a6": np.array([6]),
@@ -207,3 +211,18 @@ def test_every_other_set_of_axes_stays_a_step_longer():
     axes = Axes()
     axes.fed([8, 8, 8])
     assert axes.shortened() == [2, 4, 3]
+
+
+def test_splits_that_differ_are_told_apart():
+    """64 heads of 3 channels, and 4 of 64: four by three are left of both, and more of each if they are longer."""
+    axes = Axes()
+    axes.fed([8])
+    for parts in ([64, 3], [4, 64]):
+        (whole,) = axes.fed([parts[0] * parts[1]])
+        made = _regrouped(Use(axes, (), (), {}, []), [whole], parts)
+        assert [axes.sizes[axis] for axis in made] == parts
+    (one, other) = axes.splits
+    shortest, longer = axes.shortened(), axes.shortened(2)
+    assert [shortest[axis] for axis in one] == [shortest[axis] for axis in other] == [4, 3]
+    assert (axes.tells_splits_apart(shortest), axes.tells_splits_apart(longer)) == (False, True)
+    assert [[longer[axis] for axis in each] for each in (one, other)] == [[6, 3], [4, 5]]

@@ -23,10 +23,11 @@ class NotShortened(Exception):
 
 
 class Axes:
-    """The axes met so far, by number."""
+    """The axes met so far, by number. ``splits`` are the parts of each axis that is split, or that others become."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self.splits: list[tuple[int, ...]] = []
         self._needs: list[int] = []
         self._links: list[list[tuple[int, int | Fraction]]] = []
         self._found: list[tuple[dict[int, int], int]] | None = None
@@ -44,6 +45,10 @@ class Axes:
     def fed(self, shape: Sequence[int]) -> list[int]:
         """The axes of a tensor that may be shortened as far as its readers let it."""
         return [self.new(size, _POSITIONS if place else _BATCH) for place, size in enumerate(shape)]
+
+    def made(self, size: int) -> int:
+        """An axis that an operator makes of others, which may be shortened as far as its readers let it."""
+        return self.new(size, _POSITIONS)
 
     def fixed(self, shape: Iterable[int]) -> list[int]:
         return [self.new(size, size) for size in shape]
@@ -87,6 +92,18 @@ class Axes:
             for each, rate in rates.items():
                 sizes[each] -= steps * rate
         return sizes
+
+    def tells_splits_apart(self, sizes: Sequence[int]) -> bool:
+        """True where no two ways to split an axis that differ are the same at the lengths ``sizes``.
+
+        Heads of 64 channels would not be told from 64 heads of 6 channels at 6 by 6.
+        """
+        own: dict[tuple[int, ...], tuple[int, ...]] = {}
+        for parts in self.splits:
+            here, there = (tuple(each[axis] for axis in parts) for each in (self.sizes, sizes))
+            if own.setdefault(there, here) != here:
+                return False
+        return True
 
     def _sets(self) -> list[tuple[dict[int, int], int]]:
         """Each set of axes that are shortened together, with the most steps for it; found once for all lengths."""

@@ -1,7 +1,8 @@
 """The axes of what only moves elements: Reshape, Flatten, Concat, Split, Slice and Gather.
 
-A Reshape leaves an axis as it is where as many elements lie before it and behind it as before. Such an axis may be shortened;
-the axes that others are made of keep their length. A constant that states the length of a shortened axis is stated anew.
+A Reshape leaves an axis as it is where as many elements lie before it and behind it as before. Such an axis may be shortened.
+Where axes become one, or one is split, the longest of them may be, and the whole with it. All others keep their length. A
+constant that states the length of a shortened axis is stated anew.
 """
 
 from __future__ import annotations
@@ -52,13 +53,25 @@ def _regrouped(use: Use, x: Tensor, sizes: Sequence[int]) -> Tensor:
     before = use.sizes(x)
     if math.prod(before) != math.prod(sizes):
         raise NotShortened
-    made = use.axes.fixed(sizes)
+    made = [use.axes.made(size) for size in sizes]
     for old, new in _groups(before, sizes):
         if len(old) == len(new) == 1:
             made[new[0]] = x[old[0]]
+        elif len(old) == 1:
+            _split_into(use, x[old[0]], [made[place] for place in new])
+        elif len(new) == 1:
+            _split_into(use, made[new[0]], [x[place] for place in old])
         else:
-            use.axes.keep(x[place] for place in old)
+            use.axes.keep([*(x[place] for place in old), *(made[place] for place in new)])
     return made
+
+
+def _split_into(use: Use, whole: int, parts: Sequence[int]) -> None:
+    """Shorten the longest of the ``parts`` of an axis with the ``whole``, if at all."""
+    use.axes.splits.append(tuple(parts))
+    longest = max(parts, key=use.axes.sizes.__getitem__)
+    use.axes.keep(axis for axis in parts if axis != longest)
+    use.axes.link(whole, longest, use.axes.sizes[whole] // use.axes.sizes[longest])
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:

@@ -61,7 +61,10 @@ def short_shapes(before: Region, after: Region, real: Shapes) -> Short | None:
         tensors = [*one.made.values(), *other.made.values()]
         if _cost(axes.sizes, tensors, work) <= 1:
             return None
-        sizes = next(s for s in map(axes.shortened, _FURTHER) if _cost(s, tensors, work) <= _CHEAP or s == axes.shortened())
+        found = [each for each in map(axes.shortened, _FURTHER) if axes.tells_splits_apart(each)]
+        if not found:
+            return None
+        sizes = next((each for each in found if _cost(each, tensors, work) <= _CHEAP), found[-1])
     except (NotShortened, KeyError, IndexError, ValueError):
         return None
     shapes = {name: tuple(sizes[axis] for axis in tensor) for name, tensor in fed.items()}
