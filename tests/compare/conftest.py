@@ -16,6 +16,7 @@ from trtnorm_cli.compare.result import Comparison
 from trtnorm_cli.compare.session import Session, build_settings, judge_session
 from trtnorm_cli.evaluate.float64.kernels import KERNELS
 from trtnorm_cli.profile.fit import fit
+from trtnorm_cli.profile.model import BuildProfile
 from trtnorm_cli.profile.model_input import inputs_of
 from trtnorm_cli.profile.prove import prove
 
@@ -41,17 +42,26 @@ def runs(monkeypatch) -> Counter[str]:
 
 @pytest.fixture
 def compared(tmp_path) -> Callable[..., Comparison]:
-    """Holds candidates to a reference, as a build does, whatever they take."""
+    """Holds candidates to a reference, as a build does, whatever they take but for ``budget_s`` (None for no bound)."""
 
     def participant(model: onnx.ModelProto, label: str) -> OnnxParticipant:
         return replace(onnx_participant(saved(model, tmp_path / f"{label}.onnx"), label), shares_tensors=True)
 
     def run(
-        reference: onnx.ModelProto, *candidates: onnx.ModelProto, may_be_smaller: bool = True, is_unchanged: bool = False
+        reference: onnx.ModelProto,
+        *candidates: onnx.ModelProto,
+        may_be_smaller: bool = True,
+        is_unchanged: bool = False,
+        budget_s: float | None = 1e9,
+        profile: BuildProfile | None = None,
     ) -> Comparison:
         made = [participant(model, f"candidate {number}") for number, model in enumerate(candidates)]
-        settings = replace(build_settings(None, 0, lambda: 1e9, 60), may_be_smaller=may_be_smaller)
+        settings = replace(build_settings(None, 0, lambda: budget_s, 60), may_be_smaller=may_be_smaller)
+        if budget_s is None:
+            settings = replace(settings, options=replace(settings.options, total_budget_s=None))
         proof = prove(reference, inputs := inputs_of(reference), None, fit(None, inputs), False) if is_unchanged else None
-        return judge_session(Session(participant(reference, "m"), made, proof=proof, is_unchanged=is_unchanged), None, settings)
+        return judge_session(
+            Session(participant(reference, "m"), made, proof=proof, is_unchanged=is_unchanged), profile, settings
+        )
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,8 +21,9 @@ from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED
 from trtnorm_cli.compare.session import Session, build_settings, judge_session
 from trtnorm_cli.evaluate.float64 import free_values
 from trtnorm_cli.evaluate.model_file import resized
-from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
+from trtnorm_cli.evaluate.ort_runner import AskedRuns, OrtRunner, RunFailed
 from trtnorm_cli.onnx_model.stored import is_external
+from trtnorm_cli.profile.model import BuildProfile
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +119,59 @@ def test_what_is_wrong_at_the_models_own_sizes_alone_is_found(compared, monkeypa
     assert (found.state, report.is_out_of_tolerance) == (FAILED, True)
     assert [(verdict.trial, verdict.passed) for verdict in report.verdicts] == [(SMALLER, True), (OWN, False)]
     assert report.verdicts[1].exact > 1e-3
+
+
+@pytest.fixture
+def _takes_long(monkeypatch):
+    """Runs of this model count as long, and what they compute for as three seconds at the smaller inputs."""
+    monkeypatch.setattr(smaller_first, "_SHORT_WORK", 0)
+    results = AskedRuns.results
+
+    def longer(self):
+        found = results(self)
+        self.computing_s = 3.0
+        return found
+
+    monkeypatch.setattr(AskedRuns, "results", longer)
+
+
+@pytest.mark.usefixtures("_takes_long")
+def test_what_would_take_longer_than_the_engine_is_left_out_where_all_passed_at_smaller_inputs(compared, monkeypatch):
+    heights, ask = [], NativeRuns.ask
+    monkeypatch.setattr(
+        NativeRuns, "ask", lambda self, one, feeds: heights.append(feeds["x"].shape[2]) or ask(self, one, feeds)
+    )
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN), budget_s=8.0)
+    (report,) = found.candidates
+    assert (found.state, found.trials) == (PASSED, [SMALLER])
+    (why,) = found.skipped
+    # (3 + 3) s, and 4.5 times the multiply-adds.
+    assert re.fullmatch(rf"{OWN}: not run, all passed at smaller inputs, .* about 2\d s of the processor, more than 16 s", why)
+    assert (heights, report.state) == ([32, 32], PASSED)
+
+
+@pytest.mark.usefixtures("_takes_long")
+@pytest.mark.parametrize("budget_s", [20.0, None], ids=["there is time", "without a bound"])
+def test_what_takes_less_is_run_at_the_models_own_sizes(compared, budget_s):
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN), budget_s=budget_s)
+    assert (found.state, found.trials, found.skipped) == (PASSED, [SMALLER, OWN], [])
+
+
+@pytest.mark.usefixtures("_takes_long")
+def test_what_speaks_against_a_candidate_is_looked_at_however_long_it_takes(compared):
+    pair = parse(CHAIN, OF_CHAIN), changed("gamma", one_channel)
+    found, wanted = compared(*pair, budget_s=0.0), compared(*pair, may_be_smaller=False)
+    assert (found.state, found.trials, found.skipped) == (FAILED, [OWN], [])
+    assert found.candidates == wanted.candidates
+
+
+@pytest.mark.usefixtures("_takes_long")
+def test_larger_shapes_than_one_that_was_left_out_are_left_out_too(compared):
+    text = CHAIN.replace("float[1, 3, 96, 96] x", "float[N, 3, 96, 96] x").replace("float[1, 4] y", "float[N, 4] y")
+    profile = BuildProfile.model_validate({"dims": {"N": {"min": 1, "opt": 2, "max": 3}}})
+    found = compared(parse(text, OF_CHAIN), parse(text, OF_CHAIN), budget_s=0.0, profile=profile)
+    assert (found.state, found.trials) == (PASSED, [SMALLER])
+    assert [line.split(":")[0] for line in found.skipped] == [OWN, "default opt", "default max"]
 
 
 def test_at_the_models_own_sizes_the_last_candidate_speaks_for_all(compared):

@@ -20,6 +20,8 @@ _NOT_LONG = 8
 _SHORT = 1 / 8
 # The same of a trial that begins while engines are built.
 _SHORT_AHEAD = 1 / 2
+# What passed at smaller inputs is run at the model's own where that takes so many budgets, or seconds, at most.
+_OWN, _OWN_AT_LEAST_S = 2, 2.0
 
 
 class Budget:
@@ -126,6 +128,15 @@ class Budget:
         if expected > left:
             return f"it would take about {expected:.1f} s, and {left:.1f} s of {total:.2g} s for the comparison were left"
         return None
+
+    def why_not_at_own(self, expected_s: float) -> str | None:
+        """Why a trial at the model's own inputs is left out, where everything passed at smaller ones; None where it is run."""
+        total = self.total_s()
+        most = None if total is None else max(_OWN * total, _OWN_AT_LEAST_S)
+        if most is None or expected_s <= most:
+            return None
+        expected = f"about {expected_s:.0f} s of the processor, more than {most:.2g} s"
+        return f"all passed at smaller inputs, and this would take {expected}"
 
     def seconds_for_candidate(self, run: TrialRun) -> float | None:
         """The seconds that a candidate's run may take, which may be slower than that of the reference; None without a bound."""

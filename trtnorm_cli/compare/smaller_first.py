@@ -25,6 +25,10 @@ class SmallerTrial:
     there: Smaller
 
 
+# ONNX Runtime makes so many multiply-adds in less than half a second of a processor.
+_SHORT_WORK = 1 << 33
+
+
 class _NotTheSameThere(Exception):
     """A candidate that may do something else at smaller inputs."""
 
@@ -32,8 +36,8 @@ class _NotTheSameThere(Exception):
 class SmallerFirst:
     """The comparison of ``smaller``, which is of use where nothing in it speaks against a candidate.
 
-    Then ``own`` goes on from there with ``trial``, the smallest at the model's own inputs: what was found
-    ``has_been_taken_over`` by it.
+    Then ``own`` goes on from there with ``trial``, the smallest at the model's own inputs, or without it where that would take
+    long beside the engine's build: what was found ``has_been_taken_over`` by it.
     """
 
     def __init__(self, smaller: SmallerTrial, own: Comparer, trial: Trial) -> None:
@@ -48,7 +52,7 @@ class SmallerFirst:
     def prepare(self) -> None:
         """Work on the reference alone, while candidates are still being made."""
         self._comparer.prepare(self._smaller.trial)
-        self._own.begin(self._trial)
+        self._begin_own()
 
     def try_out(
         self, candidates: Iterable[Candidate], may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never
@@ -67,13 +71,14 @@ class SmallerFirst:
         self._comparer.try_out(there(), may_stay)
         if not may_stay():
             return
+        self._begin_own()
         if any(self._at_smaller(candidate) is None for candidate in tried):
             with self._own.budget.paid():
                 self._own.prepare(self._trial)
             self._own.try_out(chain(tried, candidates), may_stay, nobody_waits)
             return
         with suppress(Exception):  # it goes wrong again, and is told, where the candidate counts
-            if tried:
+            if tried and self._own.has_begun(self._trial):
                 self._own.ask_ahead(self._trial, tried[-1:])
                 self._own.go_ahead(self._trial, tried[-1:], nobody_waits)
 
@@ -89,7 +94,7 @@ class SmallerFirst:
             return False
         self._comparer.add(there)
         self._comparer.begin(self._smaller.trial)
-        self._own.begin(self._trial, last_only=True)
+        self._begin_own(last_only=True)
         self._comparer.run(self._smaller.trial)
         if not self._comparer.has_exact_verdicts:
             return False
@@ -99,8 +104,24 @@ class SmallerFirst:
             return False
         self.has_been_taken_over = True
         self._own.take_over(self._comparer)
+        if not self._own.has_begun(self._trial) and (why_not := self._why_not_at_own()):
+            self._own.leave_out(self._trial, why_not, self._comparer)
+            return True
         self._own.run(self._trial)
         return self._own.has_judged_last(self._trial)
+
+    def _begin_own(self, last_only: bool = False) -> None:
+        """Begin the runs at the model's own inputs, where it is known that there is time for them."""
+        if self._own.has_begun(self._trial) or self._why_not_at_own() is None:
+            self._own.begin(self._trial, last_only)
+
+    def _why_not_at_own(self) -> str | None:
+        """Why the model's own inputs would be left out if everything passed at the smaller ones, by what is known so far."""
+        there = self._smaller.there
+        if there.own_work <= _SHORT_WORK:
+            return None
+        took_s = self._comparer.computing_s(self._smaller.trial)
+        return "" if took_s is None else self._own.budget.why_not_at_own(took_s * there.own_work / max(there.work, 1))
 
     def _at_smaller(self, candidate: Candidate) -> OnnxParticipant | None:
         if id(candidate) not in self._there:

@@ -56,7 +56,7 @@ class Smaller:
 
     Of constants with numbers for each position some are taken; ``positions`` are these constants. A model that ``is_pinned``
     has the sizes of its own shapes as numbers, before these are followed to the smaller ones. ``restated`` is what nodes say of
-    sizes there.
+    sizes there. ``work`` and ``own_work`` are the multiply-adds there and at the model's own shapes.
     """
 
     shapes: Shapes
@@ -64,6 +64,8 @@ class Smaller:
     positions: PositionNumbers
     is_pinned: bool = False
     restated: Restatements = field(default_factory=Restatements)
+    work: int = 0
+    own_work: int = 0
 
 
 def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
@@ -110,12 +112,13 @@ def _smallest(
                 raise
             continue
         if is_large_enough(sized.own, other, ranges):
-            if other.work() > _SHARE * sized.own.work():
+            work, own_work = other.work(), sized.own.work()
+            if work > _SHARE * own_work:
                 return None
             with suppress(NotTheSame):  # of more positions, more may be seen
                 positions, restated = PositionNumbers.of(other, folder, values), restatements(sized.own, other)
                 if are_distinct(restated):
-                    return Smaller(smaller, other.adapted(), positions, sized.is_pinned, restated)
+                    return Smaller(smaller, other.adapted(), positions, sized.is_pinned, restated, work, own_work)
     return None
 
 
