@@ -28,6 +28,7 @@ from trtnorm_cli.compare.position_rules import is_large_enough
 from trtnorm_cli.compare.restatements import Restatements, are_distinct, have_shapes_of, restatements
 from trtnorm_cli.compare.sized_model import SizedModel, SizesDoNotFit
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, Shapes, SizedTensors
+from trtnorm_cli.compare.taken_branches import with_branches_taken
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.shapes import model_inputs
 
@@ -83,6 +84,7 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
     """The smallest of these ``images`` that will do."""
     if not _may_be_slow(model, shapes, images):
         return None
+    model = with_branches_taken(model, shapes)
     own = SizedModel(model, shapes)
     try:
         if own.own.work() < _FEW_MULTIPLY_ADDS:
@@ -129,7 +131,7 @@ def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Smaller, folder:
     size than the reference here, and the same there.
     """
     try:
-        sized = SizedModel(model, shapes)
+        sized = SizedModel(with_branches_taken(model, shapes), shapes)
         sized = (sized.pinned() if smaller.is_pinned else None) or sized
         other = sized.at(smaller.shapes)
         is_same = (
