@@ -45,6 +45,7 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
     ``weight`` may be of a lower type than ``x``: its numbers are taken exactly.
     """
     batch, maps = len(x), len(weight)
+    weight, windows = _on_data(x, weight, windows)
     matrix = weight.reshape(group, maps // group, -1)
     positions, row = math.prod(windows.output), math.prod(windows.output[1:])
     window = x.shape[1] * math.prod(windows.kernel)
@@ -65,6 +66,19 @@ def convolution(x: np.ndarray, weight: np.ndarray, windows: Windows, group: int)
                 list(itertools.product(range(batch), _blocks(part.output, most))),
             )
     return result
+
+
+def _on_data(x: np.ndarray, weight: np.ndarray, windows: Windows) -> tuple[np.ndarray, Windows]:
+    """The part of a kernel that lies on data at any position; the rest is multiplied by padding.
+
+    Of a dilation of 36 that is the middle of it on a small image, where the padding is many times as large as that.
+    """
+    elements = windows.on_data(x.shape[2:])
+    where: tuple[Any, ...] = (..., *elements)
+    part = weight[where]
+    if part.shape == weight.shape or not np.isfinite(weight).all():  # what is infinite is no number beside padding
+        return weight, windows
+    return part, windows.of_elements(elements)
 
 
 def _padding(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

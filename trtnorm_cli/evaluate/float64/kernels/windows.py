@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,16 @@ class Windows:
         axes = zip(self.output, self.strides, self.kernel, self.dilations, strict=True)
         return tuple((o - 1) * s + (k - 1) * d + 1 for o, s, k, d in axes)
 
+    def on_data(self, sizes: Sequence[int]) -> tuple[slice, ...]:
+        """The elements of a window, by axis, that lie on data of these ``sizes`` for any window; all where none does."""
+        axes = zip(sizes, self.kernel, self.strides, self.dilations, self.begin, self.output, strict=True)
+        return tuple(_on_data(*axis) for axis in axes)
+
+    def of_elements(self, elements: Sequence[slice]) -> Windows:
+        """Windows of these ``elements`` alone, each where it was."""
+        moved = (b - part.start * d for b, part, d in zip(self.begin, elements, self.dilations, strict=True))
+        return replace(self, kernel=tuple(part.stop - part.start for part in elements), begin=tuple(moved))
+
     def rows(self, first: int, last: int) -> Windows:
         """Those of the first axis from ``first`` up to ``last``."""
         begin = self.begin[0] - first * self.strides[0]
@@ -73,6 +83,16 @@ class Windows:
         outer = tuple(step * s for step, s in zip(steps, self.strides, strict=True))
         shape = (*padded.shape[:2], *self.kernel, *self.output)
         return np.lib.stride_tricks.as_strided(padded, shape, (*padded.strides[:2], *inner, *outer), writeable=False)
+
+
+def _on_data(size: int, kernel: int, stride: int, dilation: int, begin: int, output: int) -> slice:
+    found = []
+    for element in range(kernel):
+        place = element * dilation - begin
+        first = -(-max(-place, 0) // stride)
+        if first < output and place + first * stride < size:
+            found.append(element)
+    return slice(found[0], found[-1] + 1) if found else slice(0, kernel)
 
 
 def windows_of(call: Call, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> Windows:
