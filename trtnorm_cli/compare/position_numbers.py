@@ -80,6 +80,10 @@ class _Numbers:
         return np.asarray(_ROUNDING * np.abs(self.values).max(axes, keepdims=True))
 
 
+class NotTheSameInPart(NotTheSame):
+    """Numbers of which this part might not show what the whole does. A larger one may."""
+
+
 class PositionNumbers:
     """The constants that a model reads in part."""
 
@@ -109,8 +113,9 @@ class PositionNumbers:
     def of(sized: SizedTensors, folder: Path | None, known: dict[str, np.ndarray] | None = None) -> PositionNumbers:
         """The constants that a model reads in part. Values that were worked out are ``known``.
 
-        Raises ``NotTheSame`` where the part might not show what the whole does: parts of two constants are the same, some
-        numbers are as large as those that keep data from what follows, or all are equal along the axes that are shorter.
+        Raises ``NotTheSameInPart`` where this part might not show what the whole does: parts of two constants are the same, or
+        all numbers are equal along the axes that are shorter; and ``NotTheSame`` where no part does, as some numbers are as
+        large as those that keep data from what follows.
         """
         ones = list(sized.constants_in_part())
         values = {} if known is None else known
@@ -127,11 +132,14 @@ class PositionNumbers:
                 places = spread_places(whole.shape, one.lengths)
                 part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
                 turned = whole if one.turned_with is None else _rotation(whole, values[one.turned_with])
-                if not _shows_the_whole(part, whole, turned if one.is_factor else None):
+                factors = turned if one.is_factor else None
+                if not _may_be_taken_in_part(whole, factors):
                     raise NotTheSame(one.name)
+                if not _shows_the_whole(part, whole, factors):
+                    raise NotTheSameInPart(one.name)
                 found[one] = _digest(whole, one.lengths)
                 if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:
-                    raise NotTheSame(one.name)
+                    raise NotTheSameInPart(one.name)
             key, is_worked_out = found[one], sized.is_worked_out(one.name)
             before = numbers.get(key)
             times, is_worked_out = (1, is_worked_out) if before is None else (before.times + 1, before.is_worked_out)
@@ -184,14 +192,16 @@ def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.hypot(one, other) if one.shape == other.shape else one
 
 
-def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | None) -> bool:
-    """True for moderate numbers, of which none are equal along the axes of which a part is taken, and others not.
-
-    ``factors`` is how much is let through at each position, and None where the numbers are added.
-    """
-    if whole.dtype.kind != "f" or not part.size:
+def _may_be_taken_in_part(whole: np.ndarray, factors: np.ndarray | None) -> bool:
+    """True for moderate numbers. ``factors`` is how much is let through at each position, and None where they are added."""
+    if whole.dtype.kind != "f" or not whole.size:
         return False
-    if not (_are_steady(whole) and _are_steady(part) if factors is None else _are_factors(factors)):
+    return _are_steady(whole) if factors is None else _are_factors(factors)
+
+
+def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | None) -> bool:
+    """True where no numbers are equal along the axes of which a part is taken, and others not, and where they are steady."""
+    if not part.size or (factors is None and not _are_steady(part)):
         return False
     axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
     if factors is not None and np.any(2 * np.mean(_lets_through(part), axes) < np.mean(_lets_through(whole), axes)):

@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 
 from trtnorm_cli.compare.data_ranges import DataRanges
-from trtnorm_cli.compare.position_numbers import PositionNumbers
+from trtnorm_cli.compare.position_numbers import NotTheSameInPart, PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
 from trtnorm_cli.compare.restatements import Restatements, are_distinct, have_shapes_of, restatements
 from trtnorm_cli.compare.sized_model import SizedModel, SizesDoNotFit
@@ -105,7 +105,7 @@ def _smallest(
     sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray]
 ) -> Smaller | None:
     """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
-    broken, ranges = 0, DataRanges(sized.own)
+    broken, ranges, own_work = 0, DataRanges(sized.own), sized.own.work()
     for smaller in candidates:
         try:
             other = sized.at(smaller)
@@ -114,10 +114,9 @@ def _smallest(
                 raise
             continue
         if is_large_enough(sized.own, other, ranges):
-            work, own_work = other.work(), sized.own.work()
-            if work > _SHARE * own_work:
+            if (work := other.work()) > _SHARE * own_work:
                 return None
-            with suppress(NotTheSame):  # of more positions, more may be seen
+            with suppress(NotTheSameInPart):  # of more positions, more may be seen
                 positions, restated = PositionNumbers.of(other, folder, values), restatements(sized.own, other)
                 if are_distinct(restated):
                     return Smaller(smaller, other.adapted(), positions, sized.is_pinned, restated, work, own_work)
