@@ -18,6 +18,13 @@ _GRAPH = """g (float[2,4,6,6] x) => (float[2,4,6,6] y) {
     y = LeakyRelu<alpha = 0.25>(b)
 }"""
 
+_ERFC = """g (float[2,4,6,6] x) => (float[2,4,6,6] y) {
+    a = Conv<pads = [1, 1, 1, 1]>(x, w)
+    e = Erf(a)
+    one = Constant<value_float = 1.0>()
+    y = Sub(one, e)
+}"""
+
 
 @dataclass(frozen=True)
 class BrokenFile:
@@ -105,6 +112,12 @@ def _squeeze_long_axes(m: onnx.ModelProto) -> None:
     m.graph.node[3].input[0] = "squeezed"
     for name in ("b", "squeezed"):
         _state(name, [2, 4, 6, 6])(m)
+
+
+def _leave_erfc(m: onnx.ModelProto) -> None:
+    """As tf2onnx leaves the GELU of Keras, whose operator it does not know."""
+    del m.graph.node[1:]
+    m.graph.node.append(helper.make_node("Erfc", ["a"], ["y"]))
 
 
 def _sparse(m: onnx.ModelProto) -> None:
@@ -206,6 +219,7 @@ FILES: dict[str, tuple[BrokenFile, ...]] = {
             opset=18,
         ),
         BrokenFile("a Squeeze of axes that are longer than 1", _squeeze_long_axes),
+        BrokenFile("an Erfc of TensorFlow", _leave_erfc, _ERFC),
     ),
     "Attributes": (
         BrokenFile("no type", lambda m: _attribute(m, 2, "alpha").ClearField("type")),

@@ -68,6 +68,7 @@ def compare(
             if not comparer.has_undecided():
                 break
     if compared and not result.trials:
-        raise UsageProblem(f"the reference does not run: {'; '.join(result.skipped)}", reference.label)
+        told = {line.partition(": ")[2]: line for line in reversed(result.skipped)}  # the same with other data says no more
+        raise UsageProblem(f"the reference does not run: {'; '.join(reversed(told.values()))}", reference.label)
     result.seconds = round(time.perf_counter() - start, 3)
     return result

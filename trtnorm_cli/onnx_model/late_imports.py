@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,12 @@ class _LateFinder(MetaPathFinder):
 
 
 def import_onnx_ir() -> None:
-    """Import onnx-ir, unless it is imported already. Afterwards every other import works as ever."""
+    """Import onnx-ir, unless it is imported already. Afterwards every other import works as ever.
+
+    Its warnings are of what a file leaves unsaid, as the type of a tensor beside its shape: no user can do anything about them.
+    """
+    if (logger := logging.getLogger("onnx_ir.serde")).level == logging.NOTSET:
+        logger.setLevel(logging.ERROR)
     if "onnx_ir" in sys.modules:
         return
     finder = _LateFinder()

@@ -12,6 +12,7 @@ import onnx
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model import file_repairs
 from trtnorm_cli.onnx_model.batchnorm_outputs import settle_batchnorm_outputs
+from trtnorm_cli.onnx_model.complementary_error import write_out_erfc
 from trtnorm_cli.onnx_model.function_opsets import (
     adopt_new_meanings,
     adopt_opsets,
@@ -80,6 +81,11 @@ REPAIRS: tuple[Repair, ...] = (
     ),
     Repair(file_repairs.drop_repeated_values, "{count} tensors ({names}) hold their values twice"),
     Repair(file_repairs.sort_nodes, "{count} nodes ({names}) stand before what they read, and were put in order"),
+    Repair(
+        write_out_erfc,
+        "{count} nodes ({names}) are Erfc, an operator of TensorFlow that ONNX does not have, and were written as 1 - erf",
+        runs_unmended=False,
+    ),
     Repair(
         import_default_domain,
         "the model does not say which ONNX opset it uses; it is that of its {count} functions ({names})",

@@ -25,7 +25,7 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS, default_opset
 from trtnorm_cli.onnx_model.functions import add_functions
 from trtnorm_cli.onnx_model.shelf import Shelf, ShelvedValues, Shelving, others_see
 from trtnorm_cli.onnx_model.stored import file_part, is_external, tensor_array
-from trtnorm_cli.onnx_model.walk import operator_may_hold_graphs, subgraphs
+from trtnorm_cli.onnx_model.walk import all_nodes, operator_may_hold_graphs, subgraphs
 from trtnorm_cli.onnx_model.wire import FilePart
 
 _CACHE_BYTES = 64 << 20
@@ -198,9 +198,38 @@ class Surgery:
 
 def open_model(model: onnx.ModelProto, folder: Path | None) -> Surgery:
     """Open ``model`` for surgery. External tensors are read from ``folder``, and only when a value is asked for."""
-    surgery = Surgery(model, folder, gs.import_onnx(model))
+    surgery = Surgery(model, folder, _imported(model))
     _pair(surgery, surgery.graph, model.graph)
     return surgery
+
+
+def _imported(model: onnx.ModelProto) -> gs.Graph:
+    """``model`` as graphsurgeon sees it, which decodes string attributes: some hold anything, as a serialised configuration.
+
+    Nodes that are not replaced are written as they were read.
+    """
+    try:
+        return gs.import_onnx(model)
+    except UnicodeDecodeError:
+        pass
+    attributes = [attribute for node in all_nodes(model) for attribute in node.attribute]
+    single = [(attribute, attribute.s) for attribute in attributes if attribute.s]
+    lists = [(attribute, list(attribute.strings)) for attribute in attributes if attribute.strings]
+    try:
+        for attribute, value in single:
+            attribute.s = _as_text(value)
+        for attribute, values in lists:
+            attribute.strings[:] = map(_as_text, values)
+        return gs.import_onnx(model)
+    finally:
+        for attribute, value in single:
+            attribute.s = value
+        for attribute, values in lists:
+            attribute.strings[:] = values
+
+
+def _as_text(value: bytes) -> bytes:
+    return value.decode(errors="replace").encode()
 
 
 def _pair(surgery: Surgery, graph: gs.Graph, source: onnx.GraphProto) -> None:
