@@ -25,7 +25,7 @@ APART = frozenset({"Celu", "Elu", "Mish", "PRelu", "Selu", "Softplus", "Threshol
 ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub"})
 # TensorRT has these in the kernel of no convolution, whatever stands between.
 _APART = frozenset({"PRelu", "Selu"})
-MOVING = frozenset({"Concat", "Reshape", "Slice", "Split", "Transpose"})
+MOVING = frozenset({"Concat", "Pad", "Reshape", "Slice", "Split", "Transpose"})
 _PARTS = frozenset({"Slice", "Split"})
 _SIZES = frozenset({"Shape", "Size"})
 _POOLING = frozenset({"maxpool", "avgpool"})
