@@ -207,6 +207,15 @@ def test_factors_near_zero_are_so_in_any_part(monkeypatch):
     """To look at more and more positions took four of the eleven seconds of a DAB-DETR."""
     tried, real = [], smaller_inputs.PositionNumbers.of
     monkeypatch.setattr(smaller_inputs.PositionNumbers, "of", staticmethod(lambda *given: tried.append(1) or real(*given)))
-    table = np.sin(np.linspace(0, 60, 96 * 96, dtype=np.float32)).reshape(96, 96)
-    assert shapes_of(body("y = Mul(a, table)"), WEIGHTS | {"table": table}) is None
-    assert len(tried) == 1
+    table = np.sin(np.linspace(0, 60, 512 * 512, dtype=np.float32)).reshape(512, 512)
+    text = body("y = Mul(a, table)").replace("96, 96", "512, 512")
+    assert shapes_of(text, WEIGHTS | {"table": table}, {"x": (1, 3, 512, 512)}) is None
+    assert len(tried) == 3
+
+
+def test_factors_of_an_axis_that_keeps_its_length_are_not_taken_in_part():
+    """A larger image may have a side as long as the model's own."""
+    table = np.sin(np.linspace(0, 3, 64, dtype=np.float32)).reshape(64, 1)
+    table[10] = 0
+    text = body("y = Mul(a, table)").replace("96, 96", "64, 512")
+    assert shapes_of(text, WEIGHTS | {"table": table}, {"x": (1, 3, 64, 512)}) == {"x": (1, 3, 64, 96)}

@@ -174,6 +174,25 @@ def test_larger_shapes_than_one_that_was_left_out_are_left_out_too(compared):
     assert [line.split(":")[0] for line in found.skipped] == [OWN, "default opt", "default max"]
 
 
+def test_larger_shapes_are_foreseen_from_the_multiply_adds_of_what_was_left_out(compared, monkeypatch):
+    """An attention takes more than its elements say."""
+    monkeypatch.setattr(smaller_first, "_SHORT_WORK", 0)
+    monkeypatch.setattr(smaller_first.SmallerFirst, "_times", 40.0)
+    results = AskedRuns.results
+
+    def longer(self):
+        found = results(self)
+        self.computing_s = 0.06
+        return found
+
+    monkeypatch.setattr(AskedRuns, "results", longer)
+    text = CHAIN.replace("float[1, 3, 96, 96] x", "float[N, 3, 96, 96] x").replace("float[1, 4] y", "float[N, 4] y")
+    profile = BuildProfile.model_validate({"dims": {"N": {"min": 1, "opt": 2, "max": 3}}})
+    found = compared(parse(text, OF_CHAIN), parse(text, OF_CHAIN), budget_s=2.0, profile=profile)
+    assert (found.state, found.trials) == (PASSED, [SMALLER])
+    assert [line.split(":")[0] for line in found.skipped] == [OWN, "default opt", "default max"]
+
+
 def test_at_the_models_own_sizes_the_last_candidate_speaks_for_all(compared):
     good, wrong = parse(CHAIN, OF_CHAIN), changed("gamma", one_channel)
     found = compared(good, good, good)

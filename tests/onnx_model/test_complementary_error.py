@@ -40,14 +40,44 @@ def test_it_is_one_minus_erf(tmp_path):
         (GELU.replace("Erfc(s)", "Erfc<axis=1>(s)"), NUMBERS),
         (GELU.replace("Erfc(s)", "Erfc(s, s)"), NUMBERS),
         (GELU.replace("Erfc(s)", "Erf(s)"), NUMBERS),
+        (
+            GELU.replace("float[N, 8] x", "float16[N, 8] x").replace("Neg(x)", "Constant<value_float=0.5>()"),
+            {name: value.astype(np.float16) for name, value in NUMBERS.items()},
+        ),
+        (
+            GELU.replace("float[N, 8] x", "double[N, 8] x").replace("Neg(x)", "ConstantOfShape(size)"),
+            {"size": np.array([3, 8]), **{name: value.astype(np.float64) for name, value in NUMBERS.items()}},
+        ),
     ],
-    ids=["two types", "a cast", "an attribute", "two inputs", "none"],
+    ids=["two types", "a cast", "an attribute", "two inputs", "none", "a number", "zeros"],
 )
 def test_others_stay_as_they_are(text, numbers):
     model = parse(text, numbers)
     before = model.SerializeToString()
     mend(model)
     assert model.SerializeToString() == before
+
+
+def test_a_cast_says_its_type_and_nothing_else(tmp_path):
+    text = GELU.replace("h = Mul(x, half)", "d = Cast<to=1, saturate=1>(x) h = Mul(d, half)")
+    model = parse(text, NUMBERS, opset=19)
+    assert len(mend(model).notes) == 1
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_those_of_functions_and_of_old_opsets_are_left():
+    function = onnx.helper.make_function(
+        "local", "G", ["a"], ["b"], [onnx.helper.make_node("Erfc", ["a"], ["b"])], [onnx.helper.make_opsetid("", 17)]
+    )
+    model = parse("g (float[N, 8] x) => (float[N, 8] y) { y = Relu(x) }", {})
+    model.functions.append(function)
+    model.opset_import.append(onnx.helper.make_opsetid("local", 1))
+    model.graph.node[0].CopyFrom(onnx.helper.make_node("G", ["x"], ["y"], domain="local"))
+    before = model.SerializeToString()
+    assert not any("Erfc" in note for note in mend(model).notes)
+    assert model.SerializeToString() == before
+    old = parse(GELU, NUMBERS, opset=8)
+    assert not any("Erfc" in note for note in mend(old).notes)
 
 
 @pytest.mark.rtx

@@ -58,6 +58,14 @@ def test_some_activations_are_in_no_convolutions_kernel(activation: str, nothing
     assert tells(kernels, graph=graph) is nothing
 
 
+@pytest.mark.parametrize(("behind", "nothing"), [("Pad(c, p)", True), ("Sigmoid(c)", False)])
+def test_a_padding_is_in_no_convolutions_kernel(behind: str, nothing: bool) -> None:
+    """As Keras has one in front of a max-pooling: it is larger than what is convolved."""
+    graph = f"a = Relu(x) c = Conv(a, w) r = {behind} d = MaxPool <kernel_shape=[3, 3]> (r)"
+    kernels = [FIRST, kernel("c", "a", "c"), moving("r", "c", "r", "SlicReplConc"), kernel("d", "r", "d", "maxpool")]
+    assert tells(kernels, graph=graph) is nothing
+
+
 def sized(one: CompiledLayer, **shapes: tuple[int, ...]) -> Any:
     inputs, outputs = (
         tuple(replace(tensor, shape=shapes.get(tensor.name, tensor.shape)) for tensor in tensors)

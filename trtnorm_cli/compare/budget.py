@@ -31,6 +31,8 @@ class Budget:
         self._options, self._natives = options, natives
         self._start = time.process_time()
         self.last: TrialRun | None = None
+        # What further trials take beyond what they have in elements, where the last was at smaller inputs.
+        self.steepness = 1.0
 
     @contextmanager
     def unpaid(self) -> Iterator[None]:
@@ -87,7 +89,8 @@ class Budget:
             return None
         asked = [run for run in (last.asked, *(attempt.asked for attempt in last.attempts)) if run is not None]
         exact = last.float64_s * len(asked) if wants_float64 else 0.0
-        return (sum(run.computing_s for run in asked) + exact) * trial.elements / max(last.trial.elements, 1)
+        times = self.steepness * trial.elements / max(last.trial.elements, 1)
+        return (sum(run.computing_s for run in asked) + exact) * times
 
     def expected_float64_s(self, trial: Trial) -> float | None:
         """The seconds of evaluating ``trial`` with its candidates in float64; None where the trial before was not."""

@@ -217,10 +217,15 @@ class Comparer:
         self._native_bounds.update(smaller._native_bounds)
         self._last_speaks_for_all = True
 
-    def leave_out(self, trial: Trial, why_not: str, smaller: Comparer) -> None:
-        """Go on without ``trial``: what larger ones take is foreseen from that of the ``smaller``, which stood for it."""
+    def leave_out(self, trial: Trial, why_not: str, smaller: Comparer, times: float) -> None:
+        """Go on without ``trial``, which takes so many ``times`` as long as that of the ``smaller``, which stood for it.
+
+        What larger ones take is foreseen from that.
+        """
         self.result.skipped.append(f"{trial.label}: not run, {why_not}")
         self._has_run, self.budget.last = True, smaller.budget.last
+        if (last := self.budget.last) is not None:
+            self.budget.steepness = times * max(last.trial.elements, 1) / max(trial.elements, 1)
 
     def has_begun(self, trial: Trial) -> bool:
         """True where runs of ``trial`` were asked for."""

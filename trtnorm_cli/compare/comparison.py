@@ -68,7 +68,9 @@ def compare(
             if not comparer.has_undecided():
                 break
     if compared and not result.trials:
-        told = {line.partition(": ")[2]: line for line in reversed(result.skipped)}  # the same with other data says no more
-        raise UsageProblem(f"the reference does not run: {'; '.join(reversed(told.values()))}", reference.label)
+        reasons: dict[str, str] = {}
+        for line in result.skipped:  # the same reason with other data says no more
+            reasons.setdefault(line.partition(": ")[2], line)
+        raise UsageProblem(f"the reference does not run: {'; '.join(reasons.values())}", reference.label)
     result.seconds = round(time.perf_counter() - start, 3)
     return result

@@ -241,6 +241,7 @@ def _joined(first: Comparison, second: Comparison) -> Comparison:
     """Two comparisons of one build as one."""
     for name in ("trials", "skipped", "notes"):
         getattr(first, name).extend(one for one in getattr(second, name) if one not in getattr(first, name))
+    first.skipped = [line for line in first.skipped if line.partition(": ")[0] not in first.trials]
     first.candidates += second.candidates
     first.float64 = {**second.float64, **first.float64}
     first.inputs = {**second.inputs, **first.inputs}

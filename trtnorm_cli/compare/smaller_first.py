@@ -105,7 +105,7 @@ class SmallerFirst:
         self.has_been_taken_over = True
         self._own.take_over(self._comparer)
         if not self._own.has_begun(self._trial) and (why_not := self._why_not_at_own()):
-            self._own.leave_out(self._trial, why_not, self._comparer)
+            self._own.leave_out(self._trial, why_not, self._comparer, self._times)
             return True
         self._own.run(self._trial)
         return self._own.has_judged_last(self._trial)
@@ -117,11 +117,15 @@ class SmallerFirst:
 
     def _why_not_at_own(self) -> str | None:
         """Why the model's own inputs would be left out if everything passed at the smaller ones, by what is known so far."""
-        there = self._smaller.there
-        if there.own_work <= _SHORT_WORK:
+        if self._smaller.there.own_work <= _SHORT_WORK:
             return None
         took_s = self._comparer.computing_s(self._smaller.trial)
-        return "" if took_s is None else self._own.budget.why_not_at_own(took_s * there.own_work / max(there.work, 1))
+        return "" if took_s is None else self._own.budget.why_not_at_own(took_s * self._times)
+
+    @property
+    def _times(self) -> float:
+        """The multiply-adds of the model's own inputs, as a multiple of those at the smaller ones."""
+        return self._smaller.there.own_work / max(self._smaller.there.work, 1)
 
     def _at_smaller(self, candidate: Candidate) -> OnnxParticipant | None:
         if id(candidate) not in self._there:

@@ -2,7 +2,7 @@
 
 A convolution does the same at every position, and an evaluation takes as long as there are positions. A weight that is off is
 off at all of them. So float64 may look at fewer, where each weight still reaches the data and no node knows where it is: then
-ONNX Runtime alone runs the model at the file's own shapes, where a wrong size or border shows in any number. What is added to
+ONNX Runtime alone runs the model at the file's own shapes, unless that takes long (``smaller_first.py``). What is added to
 each position, as a transformer's embedding, or what it is multiplied by, as a detector's strides or a rotary embedding, may be
 another number for each: some of these are taken, and what all of them are has to be the same in every model
 (``position_numbers.py``).
@@ -42,7 +42,7 @@ _STEPS: Mapping[int, Sequence[int]] = {3: (32,), 4: (32,), 5: (16, 32)}
 # The axes of a signal are samples, channels and times, the last two in either order.
 _SIGNAL = 3
 _MOST_TRIES = 10
-# As many may be too small for a node, as for a kernel.
+# As many may be too small for a node, as for a kernel, or be refused for a constant.
 _MOST_BROKEN = 3
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
@@ -84,9 +84,9 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
     """The smallest of these ``images`` that will do."""
     if not _may_be_slow(model, shapes, images):
         return None
-    model = with_branches_taken(model, shapes)
-    own = SizedModel(model, shapes)
     try:
+        model = with_branches_taken(model, shapes)
+        own = SizedModel(model, shapes)
         if own.own.work() < _FEW_MULTIPLY_ADDS:
             return None
     except NotTheSame:  # an input whose rank is not stated
@@ -105,7 +105,8 @@ def _smallest(
     sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray]
 ) -> Smaller | None:
     """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
-    broken, ranges, own_work = 0, DataRanges(sized.own), sized.own.work()
+    broken = refused = 0
+    ranges, own_work = DataRanges(sized.own), sized.own.work()
     for smaller in candidates:
         try:
             other = sized.at(smaller)
@@ -116,10 +117,16 @@ def _smallest(
         if is_large_enough(sized.own, other, ranges):
             if (work := other.work()) > _SHARE * own_work:
                 return None
-            with suppress(NotTheSameInPart):  # of more positions, more may be seen
+            try:
                 positions, restated = PositionNumbers.of(other, folder, values), restatements(sized.own, other)
-                if are_distinct(restated):
-                    return Smaller(smaller, other.adapted(), positions, sized.is_pinned, restated, work, own_work)
+            except NotTheSameInPart:  # of more positions, more may be seen
+                continue
+            except NotTheSame:  # so it is at any, unless an axis has its own length there
+                if (refused := refused + 1) == _MOST_BROKEN:
+                    raise
+                continue
+            if are_distinct(restated):
+                return Smaller(smaller, other.adapted(), positions, sized.is_pinned, restated, work, own_work)
     return None
 
 

@@ -242,7 +242,7 @@ def works(at: int, known: KernelList, graph: NodeGraph) -> bool:
 
 def _only_moves(at: int, known: KernelList, graph: NodeGraph) -> bool:
     kernel = known.kernels[at]
-    return not _computes(kernel) and {graph.operators.get(name) for name in kernel.onnx_nodes} <= MOVING
+    return not _computes(kernel) and {graph.operators.get(name) for name in kernel.onnx_nodes} <= MOVING - {"Pad"}
 
 
 def _only_reduces(at: int, known: KernelList) -> bool:

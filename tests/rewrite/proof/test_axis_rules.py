@@ -13,9 +13,7 @@ from tests.models import batchnorm, parse, random
 from tests.shapes.runs import IS_RECENT_RUNTIME
 from trtnorm_cli.rewrite.proof import short_shapes
 from trtnorm_cli.rewrite.proof.axes import Axes, NotShortened
-from trtnorm_cli.rewrite.proof.axis_moves import _regrouped
 from trtnorm_cli.rewrite.proof.region import Region
-from trtnorm_cli.rewrite.proof.use import Use
 
 REAL = (6, 12, 40, 44)
 K = {
@@ -136,7 +134,7 @@ def traced(body: str, work: list[list[int]] | None = None):
     model = parse(f"g (float[6, 12, 40, 44] x, bool[6, 12, 40, 44] b) => (float[?] y) {{ {body} }}", used)
     if "(b," not in body:
         del model.graph.input[1]
-    axes = Axes()
+    axes = Axes(may_split=True)
     fed = {value.name: axes.fed(REAL) for value in model.graph.input}
     region = Region(model)
     one = short_shapes._Traced(region, fed, axes, [] if work is None else work)
@@ -211,18 +209,3 @@ def test_every_other_set_of_axes_stays_a_step_longer():
     axes = Axes()
     axes.fed([8, 8, 8])
     assert axes.shortened() == [2, 4, 3]
-
-
-def test_splits_that_differ_are_told_apart():
-    """64 heads of 3 channels, and 4 of 64: four by three are left of both, and more of each if they are longer."""
-    axes = Axes()
-    axes.fed([8])
-    for parts in ([64, 3], [4, 64]):
-        (whole,) = axes.fed([parts[0] * parts[1]])
-        made = _regrouped(Use(axes, (), (), {}, []), [whole], parts)
-        assert [axes.sizes[axis] for axis in made] == parts
-    (one, other) = axes.splits
-    shortest, longer = axes.shortened(), axes.shortened(2)
-    assert [shortest[axis] for axis in one] == [shortest[axis] for axis in other] == [4, 3]
-    assert (axes.tells_splits_apart(shortest), axes.tells_splits_apart(longer)) == (False, True)
-    assert [[longer[axis] for axis in each] for each in (one, other)] == [[6, 3], [4, 5]]

@@ -23,11 +23,11 @@ class NotShortened(Exception):
 
 
 class Axes:
-    """The axes met so far, by number. ``splits`` are the parts of each axis that is split, or that others become."""
+    """The axes met so far, by number. With ``may_split`` one that is split, or that others become, may be shortened, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_split: bool = False) -> None:
         self.sizes: list[int] = []
-        self.splits: list[tuple[int, ...]] = []
+        self.may_split = may_split
         self._needs: list[int] = []
         self._links: list[list[tuple[int, int | Fraction]]] = []
         self._found: list[tuple[dict[int, int], int]] | None = None
@@ -92,18 +92,6 @@ class Axes:
             for each, rate in rates.items():
                 sizes[each] -= steps * rate
         return sizes
-
-    def tells_splits_apart(self, sizes: Sequence[int]) -> bool:
-        """True where no two ways to split an axis that differ are the same at the lengths ``sizes``.
-
-        Heads of 64 channels would not be told from 64 heads of 6 channels at 6 by 6.
-        """
-        own: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for parts in self.splits:
-            here, there = (tuple(each[axis] for axis in parts) for each in (self.sizes, sizes))
-            if own.setdefault(there, here) != here:
-                return False
-        return True
 
     def _sets(self) -> list[tuple[dict[int, int], int]]:
         """Each set of axes that are shortened together, with the most steps for it; found once for all lengths."""

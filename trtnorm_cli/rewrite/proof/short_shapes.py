@@ -30,6 +30,8 @@ Shapes = dict[str, tuple[int, ...]]
 _MOST_ELEMENTS, _MOST_WORK = 1 << 17, 1 << 22
 # More positions show smaller defects; so many are taken as cost next to nothing.
 _FURTHER, _CHEAP = (16, 8, 4, 2, 0), 1 / 2
+# These move elements from one axis to another.
+_MOVING = frozenset({"Flatten", "Reshape", "Transpose"})
 # Operators of an earlier opset take the softmax over several axes at once.
 _ONE_AXIS_OPSET = 13
 
@@ -48,27 +50,43 @@ class Short:
 
 def short_shapes(before: Region, after: Region, real: Shapes) -> Short | None:
     """Shapes of the fed tensors that prove as much as the file's, ``real``; None where those are needed or cheap."""
-    axes = Axes()
-    work: list[Tensor] = []
     try:
-        fed = {name: axes.fed(shape) for name, shape in real.items()}
-        one, other = (_Traced(region, fed, axes, work) for region in (before, after))
-        for value in before.model.graph.output:
-            for axis, instead in zip(one.made[value.name], other.made[value.name], strict=True):
-                if axes.sizes[axis] != axes.sizes[instead]:
-                    return None
-                axes.link(axis, instead)
-        tensors = [*one.made.values(), *other.made.values()]
-        if _cost(axes.sizes, tensors, work) <= 1:
-            return None
-        found = [each for each in map(axes.shortened, _FURTHER) if axes.tells_splits_apart(each)]
-        if not found:
-            return None
-        sizes = next((each for each in found if _cost(each, tensors, work) <= _CHEAP), found[-1])
+        found, moves = _short_shapes(before, after, real, may_split=False)
+        if found.cost <= _CHEAP or not moves:
+            return found.short
+        return _short_shapes(before, after, real, may_split=True)[0].short
     except (NotShortened, KeyError, IndexError, ValueError):
         return None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Shapes that are short, None for the file's own, and what they cost, as a multiple of what is cheap."""
+
+    short: Short | None
+    cost: float
+
+
+def _short_shapes(before: Region, after: Region, real: Shapes, may_split: bool) -> tuple[_Found, bool]:
+    """The shapes, and whether both sides move elements in the same steps, of which one splits or joins axes."""
+    axes = Axes(may_split)
+    work: list[Tensor] = []
+    fed = {name: axes.fed(shape) for name, shape in real.items()}
+    one, other = (_Traced(region, fed, axes, work) for region in (before, after))
+    for value in before.model.graph.output:
+        for axis, instead in zip(one.made[value.name], other.made[value.name], strict=True):
+            if axes.sizes[axis] != axes.sizes[instead]:
+                raise NotShortened
+            axes.link(axis, instead)
+    moves_alike = one.moves == other.moves and any(step.splits for step in one.moves)
+    tensors = [*one.made.values(), *other.made.values()]
+    if (cost := _cost(axes.sizes, tensors, work)) <= 1:
+        return _Found(None, 0.0), moves_alike
+    lengths = ((sizes, _cost(sizes, tensors, work)) for sizes in map(axes.shortened, _FURTHER))
+    sizes, cost = next(each for each in lengths if each[1] <= _CHEAP or each[0] == axes.shortened())
     shapes = {name: tuple(sizes[axis] for axis in tensor) for name, tensor in fed.items()}
-    return None if shapes == real else Short(tuple(shapes.values()), one.restated(sizes), other.restated(sizes))
+    short = None if shapes == real else Short(tuple(shapes.values()), one.restated(sizes), other.restated(sizes))
+    return _Found(short, cost), moves_alike
 
 
 def _cost(sizes: Sequence[int], tensors: Iterable[Tensor], work: Iterable[Tensor]) -> float:
@@ -82,8 +100,26 @@ def _is_shape(node: onnx.NodeProto, place: int) -> bool:
     return node.op_type == "Reshape" and place == 1
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A node that moves elements: its operator and order, and the shapes before and after it."""
+
+    operator: str
+    order: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def splits(self) -> bool:
+        """True where there are other axes behind it, those of length one left out."""
+        return sorted(size for size in self.before if size != 1) != sorted(size for size in self.after if size != 1)
+
+
 class _Traced:
-    """The axes of the tensors that ``region`` is fed with and makes, and the lengths that its constants state."""
+    """The axes of the tensors that ``region`` is fed with and makes, and the lengths that its constants state.
+
+    ``moves`` are the steps in which it moves elements between axes.
+    """
 
     def __init__(self, region: Region, fed: Mapping[str, Tensor], axes: Axes, work: list[Tensor]) -> None:
         self._region, self._axes, self._work = region, axes, work
@@ -96,6 +132,7 @@ class _Traced:
         self._readers = Counter(name for node in model.graph.node for name in node.input)
         self._known: dict[str, Tensor] = dict(fed)
         self._numbers: dict[str, Numbers | None] = {name: numbers_of(name, value) for name, value in self._constants.items()}
+        self.moves: list[_Step] = []
         for node in model.graph.node:
             self._follow(node)
         axes.keep(axis for number, axis in self._stated.items() if number in self._used or self._readers[number.name] > 1)
@@ -128,6 +165,10 @@ class _Traced:
             self._known.update((name, tensor) for name, tensor in zip(node.output, made, strict=True) if name)
         elif node.op_type in AXIS_RULES and not any(node.output[1:]):
             self._known[node.output[0]] = AXIS_RULES[node.op_type](use)
+            if node.op_type in _MOVING:
+                order = tuple(use.attributes.get("perm") or ()) if node.op_type == "Transpose" else ()
+                shapes = (tuple(use.sizes(tensor)) for tensor in (use.given(0), self._known[node.output[0]]))
+                self.moves.append(_Step(node.op_type, order, *shapes))
         else:
             raise NotShortened
 
