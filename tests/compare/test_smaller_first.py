@@ -12,7 +12,7 @@ import pytest
 
 from tests.compare.test_smaller_inputs import DOWN, SIZES
 from tests.models import batchnorm, parse, random, saved
-from trtnorm_cli.compare import smaller_first, smaller_inputs
+from trtnorm_cli.compare import alike, session, smaller_first, smaller_inputs
 from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participant_runs import ParticipantRuns
@@ -70,6 +70,25 @@ def test_a_model_that_stays_is_looked_at_smaller_where_its_products_are_too_larg
     assert (found.float64["Conv"] == free_values.DESCRIPTION) == (trials == [OWN])
 
 
+@pytest.mark.parametrize(
+    ("many", "share", "trials"),
+    [(0, 0.45, [SMALLER, OWN]), (0, 0.2, [OWN]), (10**9, 0.45, [OWN])],
+    ids=["it is looked at smaller", "nothing is much smaller", "it has few numbers"],
+)
+def test_a_model_that_stays_is_looked_at_smaller_where_its_tensors_are_large(
+    compared, monkeypatch, many: int, share: float, trials: list[str]
+):
+    """All but the products is evaluated otherwise, which takes seconds of an image of 640 pixels."""
+    monkeypatch.setattr(alike, "_MANY_NUMBERS", many)
+    monkeypatch.setattr(session, "_MUCH_SMALLER", share)
+    monkeypatch.setattr(free_values, "LEAST_MULTIPLY_ADDS", 0)
+    found = compared(parse(CHAIN, OF_CHAIN), parse(CHAIN, OF_CHAIN), is_unchanged=True)
+    assert (found.state, found.trials) == (PASSED, trials)
+    assert (found.float64["Conv"] == free_values.DESCRIPTION) == (trials == [OWN])
+    wrong = compared(parse(CHAIN, OF_CHAIN), changed("w", one_channel), is_unchanged=True)
+    assert (wrong.state, wrong.trials) == (FAILED, [OWN])
+
+
 def one_channel(values: np.ndarray) -> None:
     values[2] *= 1 + 1e-4
 
@@ -123,16 +142,9 @@ def test_what_is_wrong_at_the_models_own_sizes_alone_is_found(compared, monkeypa
 
 @pytest.fixture
 def _takes_long(monkeypatch):
-    """Runs of this model count as long, and what they compute for as three seconds at the smaller inputs."""
-    monkeypatch.setattr(smaller_first, "_SHORT_WORK", 0)
-    results = AskedRuns.results
-
-    def longer(self):
-        found = results(self)
-        self.computing_s = 3.0
-        return found
-
-    monkeypatch.setattr(AskedRuns, "results", longer)
+    """ONNX Runtime counts as so slow that both runs of this model take 27 seconds."""
+    own_work = smaller_inputs.smaller_inputs(parse(CHAIN, OF_CHAIN), SIZES).own_work
+    monkeypatch.setattr(smaller_first, "_WORK_A_SECOND", 2 * own_work / 27)
 
 
 @pytest.mark.usefixtures("_takes_long")
@@ -145,8 +157,7 @@ def test_what_would_take_longer_than_the_engine_is_left_out_where_all_passed_at_
     (report,) = found.candidates
     assert (found.state, found.trials) == (PASSED, [SMALLER])
     (why,) = found.skipped
-    # (3 + 3) s, and 4.5 times the multiply-adds.
-    assert re.fullmatch(rf"{OWN}: not run, all passed at smaller inputs, .* about 2\d s of the processor, more than 16 s", why)
+    assert re.fullmatch(rf"{OWN}: not run, all passed at smaller inputs, .* about 27 s of the processor, more than 16 s", why)
     assert (heights, report.state) == ([32, 32], PASSED)
 
 
@@ -176,7 +187,7 @@ def test_larger_shapes_than_one_that_was_left_out_are_left_out_too(compared):
 
 def test_larger_shapes_are_foreseen_from_the_multiply_adds_of_what_was_left_out(compared, monkeypatch):
     """An attention takes more than its elements say."""
-    monkeypatch.setattr(smaller_first, "_SHORT_WORK", 0)
+    monkeypatch.setattr(smaller_first, "_WORK_A_SECOND", 1.0)
     monkeypatch.setattr(smaller_first.SmallerFirst, "_times", 40.0)
     results = AskedRuns.results
 

@@ -37,6 +37,8 @@ _PRODUCTS = frozenset({"Conv", "MatMul"})
 _RESHAPING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
 # Of float64, in sums of another order.
 _ROUNDING = 1e-12
+# To evaluate so many takes some 15 ns each, in both models.
+_MANY_NUMBERS = 100_000_000
 
 
 def found_alike(reference: RunnableReference, attempt: Attempt, exact: Float64Runs) -> Reference | None:
@@ -82,6 +84,21 @@ def has_large_product(model: onnx.ModelProto, proof: Proof) -> bool:
     for profile in proof.fitted.profiles:
         smallest = {name: corners[0] for name, corners in sizes_of(profile, proof.inputs).items()}
         if not any(count is not None and is_too_large([count]) for count in values_at(elements, smallest)):
+            return False
+    return bool(proof.fitted.profiles)
+
+
+def has_many_numbers(model: onnx.ModelProto, proof: Proof) -> bool:
+    """True where the tensors of ``model`` hold so many numbers that it takes seconds to evaluate all but its products.
+
+    So it is at the smallest sizes of each optimization profile. ``proof`` is that of these sizes.
+    """
+    tensors = proof.tensors or {}
+    made = (tensors[name].size for node in model.graph.node for name in node.output if name in tensors)
+    elements = [size for size in made if size is not None]
+    for profile in proof.fitted.profiles:
+        smallest = {name: corners[0] for name, corners in sizes_of(profile, proof.inputs).items()}
+        if sum(filter(None, values_at(elements, smallest))) < _MANY_NUMBERS:
             return False
     return bool(proof.fitted.profiles)
 

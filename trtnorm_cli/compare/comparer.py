@@ -231,17 +231,6 @@ class Comparer:
         """True where runs of ``trial`` were asked for."""
         return trial.label in self._begun
 
-    def computing_s(self, trial: Trial) -> float | None:
-        """The processor's seconds that the reference and the last candidate compute for; None while the reference runs.
-
-        A candidate that has not run may take as long as the reference.
-        """
-        run = self._begun.get(trial.label) or self.budget.last
-        if run is None or run.asked is None or run.asked.found is None:
-            return None
-        last = next((attempt.asked for attempt in reversed(run.attempts)), None)
-        return run.asked.computing_s + (run.asked if last is None or last.found is None else last).computing_s
-
     def take_longer(self) -> None:
         """Give evaluations in float64 more time: there is a reason to believe that a candidate is another model."""
         self._exact.budget_s = max(self._exact.budget_s, _SUSPECTED_S)

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from trtnorm_cli.compare.alike import has_large_product
+from trtnorm_cli.compare.alike import has_large_product, has_many_numbers
 from trtnorm_cli.compare.blame_report import report_blame
 from trtnorm_cli.compare.candidates import Candidates, Session, TryOut, never, require_runnable
 from trtnorm_cli.compare.comparison import compare
@@ -47,6 +47,8 @@ _ALIGNMENT = 64
 # In a build the comparison should cost seconds, not minutes: the smallest shapes are compared in any case.
 _BUILD_FLOAT64_S = 20.0
 _BUILD_RUNS_S = 8.0
+# A model that stays is held to its network without its products, which takes less time than this share of all of it.
+_MUCH_SMALLER = 0.1
 # Runs at the largest shapes may need more memory than there is; the rest belongs to the user's other work.
 _MEMORY_SHARE = 0.7
 
@@ -257,8 +259,13 @@ def judge_session(session: Session, profile: BuildProfile | None, settings: Sett
     """Draw or read the inputs, compare, and look for the blame where a candidate fails."""
     if session.is_unchanged and session.proof is not None and has_large_product(session.reference.model, session.proof):
         session = replace(session, is_unchanged=False)
-    drawn_with = replace(settings, may_be_smaller=settings.may_be_smaller and not session.is_unchanged)
+    drawn_with = settings
+    if session.is_unchanged:
+        many = session.proof is not None and has_many_numbers(session.reference.model, session.proof)
+        drawn_with = replace(settings, may_be_smaller=settings.may_be_smaller and many, share_of_smaller=_MUCH_SMALLER)
     drawn = trials_of(session.reference, profile, drawn_with, session.proof)
+    if drawn.smaller is not None:
+        session = replace(session, is_unchanged=False)
 
     def further() -> Iterator[Trial]:
         return further_trials(session.reference, profile, settings, drawn.proof)

@@ -17,7 +17,7 @@ class Settings:
     ``in_between`` is the number of random shapes between min and max, ``data`` the user's own inputs instead of drawn ones.
     ``tolerance`` overrides those of the build profile. ``save_to`` is the stem of the files that show a difference.
     ``weights`` and ``snap`` are for the rewriting that is compared where no candidate is named. With ``may_be_smaller`` float64
-    may look at smaller images than the model's own.
+    may look at smaller images than the model's own, which take ``share_of_smaller`` of the multiply-adds at most.
     """
 
     options: Options = field(default_factory=Options)
@@ -31,3 +31,4 @@ class Settings:
     snap: bool = False
     weights: Path | None = None
     may_be_smaller: bool = False
+    share_of_smaller: float = 0.45

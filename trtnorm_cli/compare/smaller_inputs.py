@@ -69,18 +69,18 @@ class Smaller:
     own_work: int = 0
 
 
-def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None) -> Smaller | None:
-    """Smaller inputs than those of ``shapes``; None where there are none, or the model takes little time anyway.
+def smaller_inputs(model: onnx.ModelProto, shapes: Shapes, folder: Path | None = None, share: float = _SHARE) -> Smaller | None:
+    """Smaller inputs than those of ``shapes``, which take a ``share`` of the multiply-adds at most.
 
-    ``folder`` is what the places of weights are relative to.
+    None where there are none, or the model takes little time anyway. ``folder`` is what the places of weights are relative to.
     """
     found = None
     for images in _images(model, shapes):
-        found = found or _with_smaller(model, shapes, images, folder)
+        found = found or _with_smaller(model, shapes, images, folder, share)
     return found
 
 
-def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder: Path | None) -> Smaller | None:
+def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder: Path | None, share: float) -> Smaller | None:
     """The smallest of these ``images`` that will do."""
     if not _may_be_slow(model, shapes, images):
         return None
@@ -97,12 +97,12 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
     sized = own.pinned() or own
     for steps in filter(None, (_STEPS, windows)):
         with suppress(NotTheSame):
-            return _smallest(sized, _candidates(shapes, images, steps), folder, values)
+            return _smallest(sized, _candidates(shapes, images, steps), folder, values, share)
     return None
 
 
 def _smallest(
-    sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray]
+    sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray], share: float
 ) -> Smaller | None:
     """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
     broken = refused = 0
@@ -114,9 +114,9 @@ def _smallest(
             if (broken := broken + 1) == _MOST_BROKEN:
                 raise
             continue
+        if (work := other.work()) > share * own_work:
+            return None
         if is_large_enough(sized.own, other, ranges):
-            if (work := other.work()) > _SHARE * own_work:
-                return None
             try:
                 positions, restated = PositionNumbers.of(other, folder, values), restatements(sized.own, other)
             except NotTheSameInPart:  # of more positions, more may be seen

@@ -62,22 +62,23 @@ def trials_of(
     trials = [Trial(point.label, fed, point.optional) for point, fed in zip(points, feeds, strict=True)]
     smaller = None
     if settings.may_be_smaller and not (profile is not None and profile.data):
-        smaller = _smaller(
-            model, described.path.absolute().parent, ranges, min(points, key=lambda point: point.elements), settings.seed
-        )
+        folder, least = described.path.absolute().parent, min(points, key=lambda point: point.elements)
+        smaller = _smaller(model, folder, ranges, least, settings)
     return Trials(trials, (*proof.notes, *notes), chosen, proof, smaller)
 
 
-def _smaller(model: onnx.ModelProto, folder: Path, ranges: InputRanges, point: ShapePoint, seed: int) -> SmallerTrial | None:
+def _smaller(
+    model: onnx.ModelProto, folder: Path, ranges: InputRanges, point: ShapePoint, settings: Settings
+) -> SmallerTrial | None:
     """The trial that stands in for that at ``point``, if there is one."""
-    there = smaller_inputs(model, point.shapes, folder)
+    there = smaller_inputs(model, point.shapes, folder, settings.share_of_smaller)
     if there is None:
         return None
     shapes = there.shapes
     differs = {name: shape for name, shape in shapes.items() if shape != point.shapes[name]}
     told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in differs.items())
     label = f"{point.label} (smaller: {told})"
-    (feeds,), _, _ = fitting_feeds(ranges, [replace(point, label=label, shapes=shapes)], {}, seed)
+    (feeds,), _, _ = fitting_feeds(ranges, [replace(point, label=label, shapes=shapes)], {}, settings.seed)
     return SmallerTrial(Trial(label, feeds), point.shapes, there)
 
 
