@@ -119,6 +119,13 @@ REFUSALS = [
         pair(body=MOVED, **BY_CHANNEL),
         "3 scales for what is moved",
     ),
+    Refusal(
+        rule.parameters_are_of_float32,
+        model(f"(float x) => (float[] y) {{ {PAIR} }}", {
+            "s": np.array(BY_CHANNEL["scale"], np.float32), "z": np.array(BY_CHANNEL["zero"], np.uint8)
+        }),
+        "the rank of q is 0",
+    ),
 ]  # fmt: skip
 
 

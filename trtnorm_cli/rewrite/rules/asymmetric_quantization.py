@@ -60,8 +60,9 @@ def parameters_are_of_float32(m: Match) -> str | None:
     sizes = [parameter.size for parameter in (*scales, _zero(m, found), _own_zero(m))]
     if _moves(m).nodes and max(sizes) > 1:
         return f"{describe(m.root)} has {max(sizes)} scales for what is moved"
-    if max(sizes) > 1 and m.rank("x") is None:
-        return f"the rank of {m.given('x').name} is not known"
+    if max(sizes) > 1 and not m.rank("x"):
+        state = "is not known" if m.rank("x") is None else "is 0, and its quantisation is along an axis"
+        return f"the rank of {m.given('x').name} {state}"
     return None
 
 
