@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.models import parse, random, saved
+from tests.models import loaded, parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.first_profile import first_profile
 from trtnorm_cli.onnx_model.load import load_model
@@ -126,3 +126,11 @@ def test_without_tensorrt_the_parser_is_not_asked(tmp_path, monkeypatch):
     model = parse("g (float[N, 3] x) => (float[N, 3] y) { y = Relu(x) }")
     notes = first_profile(load_model(saved(model, tmp_path / "m.onnx"))).notes
     assert notes == ("TensorRT is not installed, so its parser was not asked",)
+
+
+def test_a_file_that_was_mended_is_run_as_it_was_read(tmp_path):
+    """Of the node that ONNX does not have nothing can be run; of what stands for it, it can."""
+    model = parse("g (float[N, 8] x) => (float[N, 8] y) { e = Erfc(x) y = Mul(e, x) }", {})
+    found = first_profile(loaded(model, tmp_path))
+    assert not any("does not run" in note for note in found.notes)
+    assert "x: {min: [1, 8]" in found.text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from trtnorm_cli.onnx_model.fixed_inputs import is_of_unknown_rank, with_fixed, 
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.placeholders import without_placeholders
 from trtnorm_cli.onnx_model.quantised_nodes import DYNAMIC, quantised_nodes
-from trtnorm_cli.onnx_model.save import save_model
+from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.profile.facts import fixed_inputs
 from trtnorm_cli.profile.fit import fit
 from trtnorm_cli.profile.load import parse_profile
@@ -87,7 +89,7 @@ def _quantised_dynamically(loaded: LoadedModel) -> list[str]:
 
 def _run(loaded: LoadedModel, trial: Trial, unknown: Sequence[str]) -> tuple[LoadedModel, Trial, list[str]]:
     """``loaded`` with a rank for the inputs ``unknown``, sizes at which it runs, and what there is to say of that."""
-    with OrtRunner(_RUN_S) as runner:
+    with _runnable(loaded) as path, OrtRunner(_RUN_S) as runner:
         runner.start()
         deadline = time.monotonic() + _ALL_RUNS_S
         # Every rank is tried at the likeliest sizes before one is tried at many.
@@ -96,7 +98,7 @@ def _run(loaded: LoadedModel, trial: Trial, unknown: Sequence[str]) -> tuple[Loa
             proto = loaded.proto if rank is None else with_ranks(loaded.proto, dict.fromkeys(unknown, rank))
             candidate = replace(loaded, proto=proto)
             inputs = inputs_of(proto)
-            attempts = _Attempts(candidate, inputs, runner, deadline)
+            attempts = _Attempts(candidate, path, inputs, runner, deadline)
             found = _legal(candidate, inputs, tried(start_for(proto, inputs), inputs, attempts, elsewhere))
             if found.failure is None and (rank is None or attempts.ran):
                 assumed = [f"the file does not say how many dimensions {name} has: it runs with {rank}" for name in unknown]
@@ -104,6 +106,17 @@ def _run(loaded: LoadedModel, trial: Trial, unknown: Sequence[str]) -> tuple[Loa
             trial = trial if trial.failure else replace(found, failure=found.failure or "no run of it came to its end")
     why = f"ONNX Runtime does not run the model at these sizes, nor at others that were tried: {trial.failure}"
     return loaded, trial, [why, *(f"the file does not say how many dimensions {name} has" for name in unknown)]
+
+
+@contextmanager
+def _runnable(loaded: LoadedModel) -> Iterator[Path]:
+    """The file of ``loaded``, or that of the mended model where ONNX Runtime does not take the file as it stands."""
+    if loaded.runs_unmended:
+        yield loaded.path
+        return
+    with Scratch("trtnorm-init-") as folder:
+        save_model(loaded.proto, folder / "mended.onnx", loaded.folder, MAPPED_FROM)
+        yield folder / "mended.onnx"
 
 
 def _legal(loaded: LoadedModel, inputs: Sequence[ModelInput], trial: Trial) -> Trial:
@@ -123,8 +136,10 @@ def _legal(loaded: LoadedModel, inputs: Sequence[ModelInput], trial: Trial) -> T
 class _Attempts:
     """Runs of one model, for as long as there is time. A run that was stopped is no evidence against its sizes."""
 
-    def __init__(self, loaded: LoadedModel, inputs: Sequence[ModelInput], runner: OrtRunner, deadline: float) -> None:
-        self._loaded, self._inputs, self._runner, self._deadline = loaded, inputs, runner, deadline
+    def __init__(
+        self, loaded: LoadedModel, path: Path, inputs: Sequence[ModelInput], runner: OrtRunner, deadline: float
+    ) -> None:
+        self._loaded, self._path, self._inputs, self._runner, self._deadline = loaded, path, inputs, runner, deadline
         self._propagation = propagate(loaded.proto)
         self._ranges = InputRanges(loaded.proto, self._propagation.tensors)
         self.notes: list[str] = []
@@ -148,7 +163,7 @@ class _Attempts:
         current().advance()
         current().at(", ".join(f"{name}={size}" for name, size in point.items()))
         try:
-            self._runner.run(self._loaded.path, self._feeds(point, zeros))
+            self._runner.run(self._path, self._feeds(point, zeros))
         except RunFailed as failure:
             if failure.timed_out:
                 self._note(f"it takes more than {_RUN_S:g} s")
