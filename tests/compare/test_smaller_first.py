@@ -17,7 +17,7 @@ from trtnorm_cli.compare.float64_runs import Float64Runs
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.participant_runs import ParticipantRuns
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
-from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED
+from trtnorm_cli.compare.result import FAILED, NOT_COMPARED, PASSED, Comparison
 from trtnorm_cli.compare.session import Session, build_settings, judge_session
 from trtnorm_cli.evaluate.float64 import free_values
 from trtnorm_cli.evaluate.model_file import resized
@@ -202,6 +202,13 @@ def test_larger_shapes_are_foreseen_from_the_multiply_adds_of_what_was_left_out(
     found = compared(parse(text, OF_CHAIN), parse(text, OF_CHAIN), budget_s=2.0, profile=profile)
     assert (found.state, found.trials) == (PASSED, [SMALLER])
     assert [line.split(":")[0] for line in found.skipped] == [OWN, "default opt", "default max"]
+
+
+def test_what_one_of_two_comparisons_ran_is_not_called_left_out():
+    """The source and its rewriting are compared at smaller inputs, and a network in half precision at the model's own."""
+    first = Comparison("m", trials=[SMALLER], skipped=[f"{OWN}: not run, all passed", "default max: not run, no time"])
+    joined = session._joined(first, Comparison("m", trials=[OWN]))
+    assert (joined.trials, joined.skipped) == ([SMALLER, OWN], ["default max: not run, no time"])
 
 
 def test_at_the_models_own_sizes_the_last_candidate_speaks_for_all(compared):

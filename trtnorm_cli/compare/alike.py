@@ -11,7 +11,7 @@ values, or rounds them to steps, is not held to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -78,14 +78,8 @@ def has_large_product(model: onnx.ModelProto, proof: Proof) -> bool:
 
     ``proof`` is that of these sizes in ``model``. So ``found_alike`` has no need to be asked.
     """
-    made = [node.output[0] for node in model.graph.node if node.op_type in _PRODUCTS]
-    tensors = proof.tensors or {}
-    elements = [size for name in made if name in tensors and (size := tensors[name].size) is not None]
-    for profile in proof.fitted.profiles:
-        smallest = {name: corners[0] for name, corners in sizes_of(profile, proof.inputs).items()}
-        if not any(count is not None and is_too_large([count]) for count in values_at(elements, smallest)):
-            return False
-    return bool(proof.fitted.profiles)
+    made = (node.output[0] for node in model.graph.node if node.op_type in _PRODUCTS)
+    return _everywhere(made, proof, lambda counts: any(map(is_too_large, ([count] for count in counts))))
 
 
 def has_many_numbers(model: onnx.ModelProto, proof: Proof) -> bool:
@@ -93,12 +87,17 @@ def has_many_numbers(model: onnx.ModelProto, proof: Proof) -> bool:
 
     So it is at the smallest sizes of each optimization profile. ``proof`` is that of these sizes.
     """
+    made = (name for node in model.graph.node for name in node.output)
+    return _everywhere(made, proof, lambda counts: sum(counts) >= _MANY_NUMBERS)
+
+
+def _everywhere(names: Iterable[str], proof: Proof, holds: Callable[[Sequence[int]], bool]) -> bool:
+    """True where it ``holds`` of the elements that these tensors have, at the smallest sizes of each optimization profile."""
     tensors = proof.tensors or {}
-    made = (tensors[name].size for node in model.graph.node for name in node.output if name in tensors)
-    elements = [size for size in made if size is not None]
+    elements = [size for name in names if name in tensors and (size := tensors[name].size) is not None]
     for profile in proof.fitted.profiles:
         smallest = {name: corners[0] for name, corners in sizes_of(profile, proof.inputs).items()}
-        if sum(filter(None, values_at(elements, smallest))) < _MANY_NUMBERS:
+        if not holds([count for count in values_at(elements, smallest) if count is not None]):
             return False
     return bool(proof.fitted.profiles)
 
