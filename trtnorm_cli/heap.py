@@ -2,7 +2,8 @@
 
 The C library gives each large array back to the system, which clears every page before it hands it out again. That can take
 longer than what is computed in the array. Arrays of up to 32 MiB come from a heap instead, of which up to 128 MiB that are free
-stay. In this process all arrays do, and up to 512 MiB stay: a tensor of a network in space has 64 MiB.
+stay. In this process all arrays do, and up to 1 GiB stays: a tensor of a network
+in space has 64 MiB, and a comparison keeps and drops hundreds of MiB of tensors in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SETTINGS = {
     "MALLOC_TOP_PAD_": (-2, 16 * _MEBIBYTE),
     "MALLOC_MMAP_THRESHOLD_": (-3, 32 * _MEBIBYTE),
 }
-_OWN_SETTINGS = {**_SETTINGS, "MALLOC_TRIM_THRESHOLD_": (-1, 512 * _MEBIBYTE), "MALLOC_MMAP_MAX_": (-4, 0)}
+_OWN_SETTINGS = {**_SETTINGS, "MALLOC_TRIM_THRESHOLD_": (-1, 1024 * _MEBIBYTE), "MALLOC_MMAP_MAX_": (-4, 0)}
 
 
 def heap_environment(environment: Mapping[str, str]) -> dict[str, str]:

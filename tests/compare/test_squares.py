@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -61,6 +62,54 @@ def test_sizes_and_distances_are_those_of_the_whole_array(shape):
         np.testing.assert_array_equal(measured.squares[axis], sums)
     assert first_apart(one, one.copy()) == 0
     assert 0 < first_apart(one, other) <= furthest or not one.size
+
+
+LAYOUTS = {
+    "transposed": lambda x: x.transpose(2, 0, 3, 1),
+    "last axes exchanged": lambda x: x.swapaxes(2, 3),
+    "a part of each row": lambda x: x[:, :, :, 1:-1],
+    "every second": lambda x: x[:, ::2, :, ::2],
+    "backwards": lambda x: x[::-1, :, ::-1],
+    "one row for all": lambda x: np.broadcast_to(x[:1, :, :1], (3, 8, 5, 6)),
+    "one element for all": lambda x: np.broadcast_to(x[0, 0, 0, 0], (2, 3, 4)),
+    "one row": lambda x: x[1, 2, 3, ::2],
+    "one column": lambda x: x[:, :, :, 3:4],
+}
+
+
+@pytest.mark.parametrize("lie", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("other_lies", [*LAYOUTS.values(), None], ids=[*LAYOUTS, "in order"])
+def test_sizes_and_distances_do_not_depend_on_how_the_elements_lie(lie, other_lies):
+    one = lie(drawn((4, 8, 5, 6), 0))
+    other = drawn(one.shape, 1)
+    if other_lies is not None:
+        laid = other_lies(drawn((4, 8, 5, 6), 2))
+        if laid.shape == one.shape:
+            other = laid
+    wanted_one, wanted = np.array(one, order="C"), np.array(other, order="C")
+    found, exact = Sizes(one), Sizes(wanted_one)
+    assert (found.largest, found.square) == (exact.largest, pytest.approx(exact.square, rel=1e-12))
+    assert furthest_and_square(one, other) == pytest.approx(furthest_and_square(wanted_one, wanted), rel=1e-12)
+    measured, whole = apart(one, other), np.square(wanted - wanted_one)
+    assert measured.furthest == pytest.approx(np.abs(wanted - wanted_one).max(), rel=1e-12)
+    for axis in range(one.ndim):
+        assert (axis in measured.squares) == (one.shape[axis] > 1)
+        if axis in measured.squares:
+            sums = whole.sum(tuple(i for i in range(one.ndim) if i != axis))
+            assert measured.squares[axis] == pytest.approx(sums, rel=1e-12)
+
+
+def test_what_is_transposed_is_measured_without_a_copy_of_the_whole():
+    """That takes longer than all else that a comparison does with a tensor, and attention is full of them."""
+    one, other = (drawn((8, 16 if squares._PIECE < 100 else 4096, 64), seed).transpose(2, 0, 1) for seed in range(2))
+    tracemalloc.start()
+    try:
+        assert not _is_same(one, other, 1e-6, math.inf)
+        assert _is_same(one, one, 1e-6, 1.0)
+        assert Sizes(one).square > 0
+        assert tracemalloc.get_traced_memory()[1] < max(one.nbytes / 4, 1 << 14)
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
