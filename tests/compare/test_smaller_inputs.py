@@ -203,7 +203,7 @@ WEIGHTS = {
     "last": np.where(np.arange(96)[:, None] < 95, 0, random(96, 96)).astype(np.float32),
     "between": np.where(np.arange(96)[:, None] % 3 == 0, 0, random(96, 96)).astype(np.float32),
     "strides": np.repeat(np.float32([8, 16, 32]), 32)[:, None] * np.ones((1, 96), np.float32),
-    "masked": (np.abs(random(96, 96)) + 1) * (np.arange(96) != 50).astype(np.float32),
+    "masked": (np.abs(random(96, 96)) + 1) * (np.arange(96) >= 20).astype(np.float32),
     "huge": np.where(np.arange(96) == 50, 1e6, np.abs(random(96, 96)) + 1).astype(np.float32),
     "swin": np.where(random(96, 96) > 0, -100, 0).astype(np.float32),
     "coordinates": np.arange(96 * 96, dtype=np.float32).reshape(96, 96) / 100 + 0.5,

@@ -93,7 +93,7 @@ class AxisLinks:
 
     def kernel(self, node: onnx.NodeProto) -> Shape:
         stated = self.attributes(node).get("kernel_shape")
-        return tuple(self._at.kernels.get(node.output[0]) or stated or self._at.shape(node.input[1])[2:])
+        return tuple(self._at.changes.kernels.get(node.output[0]) or stated or self._at.shape(node.input[1])[2:])
 
     def shape(self, name: str) -> Shape | None:
         return self._at.known_shape(name)

@@ -11,6 +11,7 @@ from trtnorm_cli.compare.inner_tensors import FLOOR_ULPS, InnerTensors, Recognit
 from trtnorm_cli.compare.lockstep import Side, go_together, go_while_roomy
 from trtnorm_cli.compare.participants import OnnxParticipant, RunnableReference, coarsest_ulp
 from trtnorm_cli.compare.result import Feeds
+from trtnorm_cli.compare.sampled_places import sampled_places, within_images
 from trtnorm_cli.compare.trial_run import Attempt, TrialRun
 from trtnorm_cli.evaluate.float64 import Follower, Known, Reference, ReferenceUnavailable, Watch
 from trtnorm_cli.onnx_model.walk import tensor_names
@@ -47,8 +48,11 @@ class Float64Answers:
         feeds, names = run.trial.feeds, run.inner.names
         try:
             free = run.free_values
+            watch: Watch = run.keep
+            if self._reference.is_resized and free is None:
+                watch = within_images(sampled_places(self._reference.model), watch)
             evaluation = self._exact.begin(
-                self._reference, feeds, run.keep, run.known, None, run.ties, names, free, gives_up_early=free is None
+                self._reference, feeds, watch, run.known, None, run.ties, names, free, gives_up_early=free is None
             )
         except ReferenceUnavailable as error:
             run.exact = error

@@ -25,6 +25,9 @@ _APART, _LARGEST = 8.0, 512.0
 # Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
 # their feature maps.
 _LARGEST_FACTOR = 128.0
+# Of positions that a mask hides, as those at the border of a detector's image, there are few: at least such a part of all is
+# let through.
+_SHARE_LET_THROUGH = 0.9
 # What is worked out differs by such a part of itself at most, or of the largest number of its channel: the sine of an angle of
 # up to 64, rounded to float32.
 _ROUNDING = 2.0**-18
@@ -49,14 +52,21 @@ class _Numbers:
         """True where the ``other`` has the same numbers but for rounding."""
         if not self._is_like(other) or not (self.is_worked_out or other.is_worked_out):
             return False
-        return bool(np.all(np.abs(self.values - other.values) <= self._allowed(other)))
+        if not np.array_equal(_hiding(self.values), _hiding(other.values)):
+            return False
+        return bool(np.all(np.abs(_shown(self.values) - _shown(other.values)) <= self._allowed(other)))
 
     def is_multiple_of(self, other: _Numbers) -> bool:
         """True where the ``other`` has the same numbers but for one factor, and rounding.
 
         A wrong factor shows at the positions that are taken.
         """
-        if not self._is_like(other) or not np.any(other.values):
+        if (
+            not self._is_like(other)
+            or not np.any(other.values)
+            or np.any(_hiding(self.values))
+            or np.any(_hiding(other.values))
+        ):
             return False
         one, their = self.values.astype(np.float64), other.values.astype(np.float64)
         factor = float(np.vdot(one, their) / np.vdot(their, their))
@@ -73,11 +83,11 @@ class _Numbers:
     def _allowed(self, other: _Numbers) -> np.ndarray:
         """A part of each number, or where sums are rounded, of the largest along the axes of which some positions are taken."""
         if not (self.is_a_sum or other.is_a_sum):
-            return np.asarray(_ROUNDING * np.abs(self.values))
+            return np.asarray(_ROUNDING * np.abs(_shown(self.values)))
         axes = tuple(
             axis for axis, (whole, taken) in enumerate(zip(self.values.shape, self.lengths, strict=True)) if taken < whole
         )
-        return np.asarray(_ROUNDING * np.abs(self.values).max(axes, keepdims=True))
+        return np.asarray(_ROUNDING * np.abs(_shown(self.values)).max(axes, keepdims=True))
 
 
 class NotTheSameInPart(NotTheSame):
@@ -132,6 +142,7 @@ class PositionNumbers:
                 places = spread_places(whole.shape, one.lengths)
                 part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
                 turned = whole if one.turned_with is None else _rotation(whole, values[one.turned_with])
+                turned = turned if one.keeps is None else (whole == one.keeps).astype(np.float32)
                 factors = turned if one.is_factor else None
                 if not _may_be_taken_in_part(whole, factors):
                     raise NotTheSame(one.name)
@@ -180,6 +191,8 @@ def _evaluated(sized: SizedTensors, names: Set[str], folder: Path | None) -> Map
 
 
 def _short(value: np.ndarray, is_rounded: bool) -> np.ndarray:
+    if value.dtype == bool:
+        return value.astype(np.float32)
     if value.dtype != np.float64:
         return value
     with np.errstate(over="ignore", invalid="ignore"):
@@ -193,24 +206,50 @@ def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _may_be_taken_in_part(whole: np.ndarray, factors: np.ndarray | None) -> bool:
-    """True for moderate numbers. ``factors`` is how much is let through at each position, and None where they are added."""
+    """True for moderate numbers, beside which a few may hide what is at their positions.
+
+    ``factors`` is how much is let through at each position, and None where they are added.
+    """
     if whole.dtype.kind != "f" or not whole.size:
         return False
-    return _are_steady(whole) if factors is None else _are_factors(factors)
+    if factors is not None:
+        return _are_few(factors == 0) and _are_factors(factors[factors != 0])
+    is_shown = _is_shown(whole)
+    return _are_few(~is_shown) and _are_steady(whole[is_shown]) and not np.isnan(whole).any()
 
 
 def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | None) -> bool:
     """True where no numbers are equal along the axes of which a part is taken, and others not, and where they are steady."""
-    if not part.size or (factors is None and not _are_steady(part)):
+    is_shown = _is_shown(part) if factors is None else _lets_through(part)
+    if not part.size or (factors is None and not (_are_few(~is_shown) and _are_steady(part[is_shown]))):
         return False
     axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
-    if factors is not None and np.any(2 * np.mean(_lets_through(part), axes) < np.mean(_lets_through(whole), axes)):
+    are_shown = _is_shown(whole) if factors is None else _lets_through(whole)
+    if np.any(2 * np.mean(is_shown, axes) < np.mean(are_shown, axes)):
         return False  # of a mask that blends two tensors, say, the part may show one of them alone
     return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
 
 
 def _lets_through(factors: np.ndarray) -> np.ndarray:
-    return np.abs(factors) >= 1 / _LARGEST_FACTOR
+    return np.asarray(np.abs(factors) >= 1 / _LARGEST_FACTOR)
+
+
+def _is_shown(added: np.ndarray) -> np.ndarray:
+    """Where what a number is added to still shows: beside the largest float it does not."""
+    return np.asarray(np.abs(added) <= _LARGEST)
+
+
+def _shown(added: np.ndarray) -> np.ndarray:
+    return np.where(_is_shown(added), added, np.zeros_like(added))
+
+
+def _hiding(added: np.ndarray) -> np.ndarray:
+    return np.where(_is_shown(added), np.zeros_like(added), added)
+
+
+def _are_few(hidden: np.ndarray) -> bool:
+    """True where nearly all positions are let through."""
+    return float(np.mean(hidden)) <= 1 - _SHARE_LET_THROUGH
 
 
 def _are_factors(values: np.ndarray) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import onnx
@@ -92,7 +93,7 @@ def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges |
 
 
 def _is_over_positions(node: onnx.NodeProto, other: SizedTensors) -> bool:
-    return node.op_type in OVER_POSITIONS and node.output[0] not in other.kernels
+    return node.op_type in OVER_POSITIONS and node.output[0] not in other.changes.kernels
 
 
 def _needs_positions(node: onnx.NodeProto, own: SizedTensors, other: SizedTensors) -> bool:
@@ -149,13 +150,19 @@ class _Asked:
     def shapes(self, name: str) -> tuple[Shape, Shape]:
         return self.own.shape(name), self.other.shape(name)
 
-    def require_equal_lengths(self, axis: int) -> None:
-        """Nothing may differ along ``axis``."""
-        names = (name for name in (self.node.input[0], *self.node.output) if name and not self.own.is_sequence(name))
+    def require_equal_lengths(self, axis: int, of_results: bool = False) -> None:
+        """Nothing may differ along ``axis``, or no result."""
+        given = () if of_results else self.node.input[:1]
+        names = (name for name in (*given, *self.node.output) if name and not self.own.is_sequence(name))
         for name in names:
             before, after = self.shapes(name)
             if before[axis] != after[axis]:
                 raise NotTheSame(self.node.op_type)
+
+    def is_joint(self, axis: int, own: int, other: int) -> bool:
+        """True for two places of an ``axis`` of the first input where the same tensors meet that were put behind each other."""
+        before, after = (at.shape(self.node.input[0])[axis] for at in (self.own, self.other))
+        return self.other.changes.joints.place(before, after, own) == other
 
 
 def _require_both_or_neither(asked: _Asked) -> None:
@@ -172,6 +179,36 @@ def _along_one_axis(asked: _Asked) -> None:
     asked.require_equal_lengths(int(asked.attributes.get("axis") or 0))
 
 
+def _split(asked: _Asked) -> None:
+    """Along an axis that keeps its length, or where tensors meet that were put behind each other."""
+    axis = int(asked.attributes.get("axis") or 0)
+    own, other = (list(accumulate(at.shape(name)[axis] for name in asked.node.output)) for at in (asked.own, asked.other))
+    if any(a != b and not asked.is_joint(axis, a, b) for a, b in zip(own, other, strict=True)):
+        raise NotTheSame(asked.node.op_type)
+
+
+def _chosen_from(asked: _Asked) -> None:
+    """As many are chosen, of more at both."""
+    data, axis = asked.node.input[0], int(asked.attributes.get("axis", -1))
+    of_all = [at.shape(data)[axis] - at.shape(asked.node.output[0])[axis] for at in (asked.own, asked.other)]
+    asked.require_equal_lengths(axis, of_results=True)
+    if (of_all[0] > 0) != (of_all[1] > 0):
+        raise TooSmall(data)
+
+
+def _by_places(asked: _Asked) -> None:
+    """What data say is taken, and no constants: those may be places that are not there any more."""
+    data, places = asked.node.input[:2]
+    if places in asked.own.constants and asked.own.shape(data) != asked.other.shape(data):
+        raise NotTheSame(asked.node.op_type)
+
+
+def _sampled(asked: _Asked) -> None:
+    """At places within an image, by parts of its size. How many lie there is seen where they are worked out."""
+    if asked.node.input[1] in asked.own.stored:
+        raise NotTheSame(asked.node.op_type)
+
+
 def _sliced(asked: _Asked) -> None:
     """All is taken along axes that do not keep their length, or all but as many at either end, or as many at one."""
     (x, other_x), (y, other_y) = asked.shapes(asked.node.input[0]), asked.shapes(asked.node.output[0])
@@ -185,7 +222,9 @@ def _sliced(asked: _Asked) -> None:
     own, other = (_ends(asked, at, len(x)) for at in (asked.own, asked.other))
     for axis in (*differing, *kept):
         ends = zip(own.get(axis, (0, None)), other.get(axis, (0, None)), strict=True)
-        if not all(_is_same_place(a, b, x[axis], other_x[axis]) for a, b in ends):
+        places = [(_counted(a, x[axis]), _counted(b, other_x[axis])) for a, b in ends]
+        is_same = all(_is_same_place(a, b, x[axis], other_x[axis]) for a, b in places)
+        if not is_same and not all(asked.is_joint(axis, a, b) for a, b in places):
             raise NotTheSame("Slice")
 
 
@@ -203,14 +242,13 @@ def _ends(asked: _Asked, at: SizedTensors, rank: int) -> dict[int, tuple[Any, An
     return {axis % rank: (start, end) for axis, start, end in zip(axes, starts, ends, strict=True)}
 
 
-def _is_same_place(own: int | None, other: int | None, length: int, other_length: int) -> bool:
-    """True for two places that are as far from the same end; None is the end itself."""
-    own, other = (_counted(place, size) for place, size in ((own, length), (other, other_length)))
+def _is_same_place(own: int, other: int, length: int, other_length: int) -> bool:
+    """True for two places, from the front, that are as far from the same end."""
     return own == other or length - own == other_length - other
 
 
 def _counted(place: int | None, length: int) -> int:
-    """A place from the front."""
+    """A place from the front; None is the end."""
     place = length if place is None else place
     return min(max(place + length if place < 0 else place, 0), length)
 
@@ -270,12 +308,15 @@ def _resized(asked: _Asked) -> None:
 
 _RULES: Mapping[str, Callable[[_Asked], None]] = {
     "Gather": _gathered,
+    "GatherElements": _by_places,
+    "GridSample": _sampled,
     "Pad": _by_constants,
     "Resize": _resized,
     "Slice": _sliced,
-    "Split": _along_one_axis,
+    "Split": _split,
     "SplitToSequence": _along_one_axis,
     "Tile": _by_constants,
+    "TopK": _chosen_from,
     "Upsample": _resized,
     **dict.fromkeys(_CHOOSING, _chosen),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import pairwise
 
 import numpy as np
 import onnx
 
 from trtnorm_cli.compare.regrouping import regrouped
-from trtnorm_cli.compare.sized_tensors import ADDING, MULTIPLYING, Cut, Numbers, Shape, SizedTensors, known_lengths
+from trtnorm_cli.compare.sized_tensors import ADDING, MULTIPLYING, Changes, Numbers, Shape, SizedTensors, known_lengths
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
 
@@ -23,7 +24,7 @@ _ENDS = (1, 2)
 
 
 class Restored:
-    """Nodes that say a shape in numbers: what they ask for at other shapes, by their results, is in ``asked``.
+    """Nodes that say a shape in numbers: what they ask for at other shapes is in ``changes``.
 
     An exporter, a rewriting or TensorRT's parser knows the sizes of a file, and writes them as numbers. A Reshape gives its
     result the very shape that a tensor before it has, or merges and splits axes as there. A Resize lengthens each axis by the
@@ -31,22 +32,34 @@ class Restored:
     such a tensor has. A Slice that crops an image leaves out as many positions at its end. A pooling over a whole image stays
     one.
 
-    Constants with numbers for each position are ``cut`` to some of these, by the results of the nodes that take them.
+    Constants with numbers for each position are cut to some of these.
+
+    Maps of features that are put behind each other along an axis are taken apart again where
+    these meet.
     """
 
     def __init__(self, own: SizedTensors, constant: Set[str]) -> None:
-        self.asked: dict[str, Sequence[Numbers]] = {}
-        self.cut: dict[str, Cut] = {}
-        self.kernels: dict[str, Shape] = {}
+        self.changes = Changes()
         self._own, self._constant = own, constant
         # What tensors of a shape have as their shape now, what axes of a length have as theirs, and what neighbouring axes have
         # that have all changed, when no other axis of a tensor has.
         self._seen: dict[Shape, set[Shape]] = {}
         self._lengths: dict[int, set[int]] = {}
         self._grids: dict[Shape, set[Shape]] = {}
-        self._looked_at = 0
+        self._new: list[str] | None = None
 
-    def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+    def __call__(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> Sequence[SymbolicTensor] | None:
+        if node.op_type == "Split" and node.domain in DEFAULT_DOMAINS:
+            made = self._taken_apart(node, tensors)
+        else:
+            first = self._first_of(node, tensors)
+            made = None if first is None else [first]
+        if self._new is not None:
+            self._new.extend(node.output)
+        return made
+
+    def _first_of(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """The first output of a node."""
         place = _PLACES_OF_SIZES.get(node.op_type)
         if not node.input or not node.output:
             return None  # it is for others to say that it is malformed
@@ -54,7 +67,10 @@ class Restored:
             return self._taken_in_part(node, tensors)
         if node.domain in DEFAULT_DOMAINS and node.op_type in _MULTIPLYING_MATRICES:
             return self._multiplied_in_part(node, tensors)
+        if node.domain in DEFAULT_DOMAINS and node.op_type == "Where":
+            return self._chosen_in_part(node, tensors)
         if node.domain in DEFAULT_DOMAINS and node.op_type == "Concat":
+            self._join(node, tensors)
             return self._put_beside_in_part(node, tensors)
         if node.op_type == "Slice" and node.domain in DEFAULT_DOMAINS:
             return self._cropped(node, tensors)
@@ -74,7 +90,7 @@ class Restored:
             shape = self._lengthened(node, target, own, now)
         if shape is None:
             return None
-        self.asked[node.output[0]] = [Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))]
+        self.changes.asked[node.output[0]] = [Numbers(place, tuple(shape[axis] for axis in _axes(node, len(shape))))]
         return SymbolicTensor(source.dtype, shape)
 
     def _pooled(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
@@ -90,7 +106,7 @@ class Restored:
         is_plain = not any(stated.get("pads", ())) and all(size == 1 for size in stated.get("dilations", ()))
         if not (is_whole and is_plain) or len(node.output) > 1 or now is None or now == own:
             return None
-        self.kernels[node.output[0]] = now[2:]
+        self.changes.kernels[node.output[0]] = now[2:]
         return SymbolicTensor(source.dtype, (*now[:2], *(1 for _ in now[2:])))
 
     def _cropped(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
@@ -114,9 +130,14 @@ class Restored:
         shape, places = list(now), (list(starts), list(ends))
         stand = [self._own.elements(node.input[at]) or [] for at in _ENDS]
         for number, axis in enumerate(along):
-            for each, was in zip(places, stand, strict=True):
+            are_own = all(was[number : number + 1] == [each[number]] for each, was in zip(places, stand, strict=True))
+            joints = [self.changes.joints.place(own[axis], now[axis], each[number]) for each in places]
+            is_between = are_own and None not in joints
+            for each, was, joint in zip(places, stand, joints, strict=True):
                 is_late = own[axis] < 2 * each[number] < 2 * own[axis]
-                if is_late and was[number : number + 1] == each[number : number + 1]:
+                if is_between and joint is not None and -own[axis] <= each[number] < own[axis]:
+                    each[number] = joint
+                elif is_late and was[number : number + 1] == each[number : number + 1]:
                     each[number] -= own[axis] - now[axis]
                     if each[number] < 0:
                         return None
@@ -127,8 +148,37 @@ class Restored:
         found = [Numbers(at, tuple(each), dtype) for at, each, dtype, was in changed if each != was]
         if not found or min(shape) < 1:
             return None
-        self.asked[node.output[0]] = found
+        self.changes.asked[node.output[0]] = found
         return SymbolicTensor(source.dtype, tuple(shape))
+
+    def _join(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> None:
+        """Remember where the tensors meet that a Concat puts behind each other."""
+        was = [self._own.known_shape(name) for name in node.input]
+        now = [known_lengths(tensors.get(name, UNKNOWN).shape) for name in node.input]
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), None)
+        ranks = {len(shape) for shape in (*was, *now) if shape is not None}
+        if axis is not None and len(ranks) == 1 and -min(ranks) <= axis < min(ranks):
+            lengths = ([shape[axis] for shape in shapes if shape is not None] for shapes in (was, now))
+            self.changes.joints.learn(*lengths)
+
+    def _taken_apart(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> list[SymbolicTensor] | None:
+        """The results of a Split into tensors that were put behind each other, whose lengths it says in numbers."""
+        source = tensors.get(node.input[0], UNKNOWN) if node.input else UNKNOWN
+        own, now = self._own.known_shape(node.input[0]) if node.input else None, known_lengths(source.shape)
+        sizes = tensors.get(node.input[1], UNKNOWN).integers() if len(node.input) > 1 else None
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        if own is None or now is None or sizes is None or len(own) != len(now) or not -len(own) <= axis < len(own):
+            return None
+        if sum(sizes) != own[axis] or own[axis] == now[axis] or len(sizes) != len(node.output):
+            return None
+        places = [self.changes.joints.place(own[axis], now[axis], sum(sizes[:number])) for number in range(len(sizes) + 1)]
+        known = [place for place in places if place is not None]
+        if len(known) < len(places) or sorted(set(known)) != known:
+            return None
+        lengths = tuple(last - first for first, last in pairwise(known))
+        self.changes.asked[node.output[0]] = [Numbers(1, lengths)]
+        axis %= len(now)
+        return [SymbolicTensor(source.dtype, (*now[:axis], length, *now[axis + 1 :])) for length in lengths]
 
     def _taken_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The result of a node that takes a constant with a number for each position of its other inputs."""
@@ -158,8 +208,26 @@ class Restored:
                 cut[place] = part[len(own) - len(now[place] or ()) :]
         if not cut:
             return None
-        self.cut[node.output[0]] = cut
+        self.changes.cut[node.output[0]] = cut
         return SymbolicTensor(given[-1].dtype, tuple(shape))
+
+    def _chosen_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """The result of a choice between data and a number by a constant condition, as that of a mask of positions."""
+        own, now = self._own.known_shape(node.output[0]), [known_lengths(tensors.get(n, UNKNOWN).shape) for n in node.input]
+        data = [place for place in (1, 2) if node.input[place : place + 1] and node.input[place] not in self._constant]
+        if own is None or len(now) != 3 or None in now or len(data) != 1 or node.input[0] not in self._constant:
+            return None
+        condition, chosen, other = now[0] or (), now[data[0]] or (), now[3 - data[0]] or ()
+        if math.prod(other) != 1 or len(chosen) < max(len(condition), len(other)):
+            return None
+        lengths = chosen[len(chosen) - len(condition) :]
+        part = tuple(map(min, condition, lengths))
+        longer = [axis for axis, length in enumerate(condition) if length not in (1, lengths[axis])]
+        whole = own[len(own) - len(condition) :]
+        if not longer or any(not condition[axis] == whole[axis] > lengths[axis] for axis in longer):
+            return None
+        self.changes.cut[node.output[0]] = {0: part}
+        return SymbolicTensor(tensors[node.input[data[0]]].dtype, chosen)
 
     def _put_beside_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The result of a Concat that puts constants with numbers for each position beside data, as further channels."""
@@ -182,7 +250,7 @@ class Restored:
         keeps_channels = all((was[place] or ())[along] == now[place][along] for place in data)
         if not (cut and are_constants and are_shorter and keeps_channels):
             return None
-        self.cut[node.output[0]] = cut
+        self.changes.cut[node.output[0]] = cut
         made = (*now[data[0]][:along], sum(each[along] for each in now), *now[data[0]][along + 1 :])
         return SymbolicTensor(given[0].dtype, made)
 
@@ -213,7 +281,7 @@ class Restored:
         is_summed = any(axis not in axes[2] and lengths[axis] != length for axis, length in named)
         if is_summed or part == whole or any(length not in (1, before.get(axis, length)) for axis, length in named):
             return None
-        self.cut[node.output[0]] = {constant: part}
+        self.changes.cut[node.output[0]] = {constant: part}
         return SymbolicTensor(tensors[node.input[data]].dtype, tuple(lengths[axis] for axis in axes[2]))
 
     def _reshaped(
@@ -254,14 +322,13 @@ class Restored:
 
     def _look_at(self, tensors: Mapping[str, SymbolicTensor]) -> None:
         """Look at tensors that are new."""
-        names = list(tensors)
-        for name in names[self._looked_at :]:
+        names, self._new = list(tensors) if self._new is None else self._new, []
+        for name in filter(None, names):
             shape, own = known_lengths(tensors[name].shape), self._own.known_shape(name)
             if own is not None and shape is not None and shape not in self._seen.setdefault(own, set()):
                 self._seen[own].add(shape)
                 if len(own) == len(shape):
                     self._compare(own, shape)
-        self._looked_at = len(names)
 
     def _compare(self, own: Shape, shape: Shape) -> None:
         changed = [axis for axis, (was, length) in enumerate(zip(own, shape, strict=True)) if was != length]

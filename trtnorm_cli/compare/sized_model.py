@@ -25,6 +25,14 @@ class SizesDoNotFit(NotTheSame):
     """Shapes at which a node's demands on the sizes of its inputs are not met. They may be at larger ones."""
 
 
+class TooFewToChooseFrom(SizesDoNotFit):
+    """Shapes at which there are fewer positions than a TopK wants, which are so many ``times`` as many."""
+
+    def __init__(self, words: str, times: float) -> None:
+        super().__init__(words)
+        self.times = times
+
+
 class SizedModel:
     """A model whose inputs take one shape or another. ``own`` is the model at its own shapes."""
 
@@ -69,6 +77,9 @@ class SizedModel:
         """The model at other shapes; raises ``SizesDoNotFit`` where its sizes do not fit together there."""
         found = self._at(smaller, Restored(self.own, self._constant))
         if found.broken:
+            choosing = [node for node in self._choosing if not found.unmet.isdisjoint(node.output)]
+            if found.unmet <= {name for node in choosing for name in node.output}:
+                raise TooFewToChooseFrom(found.broken[0], max(map(found.times_as_many, choosing)))
             raise SizesDoNotFit(found.broken[0])
         return found
 
@@ -80,8 +91,12 @@ class SizedModel:
             for dim, size in zip(dims, shape, strict=True):
                 dim.dim_value = size
         found = propagate(self._pinned, instead=restored)
-        asked, cut, kernels = ({}, {}, {}) if restored is None else (restored.asked, restored.cut, restored.kernels)
-        return SizedTensors(self._model, dict(found.tensors), found.broken, asked, cut, kernels)
+        changes = None if restored is None else restored.changes
+        return SizedTensors(self._model, dict(found.tensors), self._constant, changes, found.broken, found.unmet)
+
+    @cached_property
+    def _choosing(self) -> list[onnx.NodeProto]:
+        return [node for node in self._model.graph.node if node.op_type == "TopK"]
 
     @cached_property
     def _constant(self) -> Set[str]:

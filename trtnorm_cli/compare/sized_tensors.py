@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import field
 from functools import cached_property
 from itertools import count
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
 
+from trtnorm_cli.compare.joints import Joints
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 from trtnorm_cli.shapes.tensor import UNKNOWN, SymbolicTensor
@@ -58,36 +59,50 @@ class Numbers:
 
 @dataclass(frozen=True)
 class ConstantInPart:
-    """A constant of which a node takes some ``lengths``, to multiply by it or to add it.
+    """A constant of which a node takes some ``lengths``, to multiply by it or to add it, or as the condition of a choice.
 
-    ``turned_with`` is the other constant of a rotation, the cosine beside the sine: what is multiplied by that one is added to
-    what is multiplied by this one.
+    ``keeps`` is the condition by which that takes the data. ``turned_with`` is the other constant of a rotation, the cosine
+    beside the sine: what is multiplied by that one is added to what is multiplied by this one.
     """
 
     name: str
     lengths: Shape
     is_factor: bool
     turned_with: str | None = None
+    keeps: bool | None = None
+
+
+@dataclass
+class Changes:
+    """What nodes do at other shapes instead of what stands in the model, by their results.
+
+    ``asked`` is what they ask for in numbers, ``cut`` is what they take of constants with numbers for each position, and
+    ``kernels`` are those of poolings over a whole image. ``joints`` are those of all axes.
+    """
+
+    asked: dict[str, Sequence[Numbers]] = field(default_factory=dict)
+    cut: dict[str, Cut] = field(default_factory=dict)
+    kernels: dict[str, Shape] = field(default_factory=dict)
+    joints: Joints = field(default_factory=Joints)
 
 
 class SizedTensors:
-    """A model at some shapes of its inputs: its tensors, and the demands that are ``broken`` there.
+    """A model at some shapes of its inputs: its tensors and the ``changes`` there.
 
-    By their results, ``asked`` is what nodes ask for there instead of the numbers that stand in the model, ``cut`` is what they
-    take of constants with numbers for each position, and ``kernels`` are those of poolings over a whole image.
+    No input decides about the ``constants``. Demands are ``broken`` there, and nodes with these results have ``unmet`` ones.
     """
 
     def __init__(
         self,
         model: onnx.ModelProto,
         tensors: Mapping[str, SymbolicTensor],
-        broken: Sequence[str],
-        asked: Mapping[str, Sequence[Numbers]],
-        cut: Mapping[str, Cut],
-        kernels: Mapping[str, Shape] = MappingProxyType({}),
+        constants: Set[str],
+        changes: Changes | None = None,
+        broken: Sequence[str] = (),
+        unmet: Set[str] = frozenset(),
     ) -> None:
-        self.model, self.broken, self._tensors, self._asked, self._cut = model, broken, tensors, asked, cut
-        self.kernels = kernels
+        self.model, self.constants, self.broken, self.unmet = model, constants, broken, unmet
+        self._tensors, self.changes = tensors, Changes() if changes is None else changes
         self._shapes: dict[str, Shape | None] = {}
 
     def shape(self, name: str) -> Shape:
@@ -106,7 +121,7 @@ class SizedTensors:
 
         Its weights stay where they are.
         """
-        if not self._asked and not self._cut and not self.kernels:
+        if not self.changes.asked and not self.changes.cut and not self.changes.kernels:
             return self.model
         copy = onnx.ModelProto()
         copy.CopyFrom(self.model)
@@ -117,12 +132,12 @@ class SizedTensors:
             own = onnx.NodeProto()
             own.CopyFrom(node)
             name = own.output[0] if own.output else ""
-            for value in own.attribute if name in self.kernels else ():
+            for value in own.attribute if name in self.changes.kernels else ():
                 if value.name == "kernel_shape":
-                    value.ints[:] = self.kernels[name]
-            for asked in self._asked.get(name, ()):
+                    value.ints[:] = self.changes.kernels[name]
+            for asked in self.changes.asked.get(name, ()):
                 own.input[asked.place] = added.numbers(name, asked.values, asked.dtype)
-            for place, lengths in self._cut.get(name, {}).items():
+            for place, lengths in self.changes.cut.get(name, {}).items():
                 taken = added.taken(own.input[place], spread_places(self.shape(own.input[place]), lengths))
                 nodes += taken
                 own.input[place] = taken[-1].output[0]
@@ -134,8 +149,10 @@ class SizedTensors:
     def constants_in_part(self) -> Iterator[ConstantInPart]:
         """The constants of which nodes take some positions. One for each time that something is taken."""
         for node in self.model.graph.node:
-            for place, lengths in self._cut.get(node.output[0] if node.output else "", {}).items():
-                yield ConstantInPart(node.input[place], lengths, node.op_type in MULTIPLYING, self._turned_with(node))
+            for place, lengths in self.changes.cut.get(node.output[0] if node.output else "", {}).items():
+                keeps = node.input[2] in self.constants if node.op_type == "Where" else None
+                is_factor = node.op_type in MULTIPLYING or keeps is not None
+                yield ConstantInPart(node.input[place], lengths, is_factor, self._turned_with(node), keeps)
 
     def _turned_with(self, node: onnx.NodeProto) -> str | None:
         """The constant of the other product, where that of ``node`` is one of two that are added and nobody else reads it."""
@@ -144,7 +161,7 @@ class SizedTensors:
             return None
         others = (self._makers.get(name) for name in readers[0].input if name != node.output[0])
         other = next((one for one in others if one is not None and one.op_type == "Mul"), None)
-        cut = {} if other is None else self._cut.get(other.output[0], {})
+        cut = {} if other is None else self.changes.cut.get(other.output[0], {})
         return next((other.input[place] for place in cut), None) if other is not None else None
 
     @cached_property
@@ -165,7 +182,7 @@ class SizedTensors:
 
     def asked(self, node: onnx.NodeProto, place: int) -> list[Any] | None:
         """The sizes that input ``place`` of a node says; None where one is not known."""
-        stated = (each.values for each in self._asked.get(node.output[0], ()) if each.place == place)
+        stated = (each.values for each in self.changes.asked.get(node.output[0], ()) if each.place == place)
         return next(map(list, stated), None) or self.elements(node.input[place])
 
     def order_after(self, name: str) -> Sequence[int] | None:
@@ -177,6 +194,12 @@ class SizedTensors:
         if perm is None or sorted(perm) != list(range(len(self.known_shape(name) or ()))):
             return None
         return [perm.index(axis) for axis in range(len(perm))]
+
+    @cached_property
+    def stored(self) -> Set[str]:
+        """The constants that stand in the model, and are not worked out."""
+        made = {name for node in self.model.graph.node if node.op_type == "Constant" for name in node.output}
+        return made | {tensor.name for tensor in self.model.graph.initializer}
 
     @cached_property
     def say_sizes(self) -> Set[str]:
@@ -226,6 +249,11 @@ class SizedTensors:
         """The elements of a tensor that holds sizes; None where one is not known."""
         elements = self._tensors.get(name, UNKNOWN).vector()
         return None if elements is None or not all(isinstance(each, int | float) for each in elements) else elements
+
+    def times_as_many(self, node: onnx.NodeProto) -> float:
+        """How many times as many elements a TopK wants as there are."""
+        wanted, there = self.shape(node.output[0]), self.shape(node.input[0])
+        return max((a / max(b, 1) for a, b in zip(wanted, there, strict=True)), default=1.0)
 
     def work(self) -> int:
         """The multiply-adds of convolutions and products, those of unknown shape left out."""

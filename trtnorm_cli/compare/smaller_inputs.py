@@ -26,7 +26,7 @@ from trtnorm_cli.compare.data_ranges import DataRanges
 from trtnorm_cli.compare.position_numbers import NotTheSameInPart, PositionNumbers
 from trtnorm_cli.compare.position_rules import is_large_enough
 from trtnorm_cli.compare.restatements import Restatements, are_distinct, have_shapes_of, restatements
-from trtnorm_cli.compare.sized_model import SizedModel, SizesDoNotFit
+from trtnorm_cli.compare.sized_model import SizedModel, SizesDoNotFit, TooFewToChooseFrom
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, Shapes, SizedTensors
 from trtnorm_cli.compare.taken_branches import with_branches_taken
 from trtnorm_cli.light_dataclass import dataclass
@@ -46,6 +46,10 @@ _MOST_TRIES = 10
 _MOST_BROKEN = 3
 # An image whose last axis is as short has its channels there.
 _CHANNELS_OF_AN_IMAGE = 4
+# There are so many times as many positions in an image that is so many times as large, but for what is rounded.
+_NEARLY = 0.9
+# Fewer channels than these are as many as anything else.
+_CHANNELS = 64
 # The axes along which there are fewer positions, by inputs.
 Images = Mapping[str, Sequence[int]]
 _REAL = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
@@ -105,29 +109,68 @@ def _smallest(
     sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray], share: float
 ) -> Smaller | None:
     """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
-    broken = refused = 0
-    ranges, own_work = DataRanges(sized.own), sized.own.work()
+    search = _Search(sized, folder, values)
+    put_off = list[tuple[Shapes, SizedTensors]]()
+    broken, least = 0, 0.0
     for smaller in candidates:
+        if _elements(smaller) < least:
+            continue
         try:
             other = sized.at(smaller)
+        except TooFewToChooseFrom as error:
+            least = _NEARLY * error.times * _elements(smaller)
+            continue
         except SizesDoNotFit:
             if (broken := broken + 1) == _MOST_BROKEN:
                 raise
             continue
-        if (work := other.work()) > share * own_work:
+        if other.work() > share * search.own_work:
+            break
+        if _are_alike(sized.own, other):
+            put_off.append((smaller, other))
+        elif (found := search.at(smaller, other)) is not None:
+            return found
+    return next((found for each in put_off if (found := search.at(*each)) is not None), None)
+
+
+class _Search:
+    """A model at smaller shapes, held to what it is at its own. Values of constants that were worked out are kept."""
+
+    def __init__(self, sized: SizedModel, folder: Path | None, values: dict[str, np.ndarray]) -> None:
+        self._sized, self._folder, self._values = sized, folder, values
+        self._ranges, self.own_work = DataRanges(sized.own), sized.own.work()
+        self._refused = 0
+
+    def at(self, shapes: Shapes, other: SizedTensors) -> Smaller | None:
+        """The model at these ``shapes``; None where they are too small, and ``NotTheSame`` where all would be refused."""
+        own = self._sized.own
+        if not is_large_enough(own, other, self._ranges):
             return None
-        if is_large_enough(sized.own, other, ranges):
-            try:
-                positions, restated = PositionNumbers.of(other, folder, values), restatements(sized.own, other)
-            except NotTheSameInPart:  # of more positions, more may be seen
-                continue
-            except NotTheSame:  # so it is at any, unless an axis has its own length there
-                if (refused := refused + 1) == _MOST_BROKEN:
-                    raise
-                continue
-            if are_distinct(restated):
-                return Smaller(smaller, other.adapted(), positions, sized.is_pinned, restated, work, own_work)
-    return None
+        try:
+            positions, restated = PositionNumbers.of(other, self._folder, self._values), restatements(own, other)
+        except NotTheSameInPart:  # of more positions, more may be seen
+            return None
+        except NotTheSame:  # so it is at any, unless an axis has its own length there
+            self._refused += 1
+            if self._refused == _MOST_BROKEN:
+                raise
+            return None
+        if not are_distinct(restated):
+            return None
+        return Smaller(shapes, other.adapted(), positions, self._sized.is_pinned, restated, other.work(), self.own_work)
+
+
+def _are_alike(own: SizedTensors, other: SizedTensors) -> bool:
+    """True where an axis with all positions of an image is as long now as one of channels.
+
+    A model that says the same of that one in another way may not be known to do so.
+    """
+    names = {name for node in own.model.graph.node for name in (*node.input, *node.output) if name}
+    shapes = ((own.known_shape(name), other.known_shape(name)) for name in names)
+    lengths = {pair for before, after in shapes if before and after for pair in zip(before, after, strict=False)}
+    kept = {length for length, now in lengths if length == now}
+    longest = max((length for value in own.model.graph.input for length in own.known_shape(value.name) or ()), default=0)
+    return any(longest < length != now >= _CHANNELS and now in kept for length, now in lengths)
 
 
 def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Smaller, folder: Path | None = None) -> onnx.ModelProto | None:

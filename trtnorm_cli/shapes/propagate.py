@@ -38,7 +38,7 @@ class Propagation:
 
     ``unread`` are the nodes of whose outputs nothing is known, because the operator has no rule or data decide the sizes.
     ``decisions`` are conditions on sizes between branches whose results differ in rank. TensorRT wants them settled. ``broken``
-    are demands that no symbol is part of and that are not met, in words.
+    are demands that no symbol is part of and that are not met, in words, and ``unmet`` are the results of nodes that make them.
     """
 
     tensors: Mapping[str, SymbolicTensor] = field(default_factory=dict)
@@ -46,10 +46,11 @@ class Propagation:
     unread: list[str] = field(default_factory=list)
     decisions: list[Expr] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    unmet: set[str] = field(default_factory=set)
 
 
-# Gives the first output of a node, where that is not to be what its rule says, by all tensors so far.
-Instead = Callable[[onnx.NodeProto, Mapping[str, SymbolicTensor]], SymbolicTensor | None]
+# Gives the outputs of a node, where they are not to be what its rule says, by all tensors so far.
+Instead = Callable[[onnx.NodeProto, Mapping[str, SymbolicTensor]], Sequence[SymbolicTensor] | None]
 
 
 def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None, instead: Instead | None = None) -> Propagation:
@@ -63,7 +64,8 @@ def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None, ins
     walk = _Walk(model, default_opset(model.opset_import) or 1, instead)
     walk.enter(model.graph, lows or {})
     walk.run(model.graph)
-    return Propagation(walk.tensors, list(dict.fromkeys(walk.constraints)), walk.unread, walk.decisions, walk.broken)
+    constraints = list(dict.fromkeys(walk.constraints))
+    return Propagation(walk.tensors, constraints, walk.unread, walk.decisions, walk.broken, walk.unmet)
 
 
 class _Walk:
@@ -74,6 +76,7 @@ class _Walk:
         self.unread: list[str] = []
         self.decisions: list[Expr] = []
         self.broken: list[str] = []
+        self.unmet: set[str] = set()
         # Constraints hold where this does; None where they may not be demanded at all.
         self._guard: Size | None = 1
 
@@ -91,7 +94,7 @@ class _Walk:
             self.tensors[sparse.values.name] = SymbolicTensor(sparse.values.data_type, tuple(sparse.dims))
         for node in graph.node:
             other = None if self._instead is None or self._is_inside else self._instead(node, self.tensors)
-            outputs = self._outputs(node) if other is None else [other]
+            outputs = self._outputs(node) if other is None else other
             for name, made in zip(node.output, [*outputs, *[UNKNOWN] * len(node.output)], strict=False):
                 if name:
                     self.tensors[name] = made
@@ -102,7 +105,7 @@ class _Walk:
         return len(self.tensors.maps) > 1
 
     def _outputs(self, node: onnx.NodeProto) -> Sequence[SymbolicTensor]:
-        inputs = [self.tensors.get(name) if name else None for name in node.input]
+        inputs, broken = [self.tensors.get(name) if name else None for name in node.input], len(self.broken)
         try:
             made = self._rule(node, inputs)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -110,6 +113,8 @@ class _Walk:
             made = []
         if not made or (made[0].shape is None and made[0].items is None):
             self.unread.append(f"{node.name or '-> ' + ', '.join(node.output)} ({node.op_type})")
+        if len(self.broken) > broken:
+            self.unmet.update(node.output)
         return made
 
     def _rule(self, node: onnx.NodeProto, inputs: list[SymbolicTensor | None]) -> Sequence[SymbolicTensor]:
