@@ -197,7 +197,7 @@ def _chosen_from(asked: _Asked) -> None:
 
 
 def _by_places(asked: _Asked) -> None:
-    """What data say is taken, and no constants: those may be places that are not there any more."""
+    """Data say what is taken, and no constants: those may be places that are not there any more."""
     data, places = asked.node.input[:2]
     if places in asked.own.constants and asked.own.shape(data) != asked.other.shape(data):
         raise NotTheSame(asked.node.op_type)

@@ -74,7 +74,7 @@ class ConstantInPart:
 
 @dataclass
 class Changes:
-    """What nodes do at other shapes instead of what stands in the model, by their results.
+    """The other things that nodes do at other shapes, by their results.
 
     ``asked`` is what they ask for in numbers, ``cut`` is what they take of constants with numbers for each position, and
     ``kernels`` are those of poolings over a whole image. ``joints`` are those of all axes.
