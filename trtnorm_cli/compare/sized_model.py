@@ -78,7 +78,7 @@ class SizedModel:
         found = self._at(smaller, Restored(self.own, self._constant))
         if found.broken:
             choosing = [node for node in self._choosing if not found.unmet.isdisjoint(node.output)]
-            if found.unmet <= {name for node in choosing for name in node.output}:
+            if choosing and found.unmet <= {name for node in choosing for name in node.output}:
                 raise TooFewToChooseFrom(found.broken[0], max(map(found.times_as_many, choosing)))
             raise SizesDoNotFit(found.broken[0])
         return found

@@ -12,6 +12,8 @@ from trtnorm_cli.evaluate.float64.kernels.resize import cubic
 from trtnorm_cli.evaluate.float64.kernels.windows import windows_of
 
 CUBIC_A = -0.75
+# Elements of the result at a time.
+_BLOCK = 1 << 15
 
 
 def grid_sample(call: Call) -> np.ndarray:
@@ -70,17 +72,30 @@ def _between(x: np.ndarray, axes: list[list[tuple[np.ndarray, np.ndarray]]], pad
     ]
     shape = axes[0][0][0].shape
     samples = np.arange(x.shape[0]).reshape((-1,) + (1,) * (len(shape) - 1))
-    result = np.zeros((*shape, channels), x.dtype)
+    corners = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
     for corner in itertools.product(*found):
-        row, inside, weight = samples, np.ones(shape, bool), np.array(1.0)
+        row, inside, weight = samples, np.ones(shape, bool), np.ones(shape)
         for (at, counts, of_axis), n in zip(corner, sizes, strict=True):
             row, inside, weight = row * n + at, inside & counts, weight * of_axis
-        values = np.take(rows, row, axis=0)
-        if not inside.all():
-            values[~inside] = 0.0
-        values *= weight[..., None]
-        result += values
+        corners.append((row.reshape(-1), inside.reshape(-1), weight.reshape(-1)))
+    result = np.empty((*shape, channels), x.dtype)
+    places, step = result.reshape(math.prod(shape), channels), max(_BLOCK // max(channels, 1), 1)
+    for start in range(0, len(places), step):
+        _sum_of_corners(rows, corners, slice(start, start + step), places[start : start + step])
     return np.moveaxis(result, -1, 1)
+
+
+def _sum_of_corners(
+    rows: np.ndarray, corners: list[tuple[np.ndarray, np.ndarray, np.ndarray]], block: slice, result: np.ndarray
+) -> None:
+    """Put the sums at a ``block`` of places into ``result``; what lies between stays in the processor's caches."""
+    result[:] = 0.0
+    for row, inside, weight in corners:
+        values = rows[row[block]]
+        if not inside[block].all():
+            values[~inside[block]] = 0.0
+        values *= weight[block, None]
+        result += values
 
 
 def _element(place: np.ndarray, length: int, padding: str, aligned: bool) -> tuple[np.ndarray, np.ndarray]:
