@@ -236,6 +236,11 @@ class Comparer:
         self._exact.budget_s = max(self._exact.budget_s, _SUSPECTED_S)
 
     @property
+    def uses_float64_reference(self) -> bool:
+        """True once ONNX Runtime has not run the reference."""
+        return self._runs.uses_float64_reference
+
+    @property
     def is_free_of_doubt(self) -> bool:
         """True where everything that was asked of every candidate passed."""
         return bool(self.result.trials) and all(map(_is_free_of_doubt, self.result.candidates))

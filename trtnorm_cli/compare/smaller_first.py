@@ -28,7 +28,8 @@ class SmallerTrial:
 # The multiply-adds that ONNX Runtime makes in a second of a processor; of an attention with large tensors half as many. What it
 # takes at smaller inputs says less, as most of that is no work that grows.
 _WORK_A_SECOND = 40e9
-# The same in float64, which is asked where runs choose otherwise, as that of a TopK among numbers that hardly differ.
+# The same in float64, which is asked where runs choose otherwise, as that of a TopK among numbers that hardly differ, and where
+# ONNX Runtime does not run the model.
 _WORK_IN_FLOAT64 = 10e9
 # The reference and the last candidate.
 _RUNS = 2
@@ -110,7 +111,8 @@ class SmallerFirst:
             return False
         self.has_been_taken_over = True
         self._own.take_over(self._comparer)
-        if not self._own.has_begun(self._trial) and (why_not := self._why_not_at_own()) is not None:
+        is_paid = self._own.has_begun(self._trial) and not self._asks_float64
+        if not is_paid and (why_not := self._why_not_at_own()) is not None:
             self._own.leave_out(self._trial, why_not, self._comparer, self._times)
             return True
         self._own.run(self._trial)
@@ -123,8 +125,13 @@ class SmallerFirst:
 
     def _why_not_at_own(self) -> str | None:
         """Why the model's own inputs would be left out if everything passed at the smaller ones, by TensorRT's time so far."""
-        rate = 1 / _WORK_A_SECOND + (1 / _WORK_IN_FLOAT64 if self._chooses else 0.0)
+        rate = 1 / _WORK_A_SECOND + (1 / _WORK_IN_FLOAT64 if self._asks_float64 else 0.0)
         return self._own.budget.why_not_at_own(_RUNS * self._smaller.there.own_work * rate)
+
+    @property
+    def _asks_float64(self) -> bool:
+        """True where the model's own inputs will be evaluated in float64, too."""
+        return self._chooses or self._comparer.uses_float64_reference
 
     @property
     def _times(self) -> float:
