@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.models import parse, random
-from trtnorm_cli.compare import position_numbers, smaller_inputs
+from trtnorm_cli.compare import position_numbers, sized_tensors, smaller_inputs
 from trtnorm_cli.compare.joints import Joints
 from trtnorm_cli.compare.sampled_places import sampled_places, within_images
 from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
@@ -147,6 +147,33 @@ def test_places_that_stand_in_the_model_may_not_be_there(places: np.ndarray):
     assert smaller_inputs.smaller_inputs(levels(lines, {"places": places}), SIZES) is None
 
 
+TABLE = {"table": random(1, ALL, 4, seed=9), "lv": np.array(4096), "number": np.array(300)}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "u = Unsqueeze(i, last) e = Tile(u, wide) z = GatherElements<axis=1>(table, e)",
+        "z = Gather<axis=1>(table, i)",
+        "o = Mod(i, lv) u = Unsqueeze(o, last) e = Tile(u, wide) z = GatherElements<axis=1>(m, e)",
+        "z = Clip(i, , number)",
+        "z = Less(i, number)",
+        "c = Cast<to=1>(i) z = Neg(c)",
+        "j = Unsqueeze(i, last) z = GatherElements<axis=2>(m, j)",  # along the channels
+        "z = Gather<axis=2>(m, i)",
+        "z = Add(i, i)",
+    ],
+)
+def test_places_among_all_are_good_for_nothing_but_taking_what_is_there(lines: str):
+    """There are fewer at a smaller image, and a table that is looked up in would be seen in part alone."""
+    assert smaller_inputs.smaller_inputs(levels(CHOSEN + lines, TABLE), SIZES) is None
+
+
+@pytest.mark.parametrize("lines", ["z = Gather<axis=1>(m, i)", "z = Cast<to=1>(i)", "z = Gather<axis=1>(t, i)"])
+def test_places_among_all_take_what_is_there(lines: str):
+    assert found_for(levels(CHOSEN + lines)).shapes == {"x": (1, 3, 32, 64)}
+
+
 def hiding(share: float, value: float, shown: np.ndarray) -> np.ndarray:
     """Numbers of all positions [1, N, 1], a share of which has this value, spread over all."""
     hidden = np.arange(ALL) * 7919 % ALL < share * ALL
@@ -179,6 +206,36 @@ def test_a_few_positions_may_be_hidden(line: str, value: float, shown: np.ndarra
         other[0, place] = shown[place] if few[0, place] != shown[place] else value
         assert not is_same(levels(lines, {"n": other}), found), "one more or one less"
     assert smaller_inputs.smaller_inputs(levels(lines, {"n": hiding(0.2, value, shown)}), SIZES) is None
+
+
+def test_the_part_hides_something_where_the_whole_does():
+    """What becomes of it may be all that differs, as the bounds of a logarithm."""
+    lines = "y = Add(t, n) z = Relu(y)"
+    one = STEADY.copy().reshape(1, ALL, 1)
+    part = sized_tensors.spread_places((1, ALL, 1), (1, 8 * 16 + 4 * 8, 1))[1]
+    one[0, next(place for place in range(ALL) if place not in part)] = MOST
+    found = smaller_inputs.smaller_inputs(levels(lines, {"n": one}), SIZES)
+    assert found is None or found.shapes != {"x": (1, 3, 32, 64)}
+
+
+@pytest.mark.parametrize("line", ["o = Cast<to=9>(n) y = Where(o, nothing, t)", "o = Cast<to=9>(m) y = Where(o, t, nothing)"])
+def test_what_a_choice_keeps_is_held_to_the_whole(line: str):
+    """One channel is hidden nearly everywhere in the part, and not in the whole."""
+    part = sized_tensors.spread_places((1, ALL, 1), (1, 8 * 16 + 4 * 8, 1))[1]
+    hidden = np.zeros((1, ALL, 4), np.float32)
+    hidden[0, np.random.default_rng(0).random(ALL) < 0.36, 3] = 1
+    hidden[0, part[1:], 3], hidden[0, part[0], 3] = 1, 0
+    found = smaller_inputs.smaller_inputs(levels(f"{line} z = Relu(y)", {"n": hidden, "m": 1 - hidden}), SIZES)
+    assert found is None or found.shapes != {"x": (1, 3, 32, 64)}
+
+
+def test_a_condition_that_has_nothing_to_do_with_the_image_stays():
+    text = """g (float[1, 3, 256, 256] x, float[1, 1, 4] e) => (float y, float z) {
+        a = Conv<strides=[4, 4], pads=[1, 1, 1, 1]>(x, w) y = GlobalAveragePool(a) h = Where(c, e, nothing) z = Relu(h) }"""
+    model = parse(text, WEIGHTS | {"c": np.arange(77).reshape(1, 77, 1) % 2 > 0}, opset=17)
+    found = smaller_inputs.smaller_inputs(model, SIZES | {"e": (1, 1, 4)})
+    assert found is not None
+    assert found.shapes["x"] == (1, 3, 32, 64)
 
 
 def test_a_mask_of_nothing_is_a_mask():
@@ -236,6 +293,52 @@ def test_places_that_are_worked_out_are_sampled_on_a_smaller_image():
     assert sampled_places(found.model) == {"g2"}
     stored = f"{SAMPLED} y = GridSample(p, places)"
     assert smaller_inputs.smaller_inputs(levels(stored, {"places": random(1, 5, 5, 2)}), SIZES) is None
+
+
+def test_how_places_at_the_border_are_sampled_is_the_same_in_all_models():
+    """At a smaller image none may lie there."""
+    base = np.stack(np.meshgrid(np.linspace(-1, 1, 64), np.linspace(-1, 1, 64)), -1)[None].astype(np.float32)
+    text = """g (float[1, 3, 256, 256] x) => (float y) {
+        a = Conv<strides=[4, 4], pads=[1, 1, 1, 1]>(x, w) b = Conv<pads=[1, 1, 1, 1]>(a, pair) s = Sigmoid(b)
+        p = Transpose<perm=[0, 2, 3, 1]>(s) g1 = Add(p, base) y = GridSample<HOW>(a, g1) }"""
+    weights = WEIGHTS | {"base": base, "pair": random(2, 4, 3, 3, seed=8)}
+
+    def sampling(how: str) -> onnx.ModelProto:
+        return parse(text.replace("HOW", how), weights, opset=17)
+
+    found = found_for(sampling('padding_mode="zeros"'))
+    assert found.shapes == {"x": (1, 3, 32, 64)}
+    assert is_same(sampling('mode="bilinear", align_corners=0'), found)
+    for how in ('padding_mode="border"', "align_corners=1", 'mode="nearest"'):
+        assert not is_same(sampling(how), found)
+
+
+def test_two_places_that_are_one_at_a_smaller_image_are_told_apart():
+    text = """g (float[1, 3, 256, 256] x) => (float y, float z) {
+        a = Conv<strides=[8, 33], kernel_shape=[1, 1]>(x, a1) b = Conv<strides=[8, 40], kernel_shape=[1, 1]>(x, b1)
+        ab = Concat<axis=3>(a, b) ba = Concat<axis=3>(b, a) s0, s1 = Split<axis=3>(ab, p) y = ReduceMean<axes=[3]>(s0)
+        z0, z1 = Split<axis=3>(ba, r) q0 = ReduceMean<axes=[3]>(s1) q1 = ReduceMean<axes=[3]>(z0) q2 = ReduceMean<axes=[3]>(z1)
+        z = Sum(q0, q1, q2) }"""
+    weights = {"a1": random(4, 3, 1, 1), "b1": random(4, 3, 1, 1, seed=1), "r": np.array([7, 8])}
+    found = found_for(parse(text, weights | {"p": np.array([8, 7])}, opset=17))
+    assert found.shapes == {"x": (1, 3, 96, 160)}, "of 2 and 2 columns, as of 64, either may be the first"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["TopK<axis=1>(r, k)", "Where(o, t, nothing)", "MatMul(t, six)", "Unsqueeze(t, six)", "Reshape(t, six)", "Concat(t, n)"],
+)
+def test_malformed_nodes_are_for_others_to_name(line: str):
+    model = levels(CHOSEN + "z = Relu(m)", {"six": np.full(5, 6), "o": np.ones((1, 7, 1), bool), "n": hiding(0.0, 0, STEADY)})
+    node = onnx.parser.parse_node(f"out = {line}")
+    for outputs in ([], ["out"], [""]):
+        del node.output[:]
+        node.output.extend(outputs)
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        copy.graph.node.append(node)
+        smaller_inputs.smaller_inputs(copy, SIZES)
+        smaller_inputs.at_smaller(copy, SIZES, found_for(model))
 
 
 @pytest.mark.parametrize(

@@ -139,14 +139,16 @@ class PositionNumbers:
         for one in ones:
             if one not in found:
                 whole = values[one.name]
-                places = spread_places(whole.shape, one.lengths)
-                part = whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
+                part = _part(whole, one.lengths)
                 turned = whole if one.turned_with is None else _rotation(whole, values[one.turned_with])
                 turned = turned if one.keeps is None else (whole == one.keeps).astype(np.float32)
                 factors = turned if one.is_factor else None
                 if not _may_be_taken_in_part(whole, factors):
                     raise NotTheSame(one.name)
-                if not _shows_the_whole(part, whole, factors):
+                is_choice = one.keeps is not None
+                if not _shows_the_whole(
+                    _part(turned, one.lengths) if is_choice else part, turned if is_choice else whole, factors
+                ):
                     raise NotTheSameInPart(one.name)
                 found[one] = _digest(whole, one.lengths)
                 if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:
@@ -224,10 +226,22 @@ def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | 
     if not part.size or (factors is None and not (_are_few(~is_shown) and _are_steady(part[is_shown]))):
         return False
     axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
+    hides, would_hide = (np.any(_hides(each, factors is not None), axes) for each in (part, whole))
+    if np.any(would_hide & ~hides):
+        return False  # what becomes of a position that is hidden
     are_shown = _is_shown(whole) if factors is None else _lets_through(whole)
     if np.any(2 * np.mean(is_shown, axes) < np.mean(are_shown, axes)):
         return False  # of a mask that blends two tensors, say, the part may show one of them alone
     return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
+
+
+def _part(whole: np.ndarray, lengths: Shape) -> np.ndarray:
+    places = spread_places(whole.shape, lengths)
+    return whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
+
+
+def _hides(values: np.ndarray, are_factors: bool) -> np.ndarray:
+    return np.asarray(values == 0) if are_factors else ~_is_shown(values)
 
 
 def _lets_through(factors: np.ndarray) -> np.ndarray:

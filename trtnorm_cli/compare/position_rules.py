@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from trtnorm_cli.compare.axis_links import MALFORMED, OVER_POSITIONS
+from trtnorm_cli.compare.chosen_places import ChosenPlaces
 from trtnorm_cli.compare.data_ranges import DataRanges
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
@@ -76,10 +77,11 @@ def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges |
     opsets, is_enough = imported_opsets(own.model), True
     both = ranges or DataRanges(own), DataRanges(other, at_least=True)
     read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
-    kernels = list[onnx.NodeProto]()
+    kernels, chosen = list[onnx.NodeProto](), ChosenPlaces(own, other, opsets)
     for node in nodes:
         names = [name for name in (*node.input, *read.intersection(node.output)) if name and not own.is_sequence(name)]
         try:
+            chosen.follow(node)
             if _require_same_node(node, names, own, other, opsets) and _is_over_positions(node, other):
                 kernels.append(node)
         except TooSmall:  # another node may say that nothing smaller helps
@@ -262,6 +264,8 @@ def _gathered(asked: _Asked) -> None:
     (x, other_x), axis = asked.shapes(data), int(asked.attributes.get("axis") or 0)
     own, other = asked.own.elements(indices), asked.other.elements(indices)
     if own is None or other is None:
+        if own is other and indices not in asked.own.constants:
+            return  # data say them
         raise NotTheSame("Gather")
     is_same = own == other and all(-other_x[axis] <= place < other_x[axis] for place in other)
     if not is_same and x[axis] != other_x[axis]:

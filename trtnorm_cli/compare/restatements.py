@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from itertools import accumulate
+from typing import NamedTuple
 
 import onnx
 
@@ -39,17 +41,19 @@ def restatements(own: SizedTensors, other: SizedTensors) -> Restatements:
         if before is not None and after is not None:
             shapes.setdefault(after, set()).add(before)
     for node in own.model.graph.node:
-        if node.op_type in _SHAPING or node.op_type in _PLACES:
+        kind = "places" if node.op_type in _PLACES or node.op_type == "Split" else node.op_type
+        if kind == "places" or node.op_type in _SHAPING or node.op_type == "GridSample":
             before, after = (at.known_shape(node.input[0]) if node.input and node.output else None for at in (own, other))
             if before is None or after is None:
                 continue
             try:
-                was, now = (_said(node, at) for at in (own, other))
+                each = list(zip(_said(node, own), _said(node, other), strict=True))
             except MALFORMED as error:
                 raise NotTheSame(str(error)) from error
-            if before != after or was != now:
-                kind = "places" if node.op_type in _PLACES else node.op_type
-                said.setdefault((kind, before, after, now), set()).add(was)
+            for was, now in each:
+                if before != after or was != now:
+                    there = now[0] if isinstance(now, _Sampling) else now
+                    said.setdefault((kind, before, after, there), set()).add(was)
     return Restatements(
         {told: frozenset(values) for told, values in said.items()},
         {shape: frozenset(values) for shape, values in shapes.items()},
@@ -67,9 +71,42 @@ def have_shapes_of(one: Restatements, reference: Restatements) -> bool:
     return all(own <= reference.shapes.get(shape, own) for shape, own in one.shapes.items())
 
 
-def _said(node: onnx.NodeProto, at: SizedTensors) -> object:
+class _Sampling(NamedTuple):
+    """The result's shape, and how a GridSample samples, of which little is seen where few places lie at the border."""
+
+    shape: Shape | None
+    how: tuple[object, ...]
+
+
+def _said(node: onnx.NodeProto, at: SizedTensors) -> list[object]:
+    """By result."""
     shape = at.known_shape(node.output[0])
-    return shape if node.op_type in _SHAPING else (shape, _PLACES[node.op_type](node, at, at.shape(node.input[0])))
+    if node.op_type == "Split":
+        return _of_split(node, at, at.shape(node.input[0]))
+    if node.op_type == "GridSample":
+        return [_Sampling(shape, _how(node))]
+    return [shape if node.op_type in _SHAPING else (shape, _PLACES[node.op_type](node, at, at.shape(node.input[0])))]
+
+
+def _how(node: onnx.NodeProto) -> tuple[object, ...]:
+    stated = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    mode = stated.get("mode", b"linear")
+    return (
+        {b"bilinear": b"linear", b"bicubic": b"cubic"}.get(mode, mode),
+        stated.get("padding_mode", b"zeros"),
+        bool(stated.get("align_corners", 0)),
+    )
+
+
+def _of_split(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> list[object]:
+    """For each result the places that a Slice would say."""
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0) % max(len(shape), 1)
+    results, found = [at.shape(name) for name in node.output], list[object]()
+    ends = list(accumulate(result[axis] for result in results))
+    for result, end in zip(results, ends, strict=True):
+        places = {each: (0, length) for each, length in enumerate(shape)}
+        found.append((result, tuple({**places, axis: (end - result[axis], end)}.items())))
+    return found
 
 
 def _of_slice(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:

@@ -213,20 +213,19 @@ class Restored:
 
     def _chosen_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The result of a choice between data and a number by a constant condition, as that of a mask of positions."""
-        own, now = self._own.known_shape(node.output[0]), [known_lengths(tensors.get(n, UNKNOWN).shape) for n in node.input]
+        now = [known_lengths(tensors.get(name, UNKNOWN).shape) for name in node.input]
         data = [place for place in (1, 2) if node.input[place : place + 1] and node.input[place] not in self._constant]
-        if own is None or len(now) != 3 or None in now or len(data) != 1 or node.input[0] not in self._constant:
+        if len(now) != 3 or None in now or len(data) != 1 or node.input[0] not in self._constant:
             return None
         condition, chosen, other = now[0] or (), now[data[0]] or (), now[3 - data[0]] or ()
         if math.prod(other) != 1 or len(chosen) < max(len(condition), len(other)):
             return None
-        lengths = chosen[len(chosen) - len(condition) :]
-        part = tuple(map(min, condition, lengths))
+        was = self._own.known_shape(node.input[data[0]]) or ()
+        lengths, whole = (shape[len(shape) - len(condition) :] for shape in (chosen, was))
         longer = [axis for axis, length in enumerate(condition) if length not in (1, lengths[axis])]
-        whole = own[len(own) - len(condition) :]
-        if not longer or any(not condition[axis] == whole[axis] > lengths[axis] for axis in longer):
+        if not longer or len(was) != len(chosen) or any(not condition[at] == whole[at] > lengths[at] > 1 for at in longer):
             return None
-        self.changes.cut[node.output[0]] = {0: part}
+        self.changes.cut[node.output[0]] = {0: tuple(map(min, condition, lengths))}
         return SymbolicTensor(tensors[node.input[data[0]]].dtype, chosen)
 
     def _put_beside_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:

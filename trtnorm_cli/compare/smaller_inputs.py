@@ -169,7 +169,7 @@ def _are_alike(own: SizedTensors, other: SizedTensors) -> bool:
     shapes = ((own.known_shape(name), other.known_shape(name)) for name in names)
     lengths = {pair for before, after in shapes if before and after for pair in zip(before, after, strict=False)}
     kept = {length for length, now in lengths if length == now}
-    longest = max((length for value in own.model.graph.input for length in own.known_shape(value.name) or ()), default=0)
+    longest = max((length for name in model_inputs(own.model) for length in own.known_shape(name) or ()), default=0)
     return any(longest < length != now >= _CHANNELS and now in kept for length, now in lengths)
 
 
@@ -239,7 +239,7 @@ def _steps_of_windows(own: SizedTensors, shapes: Shapes, images: Images) -> Mapp
     makers = {name: node for node in own.model.graph.node for name in node.output}
     steps = dict.fromkeys(_STEPS, 1)
     for node in own.model.graph.node:
-        if node.op_type == "Reshape" and node.input:
+        if node.op_type == "Reshape" and node.input and node.output:
             maker = makers.get(node.input[0])
             source = maker.input[0] if maker is not None and maker.op_type == "Pad" else node.input[0]
             unpadded, before, after = (own.known_shape(name) for name in (source, node.input[0], node.output[0]))

@@ -108,7 +108,7 @@ class _Walk:
         inputs, broken = [self.tensors.get(name) if name else None for name in node.input], len(self.broken)
         try:
             made = self._rule(node, inputs)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             # A malformed node: what is wrong with it is for the checker and TensorRT to say.
             made = []
         if not made or (made[0].shape is None and made[0].items is None):

@@ -42,6 +42,8 @@ def expand(call: Call) -> np.ndarray:
 
 
 def concat(call: Call) -> np.ndarray:
+    if call["axis"] is None:
+        raise ValueError("a Concat without an axis")
     return np.concatenate(call.inputs, axis=call["axis"])
 
 

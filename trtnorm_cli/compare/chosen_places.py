@@ -1,0 +1,52 @@
+"""The places that a TopK gives, which are others among fewer positions.
+
+What is made of them is not the same there: of a table in which they are looked up, most would not be seen. They are good for
+taking what they were chosen from, and of tensors with the same positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from trtnorm_cli.compare.sized_tensors import NotTheSame, SizedTensors
+from trtnorm_cli.evaluate.float64.planning import attributes_of
+from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
+
+# These give the same numbers elsewhere, those of their first input.
+_MOVING = frozenset(
+    ("Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+)
+_TAKING = {"Gather": 0, "GatherElements": 0}
+_ASKING = frozenset(("Shape", "Size"))
+
+
+class ChosenPlaces:
+    """The tensors of places, each with how many there are to choose from, at the model's own shapes and at the others."""
+
+    def __init__(self, own: SizedTensors, other: SizedTensors, opsets: Mapping[str, int]) -> None:
+        self._own, self._other, self._opsets = own, other, opsets
+        self._among: dict[str, tuple[int, int]] = {}
+
+    def follow(self, node: onnx.NodeProto) -> None:
+        """The nodes in order; raises ``NotTheSame`` for one that does something else with places than to take what is there."""
+        if node.op_type == "TopK" and node.domain in DEFAULT_DOMAINS and len(node.output) > 1:
+            before, after = self._lengths(node.input[0], int(attributes_of(node, self._opsets).get("axis", -1)))
+            if before != after:
+                self._among[node.output[1]] = before, after
+        given = [place for place, name in enumerate(node.input) if name in self._among]
+        if not given or (node.op_type in _ASKING and node.domain in DEFAULT_DOMAINS):
+            return
+        if given == [0] and node.op_type in _MOVING and node.domain in DEFAULT_DOMAINS:
+            self._among.update(dict.fromkeys(node.output, self._among[node.input[0]]))
+            return
+        if given != [1] or node.op_type not in _TAKING or not self._takes_what_is_there(node):
+            raise NotTheSame(node.op_type)
+
+    def _takes_what_is_there(self, node: onnx.NodeProto) -> bool:
+        axis = int(attributes_of(node, self._opsets).get("axis") or _TAKING[node.op_type])
+        return node.input[0] not in self._own.constants and self._lengths(node.input[0], axis) == self._among[node.input[1]]
+
+    def _lengths(self, name: str, axis: int) -> tuple[int, int]:
+        return self._own.shape(name)[axis], self._other.shape(name)[axis]
