@@ -147,14 +147,23 @@ def test_places_that_stand_in_the_model_may_not_be_there(places: np.ndarray):
     assert smaller_inputs.smaller_inputs(levels(lines, {"places": places}), SIZES) is None
 
 
-TABLE = {"table": random(1, ALL, 4, seed=9), "lv": np.array(4096), "number": np.array(300)}
+TABLE = {
+    "table": random(1, ALL, 4, seed=9),
+    "other_table": random(ALL + 1, 4),
+    "ones": np.ones((1, 50), np.int64),
+    "lv": np.array(4096),
+    "number": np.array(300),
+}
 
 
 @pytest.mark.parametrize(
     "lines",
     [
         "u = Unsqueeze(i, last) e = Tile(u, wide) z = GatherElements<axis=1>(table, e)",
-        "z = Gather<axis=1>(table, i)",
+        "z = Gather<axis=0>(other_table, i)",  # which has more rows than there are positions
+        "n = Cast<to=7>(r) z = Gather<axis=1>(table, n)",  # by what is no place
+        "j = Add(i, ones) z = Gather<axis=1>(m, j)",
+        "j = Add(i, i) z = Gather<axis=1>(m, j)",
         "o = Mod(i, lv) u = Unsqueeze(o, last) e = Tile(u, wide) z = GatherElements<axis=1>(m, e)",
         "z = Clip(i, , number)",
         "z = Less(i, number)",
@@ -169,9 +178,36 @@ def test_places_among_all_are_good_for_nothing_but_taking_what_is_there(lines: s
     assert smaller_inputs.smaller_inputs(levels(CHOSEN + lines, TABLE), SIZES) is None
 
 
-@pytest.mark.parametrize("lines", ["z = Gather<axis=1>(m, i)", "z = Cast<to=1>(i)", "z = Gather<axis=1>(t, i)"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "z = Gather<axis=1>(m, i)",
+        "z = Cast<to=1>(i)",
+        "z = Gather<axis=1>(t, i)",
+        "f = Reshape(i, last) j = Add(f, zeros) z = Gather<axis=1>(m, j)",  # where the first sample begins
+        "f = Reshape(i, last) j = Add(none, f) z = Gather<axis=1>(m, j)",
+    ],
+)
 def test_places_among_all_take_what_is_there(lines: str):
-    assert found_for(levels(CHOSEN + lines)).shapes == {"x": (1, 3, 32, 64)}
+    weights = {"zeros": np.zeros(50, np.int64), "none": np.zeros((), np.int64)}
+    assert found_for(levels(CHOSEN + lines, weights)).shapes == {"x": (1, 3, 32, 64)}
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.04])
+def test_a_table_of_all_positions_is_looked_up_in_part(tmp_path, hidden: float):
+    """As the anchors of a detector."""
+    table = hiding(hidden, np.inf, STEADY)
+    lines = CHOSEN + "z = Gather<axis=1>(table, i)"
+    found = found_for(levels(lines, {"table": table}))
+    assert (found.shapes, len(found.positions)) == ({"x": (1, 3, 32, 64)}, 1)
+    run = onnx.ModelProto.FromString(resized(found.model, found.shapes, tmp_path / "m.onnx")[0])
+    made = evaluate_float64(run, {"x": random(1, 3, 32, 64, seed=3)}, ["i", "z"]).outputs
+    part = table[:, sized_tensors.spread_places((1, ALL, 1), (1, 160, 1))[1]]
+    np.testing.assert_array_equal(made["z"], part[:, made["i"][0]][:, None])
+    for place in (1, ALL // 2, ALL - 1):
+        other = table.copy()
+        other[0, place] = 3.5
+        assert not is_same(levels(lines, {"table": other}), found)
 
 
 def hiding(share: float, value: float, shown: np.ndarray) -> np.ndarray:

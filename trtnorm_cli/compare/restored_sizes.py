@@ -72,6 +72,8 @@ class Restored:
         if node.domain in DEFAULT_DOMAINS and node.op_type == "Concat":
             self._join(node, tensors)
             return self._put_beside_in_part(node, tensors)
+        if node.op_type == "Gather" and node.domain in DEFAULT_DOMAINS:
+            return self._looked_up_in_part(node, tensors)
         if node.op_type == "Slice" and node.domain in DEFAULT_DOMAINS:
             return self._cropped(node, tensors)
         if node.op_type in _POOLING and node.domain in DEFAULT_DOMAINS:
@@ -227,6 +229,22 @@ class Restored:
             return None
         self.changes.cut[node.output[0]] = {0: tuple(map(min, condition, lengths))}
         return SymbolicTensor(tensors[node.input[data[0]]].dtype, chosen)
+
+    def _looked_up_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
+        """The result of looking up places among all positions in a constant table that has a row for each."""
+        if len(node.input) != 2 or node.input[0] not in self._constant or node.input[1] in self._constant:
+            return None
+        whole, places = (known_lengths(tensors.get(name, UNKNOWN).shape) for name in node.input)
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        if whole is None or places is None or not -len(whole) <= axis < len(whole):
+            return None
+        self._look_at(tensors)
+        axis %= len(whole)
+        now = self._lengths.get(whole[axis], set())
+        if len(now) != 1 or not min(now) < whole[axis]:
+            return None
+        self.changes.cut[node.output[0]] = {0: (*whole[:axis], *now, *whole[axis + 1 :])}
+        return SymbolicTensor(tensors[node.input[0]].dtype, (*whole[:axis], *places, *whole[axis + 1 :]))
 
     def _put_beside_in_part(self, node: onnx.NodeProto, tensors: Mapping[str, SymbolicTensor]) -> SymbolicTensor | None:
         """The result of a Concat that puts constants with numbers for each position beside data, as further channels."""
