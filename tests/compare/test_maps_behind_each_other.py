@@ -193,6 +193,17 @@ def test_places_among_all_take_what_is_there(lines: str):
     assert found_for(levels(CHOSEN + lines, weights)).shapes == {"x": (1, 3, 32, 64)}
 
 
+def test_where_samples_begin_may_be_stored_beside_the_model(tmp_path):
+    lines = CHOSEN + "f = Reshape(i, last) j = Add(f, zeros) z = Gather<axis=1>(m, j)"
+    model = levels(lines, {"zeros": np.zeros(50, np.int64)})
+    found = found_for(model)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=300)
+    stored = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    assert smaller_inputs.at_smaller(stored, SIZES, found, tmp_path) is not None
+    (tmp_path / "m.data").write_bytes(b"\1" * (tmp_path / "m.data").stat().st_size)
+    assert smaller_inputs.at_smaller(stored, SIZES, found, tmp_path) is None
+
+
 @pytest.mark.parametrize("hidden", [0.0, 0.04])
 def test_a_table_of_all_positions_is_looked_up_in_part(tmp_path, hidden: float):
     """As the anchors of a detector."""

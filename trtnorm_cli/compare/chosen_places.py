@@ -8,6 +8,7 @@ are left at a smaller image: all of them have to be the same in every model (``p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -29,8 +30,8 @@ _ASKING = frozenset(("Shape", "Size"))
 class ChosenPlaces:
     """The tensors of places, each with how many there are to choose from, at the model's own shapes and at the others."""
 
-    def __init__(self, own: SizedTensors, other: SizedTensors, opsets: Mapping[str, int]) -> None:
-        self._own, self._other, self._opsets = own, other, opsets
+    def __init__(self, own: SizedTensors, other: SizedTensors, opsets: Mapping[str, int], folder: Path | None = None) -> None:
+        self._own, self._other, self._opsets, self._folder = own, other, opsets, folder
         self._among: dict[str, tuple[int, int]] = {}
 
     def follow(self, node: onnx.NodeProto) -> None:
@@ -65,7 +66,7 @@ class ChosenPlaces:
         if name not in self._own.constants:
             return False
         try:
-            found = evaluate_float64(Float64Model(self._own.maker([name])), {}).outputs[name]
+            found = evaluate_float64(Float64Model(self._own.maker([name]), self._folder), {}).outputs[name]
         except (ModelError, ReferenceUnavailable):
             return False
         return isinstance(found, np.ndarray) and not found.any()

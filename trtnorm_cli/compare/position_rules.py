@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -66,10 +67,12 @@ class TooSmall(Exception):
     """A shape at which a weight no longer reaches the data, or no order is left."""
 
 
-def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges | None = None) -> bool:
+def is_large_enough(
+    own: SizedTensors, other: SizedTensors, ranges: DataRanges | None = None, folder: Path | None = None
+) -> bool:
     """False where too little is left; raises ``NotTheSame`` for a node that may do something else there.
 
-    ``ranges`` are those of ``own``.
+    ``ranges`` are those of ``own``. ``folder`` is what the places of weights are relative to.
     """
     nodes = own.model.graph.node
     if len(list(all_nodes(own.model))) > len(nodes) or own.model.functions:
@@ -77,7 +80,7 @@ def is_large_enough(own: SizedTensors, other: SizedTensors, ranges: DataRanges |
     opsets, is_enough = imported_opsets(own.model), True
     both = ranges or DataRanges(own), DataRanges(other, at_least=True)
     read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
-    kernels, chosen = list[onnx.NodeProto](), ChosenPlaces(own, other, opsets)
+    kernels, chosen = list[onnx.NodeProto](), ChosenPlaces(own, other, opsets, folder)
     for node in nodes:
         names = [name for name in (*node.input, *read.intersection(node.output)) if name and not own.is_sequence(name)]
         try:

@@ -144,7 +144,7 @@ class _Search:
     def at(self, shapes: Shapes, other: SizedTensors) -> Smaller | None:
         """The model at these ``shapes``; None where they are too small, and ``NotTheSame`` where all would be refused."""
         own = self._sized.own
-        if not is_large_enough(own, other, self._ranges):
+        if not is_large_enough(own, other, self._ranges, self._folder):
             return None
         try:
             positions, restated = PositionNumbers.of(other, self._folder, self._values), restatements(own, other)
@@ -184,7 +184,7 @@ def at_smaller(model: onnx.ModelProto, shapes: Shapes, smaller: Smaller, folder:
         sized = (sized.pinned() if smaller.is_pinned else None) or sized
         other = sized.at(smaller.shapes)
         is_same = (
-            is_large_enough(sized.own, other)
+            is_large_enough(sized.own, other, folder=folder)
             and _says_the_same(restatements(sized.own, other), smaller.restated)
             and PositionNumbers.of(other, folder).are_those_of(smaller.positions)
         )
