@@ -186,10 +186,18 @@ def test_places_among_all_are_good_for_nothing_but_taking_what_is_there(lines: s
         "z = Gather<axis=1>(t, i)",
         "f = Reshape(i, last) j = Add(f, zeros) z = Gather<axis=1>(m, j)",  # where the first sample begins
         "f = Reshape(i, last) j = Add(none, f) z = Gather<axis=1>(m, j)",
+        # As TensorRT's parser repeats them.
+        "u = Unsqueeze(i, last) c = Cast<to=6>(u) e = Gather<axis=2>(c, four) z = GatherElements<axis=1>(m, e)",
+        "u = Unsqueeze(i, last) h, g = Split<axis=1>(u, two) e = Tile(h, wide) z = GatherElements<axis=1>(m, e)",
     ],
 )
 def test_places_among_all_take_what_is_there(lines: str):
-    weights = {"zeros": np.zeros(50, np.int64), "none": np.zeros((), np.int64)}
+    weights = {
+        "zeros": np.zeros(50, np.int64),
+        "none": np.zeros((), np.int64),
+        "four": np.zeros(4, np.int64),
+        "two": np.array([20, 30]),
+    }
     assert found_for(levels(CHOSEN + lines, weights)).shapes == {"x": (1, 3, 32, 64)}
 
 

@@ -21,7 +21,10 @@ from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
 
 # These give the same numbers elsewhere, those of their first input.
 _MOVING = frozenset(
-    ("Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    (
+        *("Cast", "Expand", "Flatten", "Gather", "GatherElements", "Identity", "Reshape", "Slice", "Split", "Squeeze"),
+        *("Tile", "Transpose", "Unsqueeze"),
+    )
 )
 _TAKING = {"Gather": 0, "GatherElements": 0}
 _ASKING = frozenset(("Shape", "Size"))
