@@ -65,7 +65,7 @@ def test_height_and_width_are_equal_only_where_they_have_to_be(own: tuple[int, i
 )
 def test_an_image_within_one_that_was_too_small_is_not_looked_at(monkeypatch, own: int, wanted: list[tuple[int, int]]):
     looked_at = []
-    monkeypatch.setattr(smaller_inputs, "is_large_enough", lambda own, other, ranges: looked_at.append(other.shape("x")[2:]))
+    monkeypatch.setattr(smaller_inputs, "is_large_enough", lambda own, other, *_: looked_at.append(other.shape("x")[2:]))
     assert shapes_of(PLAIN.replace("96, 96", f"{own}, {own}"), DOWN, {"x": (1, 3, own, own)}) is None
     assert looked_at == wanted
 
