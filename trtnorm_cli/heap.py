@@ -2,8 +2,8 @@
 
 The C library gives each large array back to the system, which clears every page before it hands it out again. That can take
 longer than what is computed in the array. Arrays of up to 32 MiB come from a heap instead, of which up to 128 MiB that are free
-stay. In this process all arrays do, and up to 1 GiB stays: a tensor of a network
-in space has 64 MiB, and a comparison keeps and drops hundreds of MiB of tensors in turn.
+stay. In this process all arrays do, and up to 1 GiB stays: a tensor of a network in space has 64 MiB, and a comparison keeps
+and drops hundreds of MiB of tensors in turn.
 """
 
 from __future__ import annotations

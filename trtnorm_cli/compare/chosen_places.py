@@ -28,6 +28,7 @@ _MOVING = frozenset(
 )
 _TAKING = {"Gather": 0, "GatherElements": 0}
 _ASKING = frozenset(("Shape", "Size"))
+_HOLDING = frozenset((onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32, onnx.TensorProto.INT64))
 
 
 class ChosenPlaces:
@@ -46,9 +47,13 @@ class ChosenPlaces:
         given = [place for place, name in enumerate(node.input) if name in self._among]
         if given != [1] and node.op_type in _TAKING and node.output[0] in self._other.changes.cut:
             raise NotTheSame(node.op_type)  # other numbers than places look something up
-        if not given or (node.op_type in _ASKING and node.domain in DEFAULT_DOMAINS):
+        if not given:
             return
-        if given == [0] and node.op_type in _MOVING and node.domain in DEFAULT_DOMAINS:
+        if node.domain not in DEFAULT_DOMAINS or (node.op_type == "Cast" and not self._holds_places(node)):
+            raise NotTheSame(node.op_type)
+        if node.op_type in _ASKING:
+            return
+        if given == [0] and node.op_type in _MOVING:
             self._among.update(dict.fromkeys(node.output, self._among[node.input[0]]))
             return
         if node.op_type == "Add" and len(given) == 1 and self._are_zeros(node.input[1 - given[0]]):
@@ -63,6 +68,10 @@ class ChosenPlaces:
         if cut is not None:
             return (self._own.shape(node.input[0])[axis], cut[axis]) == self._among[node.input[1]]
         return node.input[0] not in self._own.constants and self._lengths(node.input[0], axis) == self._among[node.input[1]]
+
+    def _holds_places(self, node: onnx.NodeProto) -> bool:
+        """True for a Cast to a type that has each place as it is, and not only those at a smaller image."""
+        return int(attributes_of(node, self._opsets).get("to") or 0) in _HOLDING
 
     def _are_zeros(self, name: str) -> bool:
         """True for a constant that is worked out to be zero everywhere."""

@@ -145,10 +145,8 @@ class PositionNumbers:
                 factors = turned if one.is_factor else None
                 if not _may_be_taken_in_part(whole, factors):
                     raise NotTheSame(one.name)
-                is_choice = one.keeps is not None
-                if not _shows_the_whole(
-                    _part(turned, one.lengths) if is_choice else part, turned if is_choice else whole, factors
-                ):
+                shown = whole if one.keeps is None else turned
+                if not _shows_the_whole(_part(shown, one.lengths), shown, factors):
                     raise NotTheSameInPart(one.name)
                 found[one] = _digest(whole, one.lengths)
                 if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:

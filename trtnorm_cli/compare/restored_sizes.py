@@ -34,8 +34,7 @@ class Restored:
 
     Constants with numbers for each position are cut to some of these.
 
-    Maps of features that are put behind each other along an axis are taken apart again where
-    these meet.
+    Maps of features that are put behind each other along an axis are taken apart again where these meet.
     """
 
     def __init__(self, own: SizedTensors, constant: Set[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -71,30 +72,30 @@ def _between(x: np.ndarray, axes: list[list[tuple[np.ndarray, np.ndarray]]], pad
         [(*_element(at, n, padding, aligned), weight) for at, weight in support] for support, n in zip(axes, sizes, strict=True)
     ]
     shape = axes[0][0][0].shape
-    samples = np.arange(x.shape[0]).reshape((-1,) + (1,) * (len(shape) - 1))
-    corners = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
-    for corner in itertools.product(*found):
-        row, inside, weight = samples, np.ones(shape, bool), np.ones(shape)
-        for (at, counts, of_axis), n in zip(corner, sizes, strict=True):
-            row, inside, weight = row * n + at, inside & counts, weight * of_axis
-        corners.append((row.reshape(-1), inside.reshape(-1), weight.reshape(-1)))
+    samples = np.repeat(np.arange(x.shape[0]), math.prod(shape[1:]))
+    corners = list(itertools.product(*([tuple(each.reshape(-1) for each in support) for support in axis] for axis in found)))
     result = np.empty((*shape, channels), x.dtype)
     places, step = result.reshape(math.prod(shape), channels), max(_BLOCK // max(channels, 1), 1)
     for start in range(0, len(places), step):
-        _sum_of_corners(rows, corners, slice(start, start + step), places[start : start + step])
+        block = slice(start, start + step)
+        there = [[[each[block] for each in axis] for axis in corner] for corner in corners]
+        _sum_of_corners(rows, sizes, samples[block], there, places[block])
     return np.moveaxis(result, -1, 1)
 
 
 def _sum_of_corners(
-    rows: np.ndarray, corners: list[tuple[np.ndarray, np.ndarray, np.ndarray]], block: slice, result: np.ndarray
+    rows: np.ndarray, sizes: Sequence[int], samples: np.ndarray, corners: list[list[list[np.ndarray]]], result: np.ndarray
 ) -> None:
-    """Put the sums at a ``block`` of places into ``result``; what lies between stays in the processor's caches."""
+    """Put the sums at some places into ``result``; what lies between stays in the processor's caches."""
     result[:] = 0.0
-    for row, inside, weight in corners:
-        values = rows[row[block]]
-        if not inside[block].all():
-            values[~inside[block]] = 0.0
-        values *= weight[block, None]
+    for corner in corners:
+        row, inside, weight = samples, np.ones(len(samples), bool), np.ones(len(samples))
+        for (at, counts, of_axis), n in zip(corner, sizes, strict=True):
+            row, inside, weight = row * n + at, inside & counts, weight * of_axis
+        values = rows[row]
+        if not inside.all():
+            values[~inside] = 0.0
+        values *= weight[:, None]
         result += values
 
 
