@@ -6,7 +6,8 @@ import hashlib
 
 import numpy as np
 
-_WIDTH = 4096
+# The sums of the columns stay in the fastest cache.
+_WIDTH = 512
 
 
 def fingerprint(array: np.ndarray) -> bytes:
