@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.models import parse, random
-from trtnorm_cli.compare import position_numbers, sized_tensors, smaller_inputs
+from trtnorm_cli.compare import sized_tensors, smaller_inputs
 from trtnorm_cli.compare.joints import Joints
 from trtnorm_cli.compare.sampled_places import sampled_places, within_images
 from trtnorm_cli.evaluate.float64 import ReferenceUnavailable, evaluate_float64
@@ -325,7 +325,7 @@ def test_hidden_numbers_do_not_hide_others_that_are_worked_out(factor: float, sa
 def test_a_channel_that_the_part_hides_keeps_its_shapes():
     """Though few are hidden of all channels."""
     added = np.zeros((1, ALL, 4), np.float32) + STEADY[None, :, None]
-    part = position_numbers.spread_places((1, ALL, 4), (1, 128 + 32, 4))[1]
+    part = sized_tensors.spread_places((1, ALL, 4), (1, 128 + 32, 4))[1]
     added[0, part, 2] = MOST
     assert smaller_inputs.smaller_inputs(levels("y = Add(t, n) z = Relu(y)", {"n": added}), SIZES).shapes["x"] != (1, 3, 32, 64)
 

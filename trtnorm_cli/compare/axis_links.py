@@ -11,6 +11,7 @@ import onnx
 
 from trtnorm_cli.compare.restored_sizes import letters_of
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
+from trtnorm_cli.compare.slices import places_by_axis
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.evaluate.float64.kernels.windows import Windows, windows_of
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
@@ -137,14 +138,28 @@ def _padded(
             yield _shifted(0, axis, axis, int(begins.get(axis, 0)))
 
 
+def _stepped(axis: int, first: int, step: int) -> Link:
+    """An axis of which a Slice takes each place that is so many times a ``step`` behind the ``first`` one, in either direction.
+
+    Between two that are used are others that are not.
+    """
+
+    def taken(r: Range) -> Range:
+        ends = (r[0] - first, r[1] - 1 - first)
+        low, high = ends if step > 0 else ends[::-1]
+        return -(-low // step), high // step + 1
+
+    def used(r: Range) -> Range:
+        ends = (first + r[0] * step, first + (r[1] - 1) * step)
+        return min(ends), max(ends) + 1
+
+    return Link(0, axis, axis, taken, used)
+
+
 def _sliced(axes_of: AxisLinks, node: onnx.NodeProto, before: Shape, after: Shape) -> Iterator[Link]:
-    starts, axes, steps = (axes_of.numbers(node, place, name) for place, name in ((1, "starts"), (3, "axes"), (4, "steps")))
-    if starts is not None and all(step == 1 for step in steps or ()):
-        axes = range(len(starts)) if axes is None else [axis % len(before) for axis in axes]
-        first = dict(zip(axes, starts, strict=False))
-        for axis, length in enumerate(before):
-            start = int(first.get(axis, 0))
-            yield _shifted(0, axis, axis, -min(max(start + length if start < 0 else start, 0), length))
+    stated = ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
+    for axis, (first, _, step) in (places_by_axis([axes_of.numbers(node, *each) for each in stated], before) or {}).items():
+        yield _stepped(axis, first, step)
 
 
 def _concatenated(axes_of: AxisLinks, node: onnx.NodeProto, before: Shape, _after: Shape) -> Iterator[Link]:

@@ -10,24 +10,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from trtnorm_cli.compare.sized_tensors import ConstantInPart, NotTheSame, Shape, SizedTensors, spread_places
+from trtnorm_cli.compare.hidden_positions import are_hidden, may_be_taken_in_part, part_of, shows_the_whole
+from trtnorm_cli.compare.sized_tensors import ConstantInPart, NotTheSame, Shape, SizedTensors
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.light_dataclass import dataclass
 
-# Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
-# do not either, which may be that large.
-_APART, _LARGEST = 8.0, 512.0
-# Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
-# their feature maps.
-_LARGEST_FACTOR = 128.0
-# Of positions that a mask hides, as those at the border of a detector's image, there are few: at least such a part of all is
-# let through.
-_SHARE_LET_THROUGH = 0.9
 # What is worked out differs by such a part of itself at most, or of the largest number of its channel: the sine of an angle of
 # up to 64, rounded to float32.
 _ROUNDING = 2.0**-18
@@ -46,27 +39,23 @@ class _Numbers:
     lengths: Shape
     is_worked_out: bool
     times: int
+    are_factors: bool
     is_a_sum: bool = False
 
     def is_same_as(self, other: _Numbers) -> bool:
         """True where the ``other`` has the same numbers but for rounding."""
         if not self._is_like(other) or not (self.is_worked_out or other.is_worked_out):
             return False
-        if not np.array_equal(_hiding(self.values), _hiding(other.values)):
+        if not np.array_equal(self._hiding, other._hiding):
             return False
-        return bool(np.all(np.abs(_shown(self.values) - _shown(other.values)) <= self._allowed(other)))
+        return bool(np.all(np.abs(self._shown - other._shown) <= self._allowed(other)))
 
     def is_multiple_of(self, other: _Numbers) -> bool:
         """True where the ``other`` has the same numbers but for one factor, and rounding.
 
         A wrong factor shows at the positions that are taken.
         """
-        if (
-            not self._is_like(other)
-            or not np.any(other.values)
-            or np.any(_hiding(self.values))
-            or np.any(_hiding(other.values))
-        ):
+        if not self._is_like(other) or not np.any(other.values) or np.any(self._hiding) or np.any(other._hiding):
             return False
         one, their = self.values.astype(np.float64), other.values.astype(np.float64)
         factor = float(np.vdot(one, their) / np.vdot(their, their))
@@ -83,11 +72,25 @@ class _Numbers:
     def _allowed(self, other: _Numbers) -> np.ndarray:
         """A part of each number, or where sums are rounded, of the largest along the axes of which some positions are taken."""
         if not (self.is_a_sum or other.is_a_sum):
-            return np.asarray(_ROUNDING * np.abs(_shown(self.values)))
+            return np.asarray(_ROUNDING * np.abs(self._shown))
         axes = tuple(
             axis for axis, (whole, taken) in enumerate(zip(self.values.shape, self.lengths, strict=True)) if taken < whole
         )
-        return np.asarray(_ROUNDING * np.abs(_shown(self.values)).max(axes, keepdims=True))
+        return np.asarray(_ROUNDING * np.abs(self._shown).max(axes, keepdims=True))
+
+    @cached_property
+    def _shown(self) -> np.ndarray:
+        """The numbers, and zeros where these hide what they are added to."""
+        return (
+            self.values
+            if self.are_factors
+            else np.where(are_hidden(self.values, False), np.zeros_like(self.values), self.values)
+        )
+
+    @cached_property
+    def _hiding(self) -> np.ndarray:
+        """The other numbers, and zeros elsewhere."""
+        return np.where(self._shown == self.values, np.zeros_like(self.values), self.values)
 
 
 class NotTheSameInPart(NotTheSame):
@@ -139,14 +142,16 @@ class PositionNumbers:
         for one in ones:
             if one not in found:
                 whole = values[one.name]
-                part = _part(whole, one.lengths)
-                turned = whole if one.turned_with is None else _rotation(whole, values[one.turned_with])
-                turned = turned if one.keeps is None else (whole == one.keeps).astype(np.float32)
-                factors = turned if one.is_factor else None
-                if not _may_be_taken_in_part(whole, factors):
+                part = part_of(whole, one.lengths)
+                read = whole if one.keeps is None else (whole == one.keeps).astype(np.float32)
+                hidden = are_hidden(read, one.is_factor)
+                if not (
+                    _may_be_turned_in_part(read, values[one.turned_with], one.lengths)
+                    if one.turned_with is not None
+                    else may_be_taken_in_part(read, hidden, one.lengths, one.is_factor)
+                ):
                     raise NotTheSame(one.name)
-                shown = whole if one.keeps is None else turned
-                if not _shows_the_whole(_part(shown, one.lengths), shown, factors):
+                if not shows_the_whole(read, hidden, one.lengths, one.is_factor):
                     raise NotTheSameInPart(one.name)
                 found[one] = _digest(whole, one.lengths)
                 if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:
@@ -155,7 +160,9 @@ class PositionNumbers:
             before = numbers.get(key)
             times, is_worked_out = (1, is_worked_out) if before is None else (before.times + 1, before.is_worked_out)
             is_a_sum = sized.is_worked_out(one.name, sums_alone=True) or (before is not None and before.is_a_sum)
-            numbers[key] = _Numbers(key, values[one.name].squeeze(), _without_ones(one.lengths), is_worked_out, times, is_a_sum)
+            are_factors = one.is_factor and (before is None or before.are_factors)
+            lengths = _without_ones(one.lengths)
+            numbers[key] = _Numbers(key, values[one.name].squeeze(), lengths, is_worked_out, times, are_factors, is_a_sum)
         return PositionNumbers(list(numbers.values()))
 
 
@@ -200,82 +207,10 @@ def _short(value: np.ndarray, is_rounded: bool) -> np.ndarray:
     return short if is_rounded or np.array_equal(short, value) else value
 
 
-def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How much both numbers of each rotation let through together: one of them may be zero."""
-    return np.hypot(one, other) if one.shape == other.shape else one
-
-
-def _may_be_taken_in_part(whole: np.ndarray, factors: np.ndarray | None) -> bool:
-    """True for moderate numbers, beside which a few may hide what is at their positions.
-
-    ``factors`` is how much is let through at each position, and None where they are added.
-    """
-    if whole.dtype.kind != "f" or not whole.size:
-        return False
-    if factors is not None:
-        return _are_few(factors == 0) and _are_factors(factors[factors != 0])
-    is_shown = _is_shown(whole)
-    return _are_few(~is_shown) and _are_steady(whole[is_shown]) and not np.isnan(whole).any()
-
-
-def _shows_the_whole(part: np.ndarray, whole: np.ndarray, factors: np.ndarray | None) -> bool:
-    """True where no numbers are equal along the axes of which a part is taken, and others not, and where they are steady."""
-    is_shown = _is_shown(part) if factors is None else _lets_through(part)
-    if not part.size or (factors is None and not (_are_few(~is_shown) and _are_steady(part[is_shown]))):
-        return False
-    axes = tuple(axis for axis, (length, taken) in enumerate(zip(whole.shape, part.shape, strict=True)) if taken < length)
-    hides, would_hide = (np.any(_hides(each, factors is not None), axes) for each in (part, whole))
-    if np.any(would_hide & ~hides):
-        return False  # what becomes of a position that is hidden
-    are_shown = _is_shown(whole) if factors is None else _lets_through(whole)
-    if np.any(2 * np.mean(is_shown, axes) < np.mean(are_shown, axes)):
-        return False  # of a mask that blends two tensors, say, the part may show one of them alone
-    return not np.any((np.ptp(part, axes) == 0) & (np.ptp(whole, axes) > 0))
-
-
-def _part(whole: np.ndarray, lengths: Shape) -> np.ndarray:
-    places = spread_places(whole.shape, lengths)
-    return whole[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(whole.shape)))]
-
-
-def _hides(values: np.ndarray, are_factors: bool) -> np.ndarray:
-    return np.asarray(values == 0) if are_factors else ~_is_shown(values)
-
-
-def _lets_through(factors: np.ndarray) -> np.ndarray:
-    return np.asarray(np.abs(factors) >= 1 / _LARGEST_FACTOR)
-
-
-def _is_shown(added: np.ndarray) -> np.ndarray:
-    """Where what a number is added to still shows: beside the largest float it does not."""
-    return np.asarray(np.abs(added) <= _LARGEST)
-
-
-def _shown(added: np.ndarray) -> np.ndarray:
-    return np.where(_is_shown(added), added, np.zeros_like(added))
-
-
-def _hiding(added: np.ndarray) -> np.ndarray:
-    return np.where(_is_shown(added), np.zeros_like(added), added)
-
-
-def _are_few(hidden: np.ndarray) -> bool:
-    """True where nearly all positions are let through."""
-    return float(np.mean(hidden)) <= 1 - _SHARE_LET_THROUGH
-
-
-def _are_factors(values: np.ndarray) -> bool:
-    """False for numbers that are not finite, and for those near zero, which keep data from what follows."""
-    sizes = np.abs(values)
-    return bool(sizes.max() <= _LARGEST_FACTOR and sizes.min() >= 1 / _LARGEST_FACTOR)
-
-
-def _are_steady(values: np.ndarray) -> bool:
-    """False for numbers that are not finite, or of which some are far from all others, with zero among these."""
-    largest = np.abs(values).max()
-    if largest <= _APART:
-        return True
-    return bool(largest <= _LARGEST and np.diff(np.unique(np.append(values, 0.0))).max() <= _APART)
+def _may_be_turned_in_part(one: np.ndarray, other: np.ndarray, lengths: Shape) -> bool:
+    """As ``may_be_taken_in_part`` for the factors of a rotation: one may be zero where the other lets something through."""
+    together = np.hypot(one, other) if one.shape == other.shape else one
+    return may_be_taken_in_part(together, are_hidden(together, are_factors=True), lengths, are_factors=True)
 
 
 def _digest(value: np.ndarray, lengths: Shape) -> bytes:

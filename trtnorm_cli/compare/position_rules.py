@@ -14,6 +14,7 @@ from trtnorm_cli.compare.axis_links import MALFORMED, OVER_POSITIONS
 from trtnorm_cli.compare.chosen_places import ChosenPlaces
 from trtnorm_cli.compare.data_ranges import DataRanges
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
+from trtnorm_cli.compare.slices import Places, places_by_axis
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.domains import DEFAULT_DOMAINS
@@ -224,38 +225,36 @@ def _sliced(asked: _Asked) -> None:
     kept = [axis for axis in range(len(x)) if axis not in differing and numbers[0] != numbers[1] and y[axis] != x[axis]]
     if not kept and all(y[axis] == x[axis] and other_y[axis] == other_x[axis] for axis in differing):
         return
-    own, other = (_ends(asked, at, len(x)) for at in (asked.own, asked.other))
+    own, other = (_places(asked, at, shape) for at, shape in ((asked.own, x), (asked.other, other_x)))
     for axis in (*differing, *kept):
-        ends = zip(own.get(axis, (0, None)), other.get(axis, (0, None)), strict=True)
-        places = [(_counted(a, x[axis]), _counted(b, other_x[axis])) for a, b in ends]
-        is_same = all(_is_same_place(a, b, x[axis], other_x[axis]) for a, b in places)
-        if not is_same and not all(asked.is_joint(axis, a, b) for a, b in places):
+        is_same = _are_same_places(own[axis], other[axis], x[axis], other_x[axis])
+        if not is_same and not _are_between_joints(asked, axis, own[axis], other[axis]):
             raise NotTheSame("Slice")
 
 
-def _ends(asked: _Asked, at: SizedTensors, rank: int) -> dict[int, tuple[Any, Any]]:
-    """Where a Slice begins and ends, by axis; raises ``NotTheSame`` where that is not known, or it leaves positions out."""
+def _places(asked: _Asked, at: SizedTensors, shape: Shape) -> dict[int, Places]:
+    """The places that a Slice takes, by axis; raises ``NotTheSame`` where that is not known."""
     given: list[Sequence[Any] | None] = [asked.attributes.get(name) for name in ("starts", "ends", "axes", "steps")]
     for number, name in enumerate(asked.node.input[1:]):
         given[number] = at.asked(asked.node, number + 1) if name else None
         if name and given[number] is None:
             raise NotTheSame("Slice")
-    starts, ends, axes, steps = given
-    if starts is None or ends is None or any(step != 1 for step in steps or ()):
+    found = places_by_axis(given, shape)
+    if found is None:
         raise NotTheSame("Slice")
-    axes = range(len(starts)) if axes is None else axes
-    return {axis % rank: (start, end) for axis, start, end in zip(axes, starts, ends, strict=True)}
+    return found
 
 
-def _is_same_place(own: int, other: int, length: int, other_length: int) -> bool:
-    """True for two places, from the front, that are as far from the same end."""
-    return own == other or length - own == other_length - other
+def _are_same_places(own: Places, other: Places, length: int, other_length: int) -> bool:
+    """True where both begin and end as far from the same ends, with equal steps that leave as much behind the last one."""
+    ends = zip(own[:2], other[:2], strict=True)
+    is_as_far = all(a == b or length - a == other_length - b for a, b in ends)
+    return is_as_far and own[2] == other[2] and (own[1] - own[0] - other[1] + other[0]) % own[2] == 0
 
 
-def _counted(place: int | None, length: int) -> int:
-    """A place from the front; None is the end."""
-    place = length if place is None else place
-    return min(max(place + length if place < 0 else place, 0), length)
+def _are_between_joints(asked: _Asked, axis: int, own: Places, other: Places) -> bool:
+    """True for all places between two at which the same tensors meet."""
+    return own[2] == other[2] == 1 and all(asked.is_joint(axis, a, b) for a, b in zip(own[:2], other[:2], strict=True))
 
 
 def _gathered(asked: _Asked) -> None:

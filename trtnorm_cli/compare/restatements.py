@@ -15,6 +15,7 @@ import onnx
 
 from trtnorm_cli.compare.axis_links import MALFORMED
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
+from trtnorm_cli.compare.slices import places_by_axis
 from trtnorm_cli.light_dataclass import dataclass
 
 # What is said, of a tensor of one shape here and another there, as it is said there.
@@ -104,23 +105,16 @@ def _of_split(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> list[obje
     results, found = [at.shape(name) for name in node.output], list[object]()
     ends = list(accumulate(result[axis] for result in results))
     for result, end in zip(results, ends, strict=True):
-        places = {each: (0, length) for each, length in enumerate(shape)}
-        found.append((result, tuple({**places, axis: (end - result[axis], end)}.items())))
+        places = {each: (0, length, 1) for each, length in enumerate(shape)}
+        found.append((result, tuple({**places, axis: (end - result[axis], end, 1)}.items())))
     return found
 
 
 def _of_slice(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
-    """By axis, the first place and the one behind the last, from the front."""
+    """By axis, the first place, the one behind the last, and the step, from the front."""
     numbers = [at.asked(node, place) if len(node.input) > place and node.input[place] else None for place in (1, 2, 3, 4)]
-    starts, ends, axes, steps = numbers
-    if starts is None or ends is None or any(step != 1 for step in steps or ()):
-        return None
-    found = {axis: (0, length) for axis, length in enumerate(shape)}
-    for axis, start, end in zip(range(len(starts)) if axes is None else axes, starts, ends, strict=False):
-        found[axis % len(shape)] = tuple(
-            min(max(each + shape[axis] if each < 0 else each, 0), shape[axis]) for each in (int(start), int(end))
-        )
-    return tuple(found.items())
+    found = places_by_axis(numbers, shape)
+    return None if found is None else tuple(found.items())
 
 
 def _of_pad(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
@@ -129,9 +123,9 @@ def _of_pad(node: onnx.NodeProto, at: SizedTensors, shape: Shape) -> object:
     if pads is None or any(pad > 0 for pad in pads):
         return None
     along = list(range(len(shape)) if axes is None else axes)
-    found = {axis: (0, length) for axis, length in enumerate(shape)}
+    found = {axis: (0, length, 1) for axis, length in enumerate(shape)}
     for axis, begin, end in zip(along, pads[: len(along)], pads[len(along) :], strict=False):
-        found[axis % len(shape)] = (-int(begin), shape[axis] + int(end))
+        found[axis % len(shape)] = (-int(begin), shape[axis] + int(end), 1)
     return tuple(found.items())
 
 

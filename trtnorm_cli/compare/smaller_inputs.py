@@ -99,16 +99,26 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
     windows = _steps_of_windows(own.own, shapes, images)
     # Where numbers are made of sizes, these have to be those of the model's own shapes.
     sized = own.pinned() or own
-    for steps in filter(None, (_STEPS, windows)):
+    # Windows mostly fit no other steps, so that not many of these are tried.
+    for steps, most_broken in ((_STEPS, 1 if windows else _MOST_BROKEN), (windows, _MOST_BROKEN)):
         with suppress(NotTheSame):
-            return _smallest(sized, _candidates(shapes, images, steps), folder, values, share)
+            candidates = _candidates(shapes, images, steps) if steps else ()
+            return _smallest(sized, candidates, folder, values, share, most_broken)
     return None
 
 
 def _smallest(
-    sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray], share: float
+    sized: SizedModel,
+    candidates: Iterable[Shapes],
+    folder: Path | None,
+    values: dict[str, np.ndarray],
+    share: float,
+    most_broken: int,
 ) -> Smaller | None:
-    """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
+    """The first of the ``candidates`` that is large enough, and None where nothing is gained.
+
+    Raises ``NotTheSame``, also where demands are broken at the ``most_broken`` of them.
+    """
     search = _Search(sized, folder, values)
     put_off = list[tuple[Shapes, SizedTensors]]()
     broken, least = 0, 0.0
@@ -121,7 +131,7 @@ def _smallest(
             least = _NEARLY * error.times * _elements(smaller)
             continue
         except SizesDoNotFit:
-            if (broken := broken + 1) == _MOST_BROKEN:
+            if (broken := broken + 1) == most_broken:
                 raise
             continue
         if other.work() > share * search.own_work:

@@ -1,0 +1,206 @@
+"""Shifted windows at smaller images: masks for each window, and patches that are merged by slices with steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.models import parse, random
+from trtnorm_cli.compare import smaller_inputs
+from trtnorm_cli.compare.hidden_positions import are_hidden
+from trtnorm_cli.compare.slices import places_by_axis
+from trtnorm_cli.evaluate.float64 import evaluate_float64
+from trtnorm_cli.evaluate.model_file import resized
+
+SIZES = {"x": (1, 3, 192, 192)}
+# At 32 x 64 pixels none of the eight windows would have a mask.
+SMALLER = {"x": (1, 3, 64, 96)}
+GRID, WINDOW, SHIFT = 48, 4, 2
+WINDOWS, TOKENS = (GRID // WINDOW) ** 2, WINDOW**2
+# Features at each fourth pixel, moved around their ends; windows of them, that attend to themselves under a mask; and the
+# features again, of which four neighbours are merged.
+SHIFTED = """g (float[1, 3, 192, 192] x) => (float y) {
+    a = Conv<strides=[4, 4]>(x, w)
+    t = Transpose<perm=[0, 2, 3, 1]>(a)
+    b0 = Slice(t, shift, most, rows)
+    b1 = Slice(t, zero, shift, rows)
+    b = Concat<axis=1>(b0, b1)
+    c0 = Slice(b, shift, most, columns)
+    c1 = Slice(b, zero, shift, columns)
+    c = Concat<axis=2>(c0, c1)
+    split = Reshape(c, in_windows)
+    beside = Transpose<perm=[0, 1, 3, 2, 4, 5]>(split)
+    v = Reshape(beside, windows)
+    q = MatMul(v, wq)
+    k = Transpose<perm=[0, 2, 1]>(v)
+    s = MatMul(q, k)
+    MASKED
+    p = Softmax<axis=-1>(h)
+    o = MatMul(p, v)
+    apart = Reshape(o, of_windows)
+    back = Transpose<perm=[0, 1, 3, 2, 4, 5]>(apart)
+    f = Reshape(back, grid)
+    MERGED
+}"""
+ADDED = "h = Add(s, mask)"
+CHOSEN = "keeps = Equal(mask, nothing) h = Where(keeps, s, lowest)"
+PHASES = [f"m{row}{column} = Slice(f, at{row}{column}, ends, both, twice)" for row in (0, 1) for column in (0, 1)]
+MERGED = "\n".join([*PHASES, "m = Concat<axis=3>(m00, m10, m01, m11) y = MatMul(m, wm)"])
+
+
+def mask_of(grid: int = GRID, window: int = WINDOW, shift: int = SHIFT, hidden: float = -100.0) -> np.ndarray:
+    """For each window which of its positions do not belong together, as they came from opposite ends [windows, N, N]."""
+    parts = np.repeat([0, 1, 2], [grid - window, window - shift, shift])
+    areas = 3 * parts[:, None] + parts[None, :]
+    count = grid // window
+    each = areas.reshape(count, window, count, window).transpose(0, 2, 1, 3).reshape(count * count, window * window)
+    return np.where(each[:, None] != each[:, :, None], hidden, 0.0).astype(np.float32)
+
+
+WEIGHTS = {
+    "w": random(4, 3, 4, 4),
+    "wq": random(4, 4, seed=1),
+    "wm": random(16, 4, seed=2),
+    "shift": np.array([SHIFT]),
+    "zero": np.array([0]),
+    "most": np.array([2**63 - 1]),
+    "rows": np.array([1]),
+    "columns": np.array([2]),
+    "both": np.array([1, 2]),
+    "twice": np.array([2, 2]),
+    "ends": np.array([GRID, GRID]),
+    **{f"at{row}{column}": np.array([row, column]) for row in (0, 1) for column in (0, 1)},
+    "in_windows": np.array([1, GRID // WINDOW, WINDOW, GRID // WINDOW, WINDOW, 4]),
+    "windows": np.array([WINDOWS, TOKENS, 4]),
+    "of_windows": np.array([1, GRID // WINDOW, GRID // WINDOW, WINDOW, WINDOW, 4]),
+    "grid": np.array([1, GRID, GRID, 4]),
+    "mask": mask_of(),
+    "nothing": np.array(0, np.float32),
+    "lowest": np.array(np.finfo(np.float32).min),
+}
+
+
+@pytest.fixture(autouse=True)
+def _however_quick(monkeypatch):
+    monkeypatch.setattr(smaller_inputs, "_FEW_MULTIPLY_ADDS", 0)
+
+
+def shifted(masked: str = ADDED, merged: str = MERGED, **weights: np.ndarray) -> onnx.ModelProto:
+    return parse(SHIFTED.replace("MASKED", masked).replace("MERGED", merged), {**WEIGHTS, **weights}, opset=17)
+
+
+def found_for(model: onnx.ModelProto) -> smaller_inputs.Smaller:
+    found = smaller_inputs.smaller_inputs(model, SIZES)
+    assert found is not None
+    return found
+
+
+def is_same(model: onnx.ModelProto, found: smaller_inputs.Smaller) -> bool:
+    return smaller_inputs.at_smaller(model, SIZES, found) is not None
+
+
+@pytest.mark.parametrize("masked", [ADDED, CHOSEN])
+def test_windows_with_masks_stand_at_smaller_images(tmp_path, masked: str):
+    found = found_for(shifted(masked))
+    assert found.shapes == SMALLER
+    run = onnx.ModelProto.FromString(resized(found.model, found.shapes, tmp_path / "m.onnx")[0])
+    made = evaluate_float64(run, {"x": random(1, 3, 64, 96, seed=3)}, ["s", "h", "y"]).outputs
+    assert made["h"].shape == (4 * 6, TOKENS, TOKENS)
+    assert made["y"].shape == (1, 8, 12, 4)
+    # Some windows have positions that do not see each other, and some have none.
+    hidden = (made["h"] < made["s"] - 50).any((1, 2))
+    assert 0 < hidden.sum() < len(hidden)
+
+
+@pytest.mark.parametrize("masked", [ADDED, CHOSEN])
+@pytest.mark.parametrize("place", [(0, 0, 1), (WINDOWS - 1, 3, 9), (77, 15, 15), (WINDOWS // 12 - 1, 0, 2)])
+def test_masks_are_the_same_in_all_models(masked: str, place: tuple[int, int, int]):
+    found, other = found_for(shifted(masked)), WEIGHTS["mask"].copy()
+    assert is_same(shifted(masked), found)
+    other[place] = 0.0 if other[place] else -100.0
+    assert not is_same(shifted(masked, mask=other), found)
+
+
+def test_masks_may_not_hide_most():
+    """As many positions would be looked at as are seen."""
+    of_one_window = np.repeat(mask_of()[-1:], WINDOWS, 0)
+    assert np.mean(of_one_window != 0) > 0.5
+    assert smaller_inputs.smaller_inputs(shifted(mask=of_one_window), SIZES) is None
+    of_rows = WEIGHTS["mask"].copy()
+    of_rows[5, 3] = -100.0
+    assert smaller_inputs.smaller_inputs(shifted(mask=of_rows), SIZES) is None, "one position sees none"
+
+
+def test_masks_of_all_windows_stay():
+    """A mask that is the same for each window has nothing to do with the image."""
+    one = np.where(np.eye(TOKENS, dtype=bool), np.float32(-100), np.float32(0))
+    assert found_for(shifted(mask=one)).shapes == {"x": (1, 3, 32, 64)}
+
+
+def test_what_is_merged_with_steps_is_told_apart():
+    """By what comes of it: which neighbours are merged shows at any size."""
+    found = found_for(shifted())
+    assert is_same(shifted(merged=MERGED.replace("(m00, m10, m01, m11)", "(m10, m00, m01, m11)")), found)
+    far = shifted(ends=np.array([GRID + 9, GRID + 1]))
+    assert is_same(far, found), "up to the end, however that is said"
+
+
+@pytest.mark.parametrize(
+    ("merged", "is_found"),
+    [
+        ("y = Slice(f, first, last, rows, step)", {"first": [0], "last": [2**63 - 1], "step": [4]}),
+        ("y = Slice(f, first, last, rows, step)", {"first": [1], "last": [-1], "step": [2]}),
+        ("y = Slice(f, first, last, rows, step)", {"first": [-1], "last": [-(2**63)], "step": [-1]}),
+        ("y = Slice(f, first, last, rows, step)", {"first": [-2], "last": [0], "step": [-2]}),
+    ],
+)
+def test_slices_with_steps_stand_at_smaller_images(merged: str, is_found: dict[str, list[int]]):
+    model = shifted(merged=merged, **{name: np.array(value) for name, value in is_found.items()})
+    found = found_for(model)
+    assert found.shapes == SMALLER
+    assert is_same(model, found)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"first": [0], "last": [GRID - 1], "step": [2]},  # up to the last but one here, and to the last there
+        {"first": [0], "last": [2**63 - 1], "step": [3]},  # what is left behind the last step differs
+        {"first": [GRID - 2], "last": [0], "step": [-2]},  # from the last but one here, and from the last there
+        {"first": [0], "last": [9], "step": [2]},
+    ],
+)
+def test_steps_that_end_elsewhere_have_no_smaller_images(numbers: dict[str, list[int]]):
+    weights = {name: np.array(value) for name, value in numbers.items()}
+    model = shifted(merged="y = Slice(f, first, last, rows, step)", **weights)
+    found = smaller_inputs.smaller_inputs(model, SIZES)
+    assert found is None or found.shapes != SMALLER
+
+
+@pytest.mark.parametrize("start", [0, 1, -1, -3, 99, -99])
+@pytest.mark.parametrize("end", [0, 5, -1, -99, 99])
+@pytest.mark.parametrize("step", [1, 3, -1, -2])
+def test_places_of_a_slice_are_those_of_numpy(start: int, end: int, step: int):
+    found = places_by_axis([[start], [end], [-1], [step]], (4, 7))
+    assert found is not None
+    np.testing.assert_array_equal(np.arange(7)[start:end:step], np.array(range(*found[1]), int))
+    assert found[0] == (0, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "hidden"),
+    [
+        ([0.0, -100.0, 0.0, 1.0], [False, True, False, False]),
+        ([0.0, 7.0, 14.0, 21.0], [False] * 4),
+        ([-20.0, -7.0, 3.0, 12.0], [True, False, False, True]),
+        ([600.0, np.inf, -np.inf, 4.0], [True, True, True, False]),
+        ([100.0, 101.0, 102.0, 103.0], [True] * 4),
+    ],
+)
+def test_what_is_far_from_all_others_hides(numbers: list[float], hidden: list[bool]):
+    np.testing.assert_array_equal(are_hidden(np.array(numbers, np.float32), are_factors=False), hidden)
+
+
+def test_factors_hide_where_they_are_zero():
+    np.testing.assert_array_equal(are_hidden(np.array([0.0, 1e-9, 2.0]), are_factors=True), [True, False, False])

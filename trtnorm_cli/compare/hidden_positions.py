@@ -1,0 +1,92 @@
+"""Positions that a constant hides, and whether a part of its numbers shows what all of them do.
+
+A mask hides what it multiplies by zero, or what it adds a number to that is far from all others, as -100 or the largest float
+are: beside it nothing else is seen. What a model does with the rest must still be seen where only some numbers are taken.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trtnorm_cli.compare.sized_tensors import Shape, spread_places
+
+# Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
+# do not either, which may be that large.
+_APART, _LARGEST = 8.0, 512.0
+# Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
+# their feature maps.
+_LARGEST_FACTOR = 128.0
+# Of positions that a mask hides, as those at the border of a detector's image, there are few: at least such a part of all is
+# let through.
+_SHARE_LET_THROUGH = 0.9
+# Where each row of the last axis is taken as a whole, as the positions of a window to which one of them attends, a mask may
+# hide half of all, if it lets through such a part of each row: three axes that are shifted by half leave an eighth.
+_SHARE_OF_ROWS, _SHARE_OF_A_ROW = 0.5, 1 / 16
+
+
+def are_hidden(numbers: np.ndarray, are_factors: bool) -> np.ndarray:
+    """Where ``numbers`` hide what they are added to or, as factors, what they multiply."""
+    return np.asarray(numbers == 0) if are_factors else _are_far(numbers)
+
+
+def may_be_taken_in_part(numbers: np.ndarray, hidden: np.ndarray, lengths: Shape, are_factors: bool) -> bool:
+    """True for moderate ``numbers``, of which ``lengths`` are taken, that hide few positions, or some of each row."""
+    if numbers.dtype.kind != "f" or not numbers.size or np.isnan(numbers).any():
+        return False
+    return (not are_factors or _are_factors(numbers[~hidden])) and _are_enough(~hidden, lengths)
+
+
+def shows_the_whole(numbers: np.ndarray, hidden: np.ndarray, lengths: Shape, are_factors: bool) -> bool:
+    """True where as many ``lengths`` of ``numbers`` show what all of them do.
+
+    None are equal along the axes of which a part is taken where others are not, some are ``hidden`` wherever some are, at least
+    half as large a share is shown, and numbers that are added lie as near to each other.
+    """
+    # One factor of a rotation may make small what is there, but not zero.
+    shown = np.abs(numbers) >= 1 / _LARGEST_FACTOR if are_factors else ~hidden
+    part, hidden_part, shown_part = (part_of(each, lengths) for each in (numbers, hidden, shown))
+    if not part.size:
+        return False
+    if not are_factors and not (np.array_equal(_are_far(part), hidden_part) and _are_enough(shown_part, lengths)):
+        return False
+    axes = tuple(axis for axis, (length, taken) in enumerate(zip(numbers.shape, part.shape, strict=True)) if taken < length)
+    if np.any(hidden.any(axes) & ~hidden_part.any(axes)):
+        return False  # what becomes of a position that is hidden
+    # Of a mask that blends two tensors, say, the part may show one of them alone.
+    is_less = np.any(2 * np.mean(shown_part, axes) < np.mean(shown, axes))
+    is_more_equal = np.any((np.ptp(part, axes) == 0) & (np.ptp(numbers, axes) > 0))
+    return not (is_less or is_more_equal)
+
+
+def part_of(values: np.ndarray, lengths: Shape) -> np.ndarray:
+    """As many ``lengths`` of ``values``, from all over them."""
+    places = spread_places(values.shape, lengths)
+    return values[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(values.shape)))]
+
+
+def _are_factors(numbers: np.ndarray) -> bool:
+    """False for numbers that are not finite, and for those near zero, which keep data from what follows."""
+    sizes = np.abs(numbers)
+    return bool(sizes.max(initial=0) <= _LARGEST_FACTOR and sizes.min(initial=1) >= 1 / _LARGEST_FACTOR)
+
+
+def _are_enough(shown: np.ndarray, lengths: Shape) -> bool:
+    """True where nearly all is ``shown``, or half of it and a part of each row that is taken as a whole."""
+    share = float(np.mean(shown))
+    if share >= _SHARE_LET_THROUGH:
+        return True
+    is_row_whole = bool(lengths) and lengths[-1] == shown.shape[-1] > 1
+    return is_row_whole and share >= _SHARE_OF_ROWS and bool(np.all(np.mean(shown, -1) >= _SHARE_OF_A_ROW))
+
+
+def _are_far(added: np.ndarray) -> np.ndarray:
+    """Where numbers are far from zero and from all between: what is added to them is not seen beside them."""
+    near = np.abs(added) <= _LARGEST
+    steps = np.append(added[near], np.zeros(1, added.dtype))
+    if np.abs(steps).max() > _APART:
+        steps = np.unique(steps)
+        gaps, zero = np.flatnonzero(np.diff(steps) > _APART), int(np.searchsorted(steps, 0))
+        below, above = gaps[gaps < zero], gaps[gaps >= zero]
+        near &= added >= (steps[below[-1] + 1] if below.size else steps[0])
+        near &= added <= (steps[above[0]] if above.size else steps[-1])
+    return np.asarray(~near)
