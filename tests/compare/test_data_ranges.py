@@ -13,6 +13,7 @@ from trtnorm_cli.compare.sized_model import SizedModel
 WEIGHTS = {
     "w": random(6, 6, 3), "m": random(6, 6), "s": random(6), "front": np.array([0, 0, 4, 0, 0, 0]),
     "behind": np.array([0, 0, 0, 0, 0, 4]), "n0": np.array([0]), "n2": np.array([2]), "n4": np.array([4]), "n6": np.array([6]),
+    "n1": np.array([1]), "n20": np.array([20]), "back": np.array([-1]), "far": np.array([-99]),
     "n12": np.array([12]), "n16": np.array([16]), "windows": np.array([1, 6, 4, 5]), "row": np.array([1, 6, 20]),
 }  # fmt: skip
 
@@ -39,6 +40,10 @@ def of(lines: str, at_least: bool = True) -> DataRanges:
         ("p = Pad(x, front) r = Reshape(p, windows) u = Relu(r) y = Reshape(u, row)", (5, 20), (0, 20)),
         ("p = Pad(x, front) y = CumSum(p, n2)", None, (0, 20)),
         ("p = Pad(x, front) y = Conv(p, w)", (2, 18), (2, 18)),
+        ("p = Pad(x, front) y = Slice(p, n0, n20, n2, n2)", (2, 10), (2, 10)),
+        ("p = Pad(x, front) y = Slice(p, n1, n20, n2, n4)", (1, 5), (1, 5)),
+        ("p = Pad(x, front) y = Slice(p, back, far, n2, back)", (0, 16), (0, 16)),
+        ("p = Pad(x, behind) y = Slice(p, back, far, n2, back)", (4, 20), (4, 20)),
     ],
 )
 def test_data_are_followed_through_nodes(lines: str, least, most):
@@ -57,6 +62,9 @@ def test_data_are_followed_through_nodes(lines: str, least, most):
         ("h = Slice(c, n0, n12, n2) i = Slice(c, n4, n16, n2) y = Add(h, i)", (4, 12), (0, 16)),
         ("h, i = Split<axis=1>(c) j = Slice(i, n0, n12, n2) k = Slice(h, n4, n16, n2) y = Mul(j, k)", (4, 12), (0, 16)),
         ("u = CumSum(c, n2) y = Slice(u, n0, n12, n2)", None, (0, 16)),
+        ("y = Slice(c, n0, n12, n2, n2)", (0, 11), (0, 11)),
+        ("y = Slice(c, n12, n1, n2, back)", (2, 13), (2, 13)),
+        ("h = Slice(c, n0, n12, n2, n2) i = Slice(c, n1, n12, n2, n2) y = Add(h, i)", (1, 11), (0, 12)),
     ],
 )  # fmt: skip
 def test_use_is_followed_back(lines: str, least, most):

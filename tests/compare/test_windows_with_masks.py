@@ -9,6 +9,7 @@ import pytest
 from tests.models import parse, random
 from trtnorm_cli.compare import smaller_inputs
 from trtnorm_cli.compare.hidden_positions import are_hidden
+from trtnorm_cli.compare.sized_tensors import spread_places
 from trtnorm_cli.compare.slices import places_by_axis
 from trtnorm_cli.evaluate.float64 import evaluate_float64
 from trtnorm_cli.evaluate.model_file import resized
@@ -178,6 +179,27 @@ def test_steps_that_end_elsewhere_have_no_smaller_images(numbers: dict[str, list
     assert found is None or found.shapes != SMALLER
 
 
+LEFT_OUT = """g (float[1, 4, 1504] x) => (float y) {
+    a = Conv<strides=[8]>(x, w) p = Pad(a, pads) c = Conv(p, v) s = Slice(c, start, end, axis, step) y = Relu(s) }"""
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(0, 2**63 - 1, 8), (-1, -(2**63), -8)])
+def test_a_kernel_that_is_laid_where_no_step_goes_is_not_reached(start: int, end: int, step: int):
+    """Its last places lie on data at a few positions between two steps alone, where the signal is short."""
+    numbers = {"start": start, "end": end, "axis": 2, "step": step}
+    weights = {"w": random(8, 4, 8), "v": random(8, 8, 5, seed=1), "pads": np.array([0, 0, 24, 0, 0, 44])}
+    weights |= {name: np.array([value]) for name, value in numbers.items()}
+    sizes, data = {"x": (1, 4, 1504)}, {"x": random(1, 4, 96)}
+    found = smaller_inputs.smaller_inputs(parse(LEFT_OUT, weights), sizes)
+    assert found is None or found.shapes["x"] == (1, 4, 96)
+    for place in range(5 if found is not None else 0):
+        other = weights["v"].copy()
+        other[..., place] *= 2
+        there = smaller_inputs.at_smaller(parse(LEFT_OUT, weights | {"v": other}), sizes, found)
+        one, changed = (evaluate_float64(model, data).outputs["y"] for model in (found.model, there))
+        assert not np.array_equal(one, changed), "each place is seen"
+
+
 @pytest.mark.parametrize("start", [0, 1, -1, -3, 99, -99])
 @pytest.mark.parametrize("end", [0, 5, -1, -99, 99])
 @pytest.mark.parametrize("step", [1, 3, -1, -2])
@@ -204,3 +226,49 @@ def test_what_is_far_from_all_others_hides(numbers: list[float], hidden: list[bo
 
 def test_factors_hide_where_they_are_zero():
     np.testing.assert_array_equal(are_hidden(np.array([0.0, 1e-9, 2.0]), are_factors=True), [True, False, False])
+
+
+def swapped(masks: dict[str, np.ndarray], first: str, second: str) -> onnx.ModelProto:
+    """Two attentions behind each other, each with a mask."""
+    again = "k2 = Transpose<perm=[0, 2, 1]>(v2) s2 = MatMul(v2, k2) h = Add(s2, second)"
+    lines = f"h0 = Add(s, first) p0 = Softmax<axis=-1>(h0) v2 = MatMul(p0, v) {again}".replace("first", first)
+    return shifted(lines.replace("second", second), **masks)
+
+
+def test_masks_that_only_differ_where_nothing_is_taken_are_told_apart():
+    """How far the numbers are that hide shows nothing."""
+    one, part = WEIGHTS["mask"], spread_places((WINDOWS,), (4 * 6,))[0]
+    other = np.where(one < 0, np.float32(-101), one)
+    for window in [window for window in range(WINDOWS) if window not in part][::3]:
+        other[window] = np.roll(other[window], 5, (0, 1))
+    found = found_for(swapped({"one": one, "other": other}, "one", "other"))
+    there = smaller_inputs.at_smaller(swapped({"one": one, "other": other}, "other", "one"), SIZES, found)
+    assert found.shapes != SMALLER
+    assert there is not None, "the comparison there tells"
+
+
+@pytest.mark.parametrize("kind", ["two numbers", "a factor and a number"])
+def test_masks_that_hide_all_together_are_looked_at_together(kind: str):
+    """A pair of positions is let through by each mask in some windows of the part, and by both in none."""
+    part = spread_places((WINDOWS,), (4 * 6,))[0]
+    one, other = np.zeros((2, WINDOWS, TOKENS, TOKENS), np.float32)
+    one[part[::2], 2, 5], other[part[1::2], 2, 5] = -100, -100
+    lines = "h0 = Add(s, one) h = Add(h0, other)"
+    if kind == "a factor and a number":
+        one, lines = 1 + one / 100, "h0 = Mul(s, one) h = Add(h0, other)"
+    found = smaller_inputs.smaller_inputs(shifted(lines, one=one, other=other), SIZES)
+    assert found is None or found.shapes != SMALLER
+
+
+@pytest.mark.parametrize("further", [100.0, -300.0])
+def test_each_kind_of_number_that_hides_is_in_the_part(further: float):
+    """What cuts off one may not cut off another."""
+    mask, part = WEIGHTS["mask"].copy(), spread_places((WINDOWS,), (4 * 6,))[0]
+    mask[next(window for window in range(WINDOWS) if window not in part), 0, 1] = further
+    found = smaller_inputs.smaller_inputs(shifted(mask=mask), SIZES)
+    assert found is None or found.shapes != SMALLER
+
+
+def test_numbers_far_from_each_other_are_no_mask():
+    many = np.where(WEIGHTS["mask"] < 0, -20.0 * (1 + np.arange(WINDOWS) % 12).reshape(-1, 1, 1), 0.0).astype(np.float32)
+    assert smaller_inputs.smaller_inputs(shifted(mask=many), SIZES) is None

@@ -11,7 +11,7 @@ import onnx
 
 from trtnorm_cli.compare.restored_sizes import letters_of
 from trtnorm_cli.compare.sized_tensors import NotTheSame, Shape, SizedTensors
-from trtnorm_cli.compare.slices import places_by_axis
+from trtnorm_cli.compare.slices import Places, places_by_axis
 from trtnorm_cli.evaluate.float64.kernels.call import Call, NotImplementedHere
 from trtnorm_cli.evaluate.float64.kernels.windows import Windows, windows_of
 from trtnorm_cli.evaluate.float64.planning import attributes_of, imported_opsets
@@ -92,6 +92,20 @@ class AxisLinks:
         call = Call(node.op_type, self._opsets.get("", 1), (), attributes, tuple(node.output))
         return windows_of(call, self._at.shape(node.output[0] if is_spread else node.input[0])[2:], kernel)
 
+    def step(self, node: onnx.NodeProto) -> int:
+        """The longest step of a Slice; one for other nodes, and where it is not known."""
+        before = self.shape(node.input[0]) if node.op_type == "Slice" and node.input else None
+        if before is None or node.domain not in DEFAULT_DOMAINS:
+            return 1
+        with suppress(NotTheSame, *MALFORMED):
+            return max((abs(step) for _, _, step in (self.places(node, before) or {}).values()), default=1)
+        return 1
+
+    def places(self, node: onnx.NodeProto, shape: Shape) -> dict[int, Places] | None:
+        """The places that a Slice takes, by axis; None where these are not known."""
+        stated = ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
+        return places_by_axis([self.numbers(node, *each) for each in stated], shape)
+
     def kernel(self, node: onnx.NodeProto) -> Shape:
         stated = self.attributes(node).get("kernel_shape")
         return tuple(self._at.changes.kernels.get(node.output[0]) or stated or self._at.shape(node.input[1])[2:])
@@ -141,7 +155,7 @@ def _padded(
 def _stepped(axis: int, first: int, step: int) -> Link:
     """An axis of which a Slice takes each place that is so many times a ``step`` behind the ``first`` one, in either direction.
 
-    Between two that are used are others that are not.
+    Between two that are used are others that are not: ``DataRanges`` asks for as many positions in a row as there may be.
     """
 
     def taken(r: Range) -> Range:
@@ -157,8 +171,7 @@ def _stepped(axis: int, first: int, step: int) -> Link:
 
 
 def _sliced(axes_of: AxisLinks, node: onnx.NodeProto, before: Shape, after: Shape) -> Iterator[Link]:
-    stated = ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
-    for axis, (first, _, step) in (places_by_axis([axes_of.numbers(node, *each) for each in stated], before) or {}).items():
+    for axis, (first, _, step) in (axes_of.places(node, before) or {}).items():
         yield _stepped(axis, first, step)
 
 

@@ -220,10 +220,21 @@ class DataRanges:
         used = self.used.get(node.output[0]) or none
         laid, on = (data, used) if node.op_type == "ConvTranspose" else (used, data)
         axes = zip(kernel, windows.strides, windows.dilations, windows.begin, laid[-rank:], on[-rank:], strict=True)
+        wanted = self._spacing.get(node.output[0], 1) if self._at_least else 1
         return [
-            [_is_between(position, stop, stride, begin - each * dilation, there) for each in range(size)]
+            [_count_between(position, stop, stride, begin - each * dilation, there) >= wanted for each in range(size)]
             for size, stride, dilation, begin, (position, stop), there in axes
         ]
+
+    @cached_property
+    def _spacing(self) -> Mapping[str, int]:
+        """How far apart the positions of a tensor may be that Slices with steps take of it, one behind the other."""
+        found: dict[str, int] = {}
+        for node in reversed(self.model.graph.node):
+            spacing = max((found.get(name, 1) for name in node.output), default=1) * self._links.step(node)
+            for name in filter(None, node.input if spacing > 1 else ()):
+                found[name] = max(found.get(name, 1), spacing)
+        return found
 
     def kernel(self, node: onnx.NodeProto) -> Shape:
         return self._links.kernel(node)
@@ -246,10 +257,10 @@ def _followed_back(links: Sequence[Link], used: Ranges | None, whole: Range) -> 
     return _within(links[0].backwards(used[links[0].made]), whole[1]) if links and used is not None else whole
 
 
-def _is_between(first: int, stop: int, stride: int, offset: int, there: Range) -> bool:
-    """True where a position of a range, times ``stride`` and less ``offset``, is in another range."""
-    lowest = max(first, -(-(there[0] + offset) // stride))
-    return lowest < stop and lowest * stride - offset < there[1]
+def _count_between(first: int, stop: int, stride: int, offset: int, there: Range) -> int:
+    """How many positions of a range, times ``stride`` and less ``offset``, are in another range."""
+    lowest, highest = max(first, -(-(there[0] + offset) // stride)), min(stop - 1, (there[1] - 1 + offset) // stride)
+    return highest - lowest + 1
 
 
 def _within(one: Range, length: int) -> Range:

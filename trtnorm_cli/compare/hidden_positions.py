@@ -6,6 +6,10 @@ are: beside it nothing else is seen. What a model does with the rest must still 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
+
 import numpy as np
 
 from trtnorm_cli.compare.sized_tensors import Shape, spread_places
@@ -22,6 +26,8 @@ _SHARE_LET_THROUGH = 0.9
 # Where each row of the last axis is taken as a whole, as the positions of a window to which one of them attends, a mask may
 # hide half of all, if it lets through such a part of each row: three axes that are shifted by half leave an eighth.
 _SHARE_OF_ROWS, _SHARE_OF_A_ROW = 0.5, 1 / 16
+# Masks have one number or two that hide.
+_MOST_KINDS = 8
 
 
 def are_hidden(numbers: np.ndarray, are_factors: bool) -> np.ndarray:
@@ -39,29 +45,66 @@ def may_be_taken_in_part(numbers: np.ndarray, hidden: np.ndarray, lengths: Shape
 def shows_the_whole(numbers: np.ndarray, hidden: np.ndarray, lengths: Shape, are_factors: bool) -> bool:
     """True where as many ``lengths`` of ``numbers`` show what all of them do.
 
-    None are equal along the axes of which a part is taken where others are not, some are ``hidden`` wherever some are, at least
-    half as large a share is shown, and numbers that are added lie as near to each other.
+    None are equal along the axes of which a part is taken where others are not, some are ``hidden`` wherever some are, by as
+    many kinds of numbers, at least half as large a share is shown, and numbers that are added lie as near to each other.
     """
+    part, hidden_part = part_of(numbers, lengths), part_of(hidden, lengths)
+    if not part.size or (not are_factors and not np.array_equal(_are_far(part), hidden_part)):
+        return False
     # One factor of a rotation may make small what is there, but not zero.
     shown = np.abs(numbers) >= 1 / _LARGEST_FACTOR if are_factors else ~hidden
-    part, hidden_part, shown_part = (part_of(each, lengths) for each in (numbers, hidden, shown))
-    if not part.size:
+    kinds = [hidden] if are_factors else _kinds_of_far(numbers, hidden)
+    axes = _axes_in_part(numbers.shape, lengths)
+    is_enough = are_factors or _are_enough(~hidden_part, lengths)
+    if not is_enough or kinds is None or not _are_as_many(shown, kinds, lengths):
         return False
-    if not are_factors and not (np.array_equal(_are_far(part), hidden_part) and _are_enough(shown_part, lengths)):
-        return False
-    axes = tuple(axis for axis, (length, taken) in enumerate(zip(numbers.shape, part.shape, strict=True)) if taken < length)
-    if np.any(hidden.any(axes) & ~hidden_part.any(axes)):
-        return False  # what becomes of a position that is hidden
-    # Of a mask that blends two tensors, say, the part may show one of them alone.
-    is_less = np.any(2 * np.mean(shown_part, axes) < np.mean(shown, axes))
-    is_more_equal = np.any((np.ptp(part, axes) == 0) & (np.ptp(numbers, axes) > 0))
-    return not (is_less or is_more_equal)
+    return not np.any((np.ptp(part, axes) == 0) & (np.ptp(numbers, axes) > 0))
+
+
+def show_enough_together(masks: Sequence[tuple[np.ndarray, Shape]]) -> bool:
+    """False where the positions that several masks hide, by the lengths that are taken of them, are too many, or other ones.
+
+    Each may show what it does, and all of them nothing.
+    """
+    if len({hidden.ndim for hidden, _ in masks}) > 1:  # which axis is which is not known
+        return all(_are_few(hidden) for hidden, _ in masks)
+    try:
+        hidden = reduce(np.logical_or, [hidden for hidden, _ in masks])
+        lengths = np.broadcast_shapes(*(lengths for _, lengths in masks))
+    except ValueError:
+        return all(_are_few(hidden) for hidden, _ in masks)
+    is_enough = all(_are_enough(~each, lengths) for each in (hidden, part_of(hidden, lengths)))
+    return is_enough and _are_as_many(~hidden, [hidden], lengths)
 
 
 def part_of(values: np.ndarray, lengths: Shape) -> np.ndarray:
     """As many ``lengths`` of ``values``, from all over them."""
     places = spread_places(values.shape, lengths)
     return values[np.ix_(*(places.get(axis, range(length)) for axis, length in enumerate(values.shape)))]
+
+
+def _axes_in_part(shape: Shape, lengths: Shape) -> Shape:
+    return tuple(axis for axis, (length, taken) in enumerate(zip(shape, lengths, strict=True)) if taken < length)
+
+
+def _are_as_many(shown: np.ndarray, kinds: Sequence[np.ndarray], lengths: Shape) -> bool:
+    """True where, along the axes of which a part is taken, half as many are ``shown`` there, and some of each of ``kinds``."""
+    axes = _axes_in_part(shown.shape, lengths)
+    for kind in kinds:
+        if np.any(kind.any(axes) & ~part_of(kind, lengths).any(axes)):
+            return False  # what becomes of a position that is hidden
+    # Of a mask that blends two tensors, say, the part may show one of them alone.
+    return not np.any(2 * np.mean(part_of(shown, lengths), axes) < np.mean(shown, axes))
+
+
+def _kinds_of_far(numbers: np.ndarray, hidden: np.ndarray) -> list[np.ndarray] | None:
+    """Where numbers hide, by those that are near to each other: a bound may cut off some. None for more than a few kinds."""
+    values = np.unique(numbers[hidden])
+    with np.errstate(over="ignore"):  # from one end of all floats to the other
+        first = [*np.flatnonzero(np.diff(values, prepend=-np.inf) > _APART), len(values)] if len(values) else [0]
+    if len(first) > _MOST_KINDS:
+        return None
+    return [hidden & (numbers >= values[low]) & (numbers <= values[high - 1]) for low, high in pairwise(first)]
 
 
 def _are_factors(numbers: np.ndarray) -> bool:
@@ -72,11 +115,14 @@ def _are_factors(numbers: np.ndarray) -> bool:
 
 def _are_enough(shown: np.ndarray, lengths: Shape) -> bool:
     """True where nearly all is ``shown``, or half of it and a part of each row that is taken as a whole."""
-    share = float(np.mean(shown))
-    if share >= _SHARE_LET_THROUGH:
+    if _are_few(~shown):
         return True
     is_row_whole = bool(lengths) and lengths[-1] == shown.shape[-1] > 1
-    return is_row_whole and share >= _SHARE_OF_ROWS and bool(np.all(np.mean(shown, -1) >= _SHARE_OF_A_ROW))
+    return is_row_whole and float(np.mean(shown)) >= _SHARE_OF_ROWS and bool(np.all(np.mean(shown, -1) >= _SHARE_OF_A_ROW))
+
+
+def _are_few(hidden: np.ndarray) -> bool:
+    return float(np.mean(hidden)) <= 1 - _SHARE_LET_THROUGH
 
 
 def _are_far(added: np.ndarray) -> np.ndarray:

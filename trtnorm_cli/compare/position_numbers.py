@@ -15,7 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from trtnorm_cli.compare.hidden_positions import are_hidden, may_be_taken_in_part, part_of, shows_the_whole
+from trtnorm_cli.compare.hidden_positions import (
+    are_hidden,
+    may_be_taken_in_part,
+    part_of,
+    show_enough_together,
+    shows_the_whole,
+)
 from trtnorm_cli.compare.sized_tensors import ConstantInPart, NotTheSame, Shape, SizedTensors
 from trtnorm_cli.errors import ModelError
 from trtnorm_cli.evaluate.float64 import Float64Model, ReferenceUnavailable, evaluate_float64
@@ -139,10 +145,10 @@ class PositionNumbers:
         found: dict[ConstantInPart, bytes] = {}
         numbers: dict[bytes, _Numbers] = {}
         of_parts: dict[bytes, bytes] = {}
+        masks: dict[Shape, dict[bytes, tuple[np.ndarray, Shape]]] = {}
         for one in ones:
             if one not in found:
                 whole = values[one.name]
-                part = part_of(whole, one.lengths)
                 read = whole if one.keeps is None else (whole == one.keeps).astype(np.float32)
                 hidden = are_hidden(read, one.is_factor)
                 if not (
@@ -153,7 +159,12 @@ class PositionNumbers:
                     raise NotTheSame(one.name)
                 if not shows_the_whole(read, hidden, one.lengths, one.is_factor):
                     raise NotTheSameInPart(one.name)
+                if hidden.any():
+                    taken = next(pair for pair in zip(whole.shape, one.lengths, strict=True) if pair[1] < pair[0])
+                    masks.setdefault(taken, {})[_digest(hidden, one.lengths)] = hidden, one.lengths
                 found[one] = _digest(whole, one.lengths)
+                # How far a number is from others shows no more than that it hides.
+                part = part_of(np.where(hidden & (not one.is_factor), np.float32(np.inf), whole), one.lengths)
                 if of_parts.setdefault(_digest(part, one.lengths), found[one]) != found[one]:
                     raise NotTheSameInPart(one.name)
             key, is_worked_out = found[one], sized.is_worked_out(one.name)
@@ -163,6 +174,8 @@ class PositionNumbers:
             are_factors = one.is_factor and (before is None or before.are_factors)
             lengths = _without_ones(one.lengths)
             numbers[key] = _Numbers(key, values[one.name].squeeze(), lengths, is_worked_out, times, are_factors, is_a_sum)
+        if not all(show_enough_together(list(some.values())) for some in masks.values()):
+            raise NotTheSameInPart("masks")
         return PositionNumbers(list(numbers.values()))
 
 

@@ -230,6 +230,8 @@ def _sliced(asked: _Asked) -> None:
         is_same = _are_same_places(own[axis], other[axis], x[axis], other_x[axis])
         if not is_same and not _are_between_joints(asked, axis, own[axis], other[axis]):
             raise NotTheSame("Slice")
+        if _left_behind(own[axis]) != _left_behind(other[axis]):  # at another size it may be as much
+            raise TooSmall(asked.node.input[0])
 
 
 def _places(asked: _Asked, at: SizedTensors, shape: Shape) -> dict[int, Places]:
@@ -246,10 +248,15 @@ def _places(asked: _Asked, at: SizedTensors, shape: Shape) -> dict[int, Places]:
 
 
 def _are_same_places(own: Places, other: Places, length: int, other_length: int) -> bool:
-    """True where both begin and end as far from the same ends, with equal steps that leave as much behind the last one."""
+    """True where both begin and end as far from the same ends, with equal steps."""
     ends = zip(own[:2], other[:2], strict=True)
-    is_as_far = all(a == b or length - a == other_length - b for a, b in ends)
-    return is_as_far and own[2] == other[2] and (own[1] - own[0] - other[1] + other[0]) % own[2] == 0
+    return own[2] == other[2] and all(a == b or length - a == other_length - b for a, b in ends)
+
+
+def _left_behind(places: Places) -> int:
+    """How many places are left behind the last whole step."""
+    first, behind, step = places
+    return (behind - first) % abs(step)
 
 
 def _are_between_joints(asked: _Asked, axis: int, own: Places, other: Places) -> bool:

@@ -99,11 +99,21 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
     windows = _steps_of_windows(own.own, shapes, images)
     # Where numbers are made of sizes, these have to be those of the model's own shapes.
     sized = own.pinned() or own
-    # Windows mostly fit no other steps, so that not many of these are tried.
-    for steps, most_broken in ((_STEPS, 1 if windows else _MOST_BROKEN), (windows, _MOST_BROKEN)):
+
+    def tried(steps: Mapping[int, Sequence[int]], most_broken: int) -> Smaller | None:
+        return _smallest(sized, _candidates(shapes, images, steps), folder, values, share, most_broken)
+
+    others = [windows] if windows else []
+    try:
+        return tried(_STEPS, 1 if windows else _MOST_BROKEN)
+    except SizesDoNotFit:  # windows mostly fit no other steps, so that more of these are tried behind theirs
+        others += [_STEPS] if windows else []
+    except NotTheSame:
+        pass
+    for steps in others:
         with suppress(NotTheSame):
-            candidates = _candidates(shapes, images, steps) if steps else ()
-            return _smallest(sized, candidates, folder, values, share, most_broken)
+            if (found := tried(steps, _MOST_BROKEN)) is not None:
+                return found
     return None
 
 
