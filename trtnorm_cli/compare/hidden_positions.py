@@ -100,8 +100,10 @@ def _are_as_many(shown: np.ndarray, kinds: Sequence[np.ndarray], lengths: Shape)
 def _kinds_of_far(numbers: np.ndarray, hidden: np.ndarray) -> list[np.ndarray] | None:
     """Where numbers hide, by those that are near to each other: a bound may cut off some. None for more than a few kinds."""
     values = np.unique(numbers[hidden])
+    if not values.size:
+        return []
     with np.errstate(over="ignore"):  # from one end of all floats to the other
-        first = [*np.flatnonzero(np.diff(values, prepend=-np.inf) > _APART), len(values)] if len(values) else [0]
+        first = [0, *(np.flatnonzero(np.diff(values) > _APART) + 1), len(values)]
     if len(first) > _MOST_KINDS:
         return None
     return [hidden & (numbers >= values[low]) & (numbers <= values[high - 1]) for low, high in pairwise(first)]
