@@ -180,22 +180,33 @@ def test_steps_that_end_elsewhere_have_no_smaller_images(numbers: dict[str, list
 
 
 LEFT_OUT = """g (float[1, 4, 1504] x) => (float y) {
-    a = Conv<strides=[8]>(x, w) p = Pad(a, pads) c = Conv(p, v) s = Slice(c, start, end, axis, step) y = Relu(s) }"""
+    a = Conv<strides=[8]>(x, w) p = Pad(a, pads) c = Conv(p, v) TAKEN y = Relu(s) }"""
+SLICE = "s = Slice(c, start, end, axis, step)"
+POOLED = "d = MaxPool<kernel_shape=[1], strides=[2]>(c) s = Slice(d, start, end, axis, step)"
 
 
-@pytest.mark.parametrize(("start", "end", "step"), [(0, 2**63 - 1, 8), (-1, -(2**63), -8)])
-def test_a_kernel_that_is_laid_where_no_step_goes_is_not_reached(start: int, end: int, step: int):
+@pytest.mark.parametrize(
+    ("taken", "numbers"),
+    [
+        (SLICE, {"start": 0, "end": 2**63 - 1, "step": 8}),
+        (SLICE, {"start": -1, "end": -(2**63), "step": -8}),
+        ("s = MaxPool<kernel_shape=[1], strides=[8]>(c)", {}),
+        ("s = Conv<strides=[8]>(c, one)", {}),
+        (POOLED, {"start": 0, "end": 2**63 - 1, "step": 4}),
+    ],
+)
+def test_a_kernel_that_is_laid_where_no_step_goes_is_not_reached(taken: str, numbers: dict[str, int]):
     """Its last places lie on data at a few positions between two steps alone, where the signal is short."""
-    numbers = {"start": start, "end": end, "axis": 2, "step": step}
+    text, numbers = LEFT_OUT.replace("TAKEN", taken), {**numbers, "axis": 2}
     weights = {"w": random(8, 4, 8), "v": random(8, 8, 5, seed=1), "pads": np.array([0, 0, 24, 0, 0, 44])}
-    weights |= {name: np.array([value]) for name, value in numbers.items()}
-    sizes, data = {"x": (1, 4, 1504)}, {"x": random(1, 4, 96)}
-    found = smaller_inputs.smaller_inputs(parse(LEFT_OUT, weights), sizes)
-    assert found is None or found.shapes["x"] == (1, 4, 96)
+    weights |= {name: np.array([value]) for name, value in numbers.items()} | {"one": random(8, 8, 1, seed=2)}
+    sizes = {"x": (1, 4, 1504)}
+    found = smaller_inputs.smaller_inputs(parse(text, weights, opset=17), sizes)
     for place in range(5 if found is not None else 0):
         other = weights["v"].copy()
         other[..., place] *= 2
-        there = smaller_inputs.at_smaller(parse(LEFT_OUT, weights | {"v": other}), sizes, found)
+        there = smaller_inputs.at_smaller(parse(text, weights | {"v": other}, opset=17), sizes, found)
+        data = {"x": random(*found.shapes["x"])}
         one, changed = (evaluate_float64(model, data).outputs["y"] for model in (found.model, there))
         assert not np.array_equal(one, changed), "each place is seen"
 
@@ -247,7 +258,7 @@ def test_masks_that_only_differ_where_nothing_is_taken_are_told_apart():
     assert there is not None, "the comparison there tells"
 
 
-@pytest.mark.parametrize("kind", ["two numbers", "a factor and a number"])
+@pytest.mark.parametrize("kind", ["two numbers", "a factor and a number", "another axis", "axes that do not go together"])
 def test_masks_that_hide_all_together_are_looked_at_together(kind: str):
     """A pair of positions is let through by each mask in some windows of the part, and by both in none."""
     part = spread_places((WINDOWS,), (4 * 6,))[0]
@@ -256,6 +267,16 @@ def test_masks_that_hide_all_together_are_looked_at_together(kind: str):
     lines = "h0 = Add(s, one) h = Add(h0, other)"
     if kind == "a factor and a number":
         one, lines = 1 + one / 100, "h0 = Mul(s, one) h = Add(h0, other)"
+    if kind == "another axis":
+        lines = "h0 = Add(s, one) u = Unsqueeze(h0, zero) h1 = Add(u, other) h = Squeeze(h1, zero)"
+        other = other[None]
+    if kind == "axes that do not go together":
+        lines = "h0 = Add(s, one) r = Reshape(h0, apart) h1 = Add(r, other) h = Reshape(h1, together)"
+        other = other.reshape(WINDOWS, 4, 4, TOKENS)
+        sizes = {"apart": np.array([WINDOWS, 4, 4, TOKENS]), "together": np.array([WINDOWS, TOKENS, TOKENS])}
+        found = smaller_inputs.smaller_inputs(shifted(lines, one=one, other=other, **sizes), SIZES)
+        assert found is None
+        return
     found = smaller_inputs.smaller_inputs(shifted(lines, one=one, other=other), SIZES)
     assert found is None or found.shapes != SMALLER
 

@@ -122,3 +122,13 @@ def test_a_demand_names_the_node_the_tensors_and_their_sizes(body, demands):
     model.opset_import.add(domain="com.microsoft", version=1)
     said = [f"{one.place}: {one.demand}: {one.values(AT)}" for one in propagate(model).constraints]
     assert " ".join(text.removeprefix("node -> ") for text in said) == " ".join(demands.split())
+
+
+def test_nobody_may_need_to_know_more_than_a_broken_demand():
+    text = """g (float[2, 3] x) => (float z) { a = Relu(x) b = Add(a, v) c = Add(b, m) z = Relu(c) }"""
+    model = parse(text, K)
+    found = propagate(model, ends_at=lambda node: "b" in node.output)
+    assert (len(found.broken), found.unmet, "c" in found.tensors) == (1, {"b"}, False)
+    further = propagate(model, ends_at=lambda node: "c" in node.output)
+    assert {"b", "c"} >= further.unmet
+    assert "c" in further.tensors

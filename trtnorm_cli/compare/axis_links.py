@@ -92,14 +92,22 @@ class AxisLinks:
         call = Call(node.op_type, self._opsets.get("", 1), (), attributes, tuple(node.output))
         return windows_of(call, self._at.shape(node.output[0] if is_spread else node.input[0])[2:], kernel)
 
-    def step(self, node: onnx.NodeProto) -> int:
-        """The longest step of a Slice; one for other nodes, and where it is not known."""
-        before = self.shape(node.input[0]) if node.op_type == "Slice" and node.input else None
-        if before is None or node.domain not in DEFAULT_DOMAINS:
-            return 1
+    def spacing(self, node: onnx.NodeProto, of_results: int) -> int:
+        """How far apart positions are that a node uses, as those of its results are: by its steps or strides, where known."""
+        before, after = (self.shape(names[0]) if names else None for names in (node.input, node.output))
+        if before is None or after is None or node.domain not in DEFAULT_DOMAINS:
+            return of_results
         with suppress(NotTheSame, *MALFORMED):
-            return max((abs(step) for _, _, step in (self.places(node, before) or {}).values()), default=1)
-        return 1
+            if node.op_type == "Slice":
+                places = (self.places(node, before) or {}).items()
+                return of_results * max((abs(step) for axis, (_, _, step) in places if after[axis] > 1), default=1)
+            if node.op_type in OVER_POSITIONS - {"ConvTranspose"}:
+                windows = self.windows(node, self.kernel(node))
+                axes = zip(after[2:], windows.kernel, windows.strides, strict=True)
+                steps = [(stride, size) for length, size, stride in axes if length > 1]
+                leaves_out = of_results > 1 or any(size < stride for stride, size in steps)
+                return of_results * (max((stride for stride, _ in steps), default=1) if leaves_out else 1)
+        return of_results
 
     def places(self, node: onnx.NodeProto, shape: Shape) -> dict[int, Places] | None:
         """The places that a Slice takes, by axis; None where these are not known."""

@@ -228,10 +228,10 @@ class DataRanges:
 
     @cached_property
     def _spacing(self) -> Mapping[str, int]:
-        """How far apart the positions of a tensor may be that Slices with steps take of it, one behind the other."""
+        """How far apart the positions of a tensor may be that are used, where steps leave some out, one behind the other."""
         found: dict[str, int] = {}
         for node in reversed(self.model.graph.node):
-            spacing = max((found.get(name, 1) for name in node.output), default=1) * self._links.step(node)
+            spacing = self._links.spacing(node, max((found.get(name, 1) for name in node.output), default=1))
             for name in filter(None, node.input if spacing > 1 else ()):
                 found[name] = max(found.get(name, 1), spacing)
         return found

@@ -1,12 +1,14 @@
 """Positions that a constant hides, and whether a part of its numbers shows what all of them do.
 
 A mask hides what it multiplies by zero, or what it adds a number to that is far from all others, as -100 or the largest float
-are: beside it nothing else is seen. What a model does with the rest must still be seen where only some numbers are taken.
+are: behind a softmax, say, nothing of it is seen. What a model does with the rest must still be seen where some numbers alone
+are taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import pairwise
 
@@ -26,7 +28,7 @@ _SHARE_LET_THROUGH = 0.9
 # Where each row of the last axis is taken as a whole, as the positions of a window to which one of them attends, a mask may
 # hide half of all, if it lets through such a part of each row: three axes that are shifted by half leave an eighth.
 _SHARE_OF_ROWS, _SHARE_OF_A_ROW = 0.5, 1 / 16
-# Masks have one number or two that hide.
+# Masks have one number that hides, or a few.
 _MOST_KINDS = 8
 
 
@@ -64,17 +66,22 @@ def shows_the_whole(numbers: np.ndarray, hidden: np.ndarray, lengths: Shape, are
 def show_enough_together(masks: Sequence[tuple[np.ndarray, Shape]]) -> bool:
     """False where the positions that several masks hide, by the lengths that are taken of them, are too many, or other ones.
 
-    Each may show what it does, and all of them nothing.
+    Each may show what it does, and all of them nothing. So it is false where it is not known which axis of one is which of
+    another.
     """
-    if len({hidden.ndim for hidden, _ in masks}) > 1:  # which axis is which is not known
-        return all(_are_few(hidden) for hidden, _ in masks)
-    try:
-        hidden = reduce(np.logical_or, [hidden for hidden, _ in masks])
-        lengths = np.broadcast_shapes(*(lengths for _, lengths in masks))
-    except ValueError:
-        return all(_are_few(hidden) for hidden, _ in masks)
-    is_enough = all(_are_enough(~each, lengths) for each in (hidden, part_of(hidden, lengths)))
-    return is_enough and _are_as_many(~hidden, [hidden], lengths)
+    short = [(hidden.squeeze(), without_ones(lengths)) for hidden, lengths in masks]
+    for some in (masks, short):
+        if len({hidden.ndim for hidden, _ in some}) == 1:
+            with suppress(ValueError):  # no lengths that go together
+                hidden = reduce(np.logical_or, [hidden for hidden, _ in some])
+                lengths = np.broadcast_shapes(*(lengths for _, lengths in some))
+                is_enough = all(_are_enough(~each, lengths) for each in (hidden, part_of(hidden, lengths)))
+                return is_enough and _are_as_many(~hidden, [hidden], lengths)
+    return len(masks) < 2
+
+
+def without_ones(lengths: Shape) -> Shape:
+    return tuple(length for length in lengths if length != 1)
 
 
 def part_of(values: np.ndarray, lengths: Shape) -> np.ndarray:
@@ -104,7 +111,7 @@ def _kinds_of_far(numbers: np.ndarray, hidden: np.ndarray) -> list[np.ndarray] |
         return []
     with np.errstate(over="ignore"):  # from one end of all floats to the other
         first = [0, *(np.flatnonzero(np.diff(values) > _APART) + 1), len(values)]
-    if len(first) > _MOST_KINDS:
+    if len(first) - 1 > _MOST_KINDS:
         return None
     return [hidden & (numbers >= values[low]) & (numbers <= values[high - 1]) for low, high in pairwise(first)]
 

@@ -21,6 +21,7 @@ from trtnorm_cli.compare.hidden_positions import (
     part_of,
     show_enough_together,
     shows_the_whole,
+    without_ones,
 )
 from trtnorm_cli.compare.sized_tensors import ConstantInPart, NotTheSame, Shape, SizedTensors
 from trtnorm_cli.errors import ModelError
@@ -160,8 +161,8 @@ class PositionNumbers:
                 if not shows_the_whole(read, hidden, one.lengths, one.is_factor):
                     raise NotTheSameInPart(one.name)
                 if hidden.any():
-                    taken = next(pair for pair in zip(whole.shape, one.lengths, strict=True) if pair[1] < pair[0])
-                    masks.setdefault(taken, {})[_digest(hidden, one.lengths)] = hidden, one.lengths
+                    for taken in {pair for pair in zip(whole.shape, one.lengths, strict=True) if pair[1] < pair[0]}:
+                        masks.setdefault(taken, {})[_digest(hidden, one.lengths)] = hidden, one.lengths
                 found[one] = _digest(whole, one.lengths)
                 # How far a number is from others shows no more than that it hides.
                 part = part_of(np.where(hidden & (not one.is_factor), np.float32(np.inf), whole), one.lengths)
@@ -172,7 +173,7 @@ class PositionNumbers:
             times, is_worked_out = (1, is_worked_out) if before is None else (before.times + 1, before.is_worked_out)
             is_a_sum = sized.is_worked_out(one.name, sums_alone=True) or (before is not None and before.is_a_sum)
             are_factors = one.is_factor and (before is None or before.are_factors)
-            lengths = _without_ones(one.lengths)
+            lengths = without_ones(one.lengths)
             numbers[key] = _Numbers(key, values[one.name].squeeze(), lengths, is_worked_out, times, are_factors, is_a_sum)
         if not all(show_enough_together(list(some.values())) for some in masks.values()):
             raise NotTheSameInPart("masks")
@@ -229,9 +230,5 @@ def _may_be_turned_in_part(one: np.ndarray, other: np.ndarray, lengths: Shape) -
 def _digest(value: np.ndarray, lengths: Shape) -> bytes:
     """A digest of the elements in order, and of the ``lengths`` that are taken of them, whatever axes of one lie between."""
     found = hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=20)
-    found.update(str(_without_ones(lengths)).encode())
+    found.update(str(without_ones(lengths)).encode())
     return found.digest()
-
-
-def _without_ones(lengths: Shape) -> Shape:
-    return tuple(length for length in lengths if length != 1)

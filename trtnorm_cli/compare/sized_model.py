@@ -90,7 +90,7 @@ class SizedModel:
                 raise NotTheSame(f"input {value.name} has another rank, or none is stated")
             for dim, size in zip(dims, shape, strict=True):
                 dim.dim_value = size
-        found = propagate(self._pinned, instead=restored)
+        found = propagate(self._pinned, instead=restored, ends_at=lambda node: restored is not None and node.op_type != "TopK")
         changes = None if restored is None else restored.changes
         return SizedTensors(self._model, dict(found.tensors), self._constant, changes, found.broken, found.unmet)
 

@@ -99,36 +99,16 @@ def _with_smaller(model: onnx.ModelProto, shapes: Shapes, images: Images, folder
     windows = _steps_of_windows(own.own, shapes, images)
     # Where numbers are made of sizes, these have to be those of the model's own shapes.
     sized = own.pinned() or own
-
-    def tried(steps: Mapping[int, Sequence[int]], most_broken: int) -> Smaller | None:
-        return _smallest(sized, _candidates(shapes, images, steps), folder, values, share, most_broken)
-
-    others = [windows] if windows else []
-    try:
-        return tried(_STEPS, 1 if windows else _MOST_BROKEN)
-    except SizesDoNotFit:  # windows mostly fit no other steps, so that more of these are tried behind theirs
-        others += [_STEPS] if windows else []
-    except NotTheSame:
-        pass
-    for steps in others:
+    for steps in filter(None, (_STEPS, windows)):
         with suppress(NotTheSame):
-            if (found := tried(steps, _MOST_BROKEN)) is not None:
-                return found
+            return _smallest(sized, _candidates(shapes, images, steps), folder, values, share)
     return None
 
 
 def _smallest(
-    sized: SizedModel,
-    candidates: Iterable[Shapes],
-    folder: Path | None,
-    values: dict[str, np.ndarray],
-    share: float,
-    most_broken: int,
+    sized: SizedModel, candidates: Iterable[Shapes], folder: Path | None, values: dict[str, np.ndarray], share: float
 ) -> Smaller | None:
-    """The first of the ``candidates`` that is large enough, and None where nothing is gained.
-
-    Raises ``NotTheSame``, also where demands are broken at the ``most_broken`` of them.
-    """
+    """The first of the ``candidates`` that is large enough, and None where nothing is gained; raises ``NotTheSame``."""
     search = _Search(sized, folder, values)
     put_off = list[tuple[Shapes, SizedTensors]]()
     broken, least = 0, 0.0
@@ -141,7 +121,7 @@ def _smallest(
             least = _NEARLY * error.times * _elements(smaller)
             continue
         except SizesDoNotFit:
-            if (broken := broken + 1) == most_broken:
+            if (broken := broken + 1) == _MOST_BROKEN:
                 raise
             continue
         if other.work() > share * search.own_work:

@@ -53,15 +53,21 @@ class Propagation:
 Instead = Callable[[onnx.NodeProto, Mapping[str, SymbolicTensor]], Sequence[SymbolicTensor] | None]
 
 
-def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None, instead: Instead | None = None) -> Propagation:
+def propagate(
+    model: onnx.ModelProto,
+    lows: Mapping[str, int] | None = None,
+    instead: Instead | None = None,
+    ends_at: Callable[[onnx.NodeProto], bool] = lambda node: False,
+) -> Propagation:
     """Follow shapes and sizes from the inputs of ``model`` to its outputs.
 
     Symbols are the names of the inputs' dimensions, ``x[2]`` for those without a name, and ``x.values[0]`` for the elements
     of integer inputs that could hold sizes. Each is at least 1, or what ``lows`` says. The weights are not read. ``instead``
-    is asked before the rule of each node of the main graph.
+    is asked before the rule of each node of the main graph, and ``ends_at`` of those whose demands are broken: whether nobody
+    needs to know more.
     """
     model = with_functions_inlined(model)
-    walk = _Walk(model, default_opset(model.opset_import) or 1, instead)
+    walk = _Walk(model, default_opset(model.opset_import) or 1, instead, ends_at)
     walk.enter(model.graph, lows or {})
     walk.run(model.graph)
     constraints = list(dict.fromkeys(walk.constraints))
@@ -69,8 +75,10 @@ def propagate(model: onnx.ModelProto, lows: Mapping[str, int] | None = None, ins
 
 
 class _Walk:
-    def __init__(self, model: onnx.ModelProto, opset: int, instead: Instead | None) -> None:
-        self._model, self._opset, self._instead = model, opset, instead
+    def __init__(
+        self, model: onnx.ModelProto, opset: int, instead: Instead | None, ends_at: Callable[[onnx.NodeProto], bool]
+    ) -> None:
+        self._model, self._opset, self._instead, self._ends_at = model, opset, instead, ends_at
         self.tensors: ChainMap[str, SymbolicTensor] = ChainMap()
         self.constraints: list[Constraint] = []
         self.unread: list[str] = []
@@ -93,11 +101,14 @@ class _Walk:
         for sparse in graph.sparse_initializer:
             self.tensors[sparse.values.name] = SymbolicTensor(sparse.values.data_type, tuple(sparse.dims))
         for node in graph.node:
+            broken = len(self.broken)
             other = None if self._instead is None or self._is_inside else self._instead(node, self.tensors)
             outputs = self._outputs(node) if other is None else other
             for name, made in zip(node.output, [*outputs, *[UNKNOWN] * len(node.output)], strict=False):
                 if name:
                     self.tensors[name] = made
+            if len(self.broken) > broken and not self._is_inside and self._ends_at(node):
+                return
 
     @property
     def _is_inside(self) -> bool:
