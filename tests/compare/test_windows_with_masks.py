@@ -8,7 +8,7 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.compare import smaller_inputs
-from trtnorm_cli.compare.hidden_positions import are_hidden
+from trtnorm_cli.compare.hidden_positions import are_hidden, may_be_taken_in_part
 from trtnorm_cli.compare.sized_tensors import spread_places
 from trtnorm_cli.compare.slices import places_by_axis
 from trtnorm_cli.evaluate.float64 import evaluate_float64
@@ -293,3 +293,20 @@ def test_each_kind_of_number_that_hides_is_in_the_part(further: float):
 def test_numbers_far_from_each_other_are_no_mask():
     many = np.where(WEIGHTS["mask"] < 0, -20.0 * (1 + np.arange(WINDOWS) % 12).reshape(-1, 1, 1), 0.0).astype(np.float32)
     assert smaller_inputs.smaller_inputs(shifted(mask=many), SIZES) is None
+
+
+@pytest.mark.parametrize(
+    ("factors", "is_taken"),
+    [
+        (np.arange(160), True),  # the columns of an image, by which a detector's masks are multiplied
+        (np.linspace(1, 600, 160), False),
+        (np.geomspace(1 / 100, 400, 160), False),
+        (np.geomspace(1 / 100, 100, 160), True),
+        (np.linspace(0, 1, 160), False),
+        (np.append(np.ones(159), np.inf), False),
+        (np.append(np.ones(159), np.nan), False),
+    ],
+)
+def test_factors_are_moderate_and_of_like_sizes(factors: np.ndarray, is_taken: bool):
+    factors = factors.astype(np.float32).reshape(-1, 1)
+    assert may_be_taken_in_part(factors, are_hidden(factors, True), (40, 1), True) is is_taken

@@ -19,9 +19,9 @@ from trtnorm_cli.compare.sized_tensors import Shape, spread_places
 # Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
 # do not either, which may be that large.
 _APART, _LARGEST = 8.0, 512.0
-# Nor is any factor of a position, or its inverse, or both factors of a rotation together. Detectors multiply by the strides of
-# their feature maps.
-_LARGEST_FACTOR = 128.0
+# Nor is any factor of a position, or both factors of a rotation together, or the inverse in such a number of times: detectors
+# multiply by the strides of their feature maps, and by coordinates. Of the smallest as much is seen beside the largest.
+_LARGEST_INVERSE, _LARGEST_RATIO = 128.0, 128.0**2
 # Of positions that a mask hides, as those at the border of a detector's image, there are few: at least such a part of all is
 # let through.
 _SHARE_LET_THROUGH = 0.9
@@ -54,7 +54,7 @@ def shows_the_whole(numbers: np.ndarray, hidden: np.ndarray, lengths: Shape, are
     if not part.size or (not are_factors and not np.array_equal(_are_far(part), hidden_part)):
         return False
     # One factor of a rotation may make small what is there, but not zero.
-    shown = np.abs(numbers) >= 1 / _LARGEST_FACTOR if are_factors else ~hidden
+    shown = np.abs(numbers) >= 1 / _LARGEST_INVERSE if are_factors else ~hidden
     kinds = [hidden] if are_factors else _kinds_of_far(numbers, hidden)
     axes = _axes_in_part(numbers.shape, lengths)
     is_enough = are_factors or _are_enough(~hidden_part, lengths)
@@ -119,15 +119,8 @@ def _kinds_of_far(numbers: np.ndarray, hidden: np.ndarray) -> list[np.ndarray] |
 def _are_factors(numbers: np.ndarray) -> bool:
     """False for numbers that are not finite, and for those near zero, which keep data from what follows."""
     sizes = np.abs(numbers)
-    return bool(sizes.max(initial=0) <= _LARGEST_FACTOR and sizes.min(initial=1) >= 1 / _LARGEST_FACTOR)
-
-
-def _are_enough(shown: np.ndarray, lengths: Shape) -> bool:
-    """True where nearly all is ``shown``, or half of it and a part of each row that is taken as a whole."""
-    if _are_few(~shown):
-        return True
-    is_row_whole = bool(lengths) and lengths[-1] == shown.shape[-1] > 1
-    return is_row_whole and float(np.mean(shown)) >= _SHARE_OF_ROWS and bool(np.all(np.mean(shown, -1) >= _SHARE_OF_A_ROW))
+    largest, smallest = float(sizes.max(initial=0)), float(sizes.min(initial=np.inf))
+    return largest <= min(_LARGEST, _LARGEST_RATIO * smallest) and smallest >= 1 / _LARGEST_INVERSE
 
 
 def _are_few(hidden: np.ndarray) -> bool:
@@ -145,3 +138,11 @@ def _are_far(added: np.ndarray) -> np.ndarray:
         near &= added >= (steps[below[-1] + 1] if below.size else steps[0])
         near &= added <= (steps[above[0]] if above.size else steps[-1])
     return np.asarray(~near)
+
+
+def _are_enough(shown: np.ndarray, lengths: Shape) -> bool:
+    """True where nearly all is ``shown``, or half of it and a part of each row that is taken as a whole."""
+    if _are_few(~shown):
+        return True
+    is_row_whole = bool(lengths) and lengths[-1] == shown.shape[-1] > 1
+    return is_row_whole and float(np.mean(shown)) >= _SHARE_OF_ROWS and bool(np.all(np.mean(shown, -1) >= _SHARE_OF_A_ROW))
