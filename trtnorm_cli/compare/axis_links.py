@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -92,19 +92,22 @@ class AxisLinks:
         call = Call(node.op_type, self._opsets.get("", 1), (), attributes, tuple(node.output))
         return windows_of(call, self._at.shape(node.output[0] if is_spread else node.input[0])[2:], kernel)
 
-    def spacing(self, node: onnx.NodeProto, of_results: int) -> int:
-        """How far apart positions are that a node uses, as those of its results are: by its steps or strides, where known."""
+    def spacing(self, node: onnx.NodeProto, of_results: int, axes: Container[int]) -> int:
+        """How far apart positions along some ``axes`` are that a node uses, as those of its results are.
+
+        By its steps or strides, where these are known, and there is more than one position behind them.
+        """
         before, after = (self.shape(names[0]) if names else None for names in (node.input, node.output))
         if before is None or after is None or node.domain not in DEFAULT_DOMAINS:
             return of_results
         with suppress(NotTheSame, *MALFORMED):
+            several = [axis for axis, length in enumerate(after) if length > 1 and axis in axes]
             if node.op_type == "Slice":
-                places = (self.places(node, before) or {}).items()
-                return of_results * max((abs(step) for axis, (_, _, step) in places if after[axis] > 1), default=1)
+                places = self.places(node, before) or {}
+                return of_results * max((abs(places[axis][2]) for axis in several if axis in places), default=1)
             if node.op_type in OVER_POSITIONS - {"ConvTranspose"}:
                 windows = self.windows(node, self.kernel(node))
-                axes = zip(after[2:], windows.kernel, windows.strides, strict=True)
-                steps = [(stride, size) for length, size, stride in axes if length > 1]
+                steps = [(windows.strides[axis - 2], windows.kernel[axis - 2]) for axis in several if axis > 1]
                 leaves_out = of_results > 1 or any(size < stride for stride, size in steps)
                 return of_results * (max((stride for stride, _ in steps), default=1) if leaves_out else 1)
         return of_results

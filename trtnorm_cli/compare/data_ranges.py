@@ -11,7 +11,7 @@ that may hold data or be used, and of others those that surely do: what lies on 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 
 import onnx
@@ -38,11 +38,12 @@ class DataRanges:
     """The ranges of positions that hold data and that are used, by tensor and axis; with ``at_least``, that surely do and are.
 
     ``data`` has None for tensors that hold none, as constants; ``used`` has none of the tensors that nobody reads, and None for
-    those of which no position surely is. With ``at_least`` they hold for every channel.
+    those of which no position surely is. With ``at_least`` they hold for every channel. Axes as long as those of the ``own``
+    model, where that is given, are used in the same way there.
     """
 
-    def __init__(self, at: SizedTensors, at_least: bool = False) -> None:
-        self.model, self._at, self._at_least = at.model, at, at_least
+    def __init__(self, at: SizedTensors, at_least: bool = False, own: SizedTensors | None = None) -> None:
+        self.model, self._at, self._at_least, self._own = at.model, at, at_least, own
         self._links = AxisLinks(at, at_least)
         self._wholes: dict[str, Ranges] = {}
 
@@ -231,10 +232,17 @@ class DataRanges:
         """How far apart the positions of a tensor may be that are used, where steps leave some out, one behind the other."""
         found: dict[str, int] = {}
         for node in reversed(self.model.graph.node):
-            spacing = self._links.spacing(node, max((found.get(name, 1) for name in node.output), default=1))
+            behind = max((found.get(name, 1) for name in node.output), default=1)
+            spacing = self._links.spacing(node, behind, self._changed_axes(node.input[0])) if node.input else behind
             for name in filter(None, node.input if spacing > 1 else ()):
                 found[name] = max(found.get(name, 1), spacing)
         return found
+
+    def _changed_axes(self, name: str) -> Container[int]:
+        now, before = self._at.known_shape(name) or (), self._own.known_shape(name) if self._own is not None else None
+        if before is None or len(before) != len(now):
+            return range(len(now))
+        return [axis for axis, (length, own) in enumerate(zip(now, before, strict=True)) if length != own]
 
     def kernel(self, node: onnx.NodeProto) -> Shape:
         return self._links.kernel(node)

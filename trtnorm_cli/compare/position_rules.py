@@ -79,7 +79,7 @@ def is_large_enough(
     if len(list(all_nodes(own.model))) > len(nodes) or own.model.functions:
         raise NotTheSame("a graph within a node, or a function")
     opsets, is_enough = imported_opsets(own.model), True
-    both = ranges or DataRanges(own), DataRanges(other, at_least=True)
+    both = ranges or DataRanges(own), DataRanges(other, at_least=True, own=own)
     read = {name for node in nodes for name in node.input} | {value.name for value in own.model.graph.output}
     kernels, chosen = list[onnx.NodeProto](), ChosenPlaces(own, other, opsets, folder)
     for node in nodes:
