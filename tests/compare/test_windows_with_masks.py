@@ -310,3 +310,22 @@ def test_numbers_far_from_each_other_are_no_mask():
 def test_factors_are_moderate_and_of_like_sizes(factors: np.ndarray, is_taken: bool):
     factors = factors.astype(np.float32).reshape(-1, 1)
     assert may_be_taken_in_part(factors, are_hidden(factors, True), (40, 1), True) is is_taken
+
+
+STRIDED = """g (float[1, 3, 640, 32] x) => (float y) {
+    a = Conv<strides=[4, 4]>(x, w) MASKED c = Conv<strides=[2, 2]>(h, v) y = Relu(c) }"""
+
+
+@pytest.mark.parametrize(
+    "masked", ["h = Mul(a, m)", "k = Cast<to=9>(m) h = Where(k, a, nothing)", "h0 = Add(a, far) h = Relu(h0)"]
+)
+def test_a_kernel_with_strides_meets_what_is_not_hidden(masked: str):
+    """Each other row of those that are taken hides each other column, so that one place of the kernel sees nothing there."""
+    rows = spread_places((160,), (16,))[0]
+    mask = np.ones((1, 1, 160, 8), np.float32)
+    for number, row in enumerate(rows):
+        mask[0, 0, row, number % 2 :: 2] = 0
+    weights = {"w": random(8, 3, 4, 4), "v": random(8, 8, 2, 2, seed=1), "m": mask, "far": 100 * mask - 100}
+    model = parse(STRIDED.replace("MASKED", masked), weights | {"nothing": WEIGHTS["nothing"]}, opset=17)
+    found = smaller_inputs.smaller_inputs(model, {"x": (1, 3, 640, 32)})
+    assert found is None or found.shapes["x"][2] != 64

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import reduce
-from itertools import pairwise
+from itertools import chain, pairwise, product
 
 import numpy as np
 
@@ -28,6 +28,8 @@ _SHARE_LET_THROUGH = 0.9
 # Where each row of the last axis is taken as a whole, as the positions of a window to which one of them attends, a mask may
 # hide half of all, if it lets through such a part of each row: three axes that are shifted by half leave an eighth.
 _SHARE_OF_ROWS, _SHARE_OF_A_ROW = 0.5, 1 / 16
+# The strides of most kernels.
+_STEPS = (2, 3, 4)
 # Masks have one number that hides, or a few.
 _MOST_KINDS = 8
 
@@ -95,13 +97,23 @@ def _axes_in_part(shape: Shape, lengths: Shape) -> Shape:
 
 
 def _are_as_many(shown: np.ndarray, kinds: Sequence[np.ndarray], lengths: Shape) -> bool:
-    """True where, along the axes of which a part is taken, half as many are ``shown`` there, and some of each of ``kinds``."""
+    """True where, along the axes of which a part is taken, half as many are ``shown`` there, some of each of ``kinds`` are, and
+    steps over all positions meet some that are shown.
+    """
     axes = _axes_in_part(shown.shape, lengths)
     for kind in kinds:
         if np.any(kind.any(axes) & ~part_of(kind, lengths).any(axes)):
             return False  # what becomes of a position that is hidden
+    shown_part = part_of(shown, lengths)
     # Of a mask that blends two tensors, say, the part may show one of them alone.
-    return not np.any(2 * np.mean(part_of(shown, lengths), axes) < np.mean(shown, axes))
+    if np.any(2 * np.mean(shown_part, axes) < np.mean(shown, axes)):
+        return False
+    # What goes over the positions by such steps, as a kernel with strides, may meet nothing but hidden ones there.
+    steps = ([[slice(first, None, step) for first in range(min(step, size))] for size in shown.shape] for step in _STEPS)
+    indices = chain.from_iterable(product(*each) for each in steps)
+    return bool(shown.all()) or all(
+        shown_part[index].any() or not shown_part[index].size or not shown[index].any() for index in indices
+    )
 
 
 def _kinds_of_far(numbers: np.ndarray, hidden: np.ndarray) -> list[np.ndarray] | None:
