@@ -78,8 +78,16 @@ def show_enough_together(masks: Sequence[tuple[np.ndarray, Shape]]) -> bool:
                 hidden = reduce(np.logical_or, [hidden for hidden, _ in some])
                 lengths = np.broadcast_shapes(*(lengths for _, lengths in some))
                 is_enough = all(_are_enough(~each, lengths) for each in (hidden, part_of(hidden, lengths)))
-                return is_enough and _are_as_many(~hidden, [hidden], lengths)
+                return is_enough and _are_as_many(~hidden, [hidden], lengths) and steps_meet_some(~hidden, lengths)
     return len(masks) < 2
+
+
+def steps_meet_some(shown: np.ndarray, lengths: Shape) -> bool:
+    """True where steps over all positions, as those of a kernel with strides, meet some that are ``shown`` in the part, too."""
+    part = part_of(shown, lengths)
+    steps = ([[slice(first, None, step) for first in range(min(step, size))] for size in part.shape] for step in _STEPS)
+    indices = chain.from_iterable(product(*each) for each in steps)
+    return bool(shown.all()) or all(part[index].any() or not shown[index].any() for index in indices)
 
 
 def without_ones(lengths: Shape) -> Shape:
@@ -97,23 +105,13 @@ def _axes_in_part(shape: Shape, lengths: Shape) -> Shape:
 
 
 def _are_as_many(shown: np.ndarray, kinds: Sequence[np.ndarray], lengths: Shape) -> bool:
-    """True where, along the axes of which a part is taken, half as many are ``shown`` there, some of each of ``kinds`` are, and
-    steps over all positions meet some that are shown.
-    """
+    """True where, along the axes of which a part is taken, half as many are ``shown`` there, and some of each of ``kinds``."""
     axes = _axes_in_part(shown.shape, lengths)
     for kind in kinds:
         if np.any(kind.any(axes) & ~part_of(kind, lengths).any(axes)):
             return False  # what becomes of a position that is hidden
-    shown_part = part_of(shown, lengths)
     # Of a mask that blends two tensors, say, the part may show one of them alone.
-    if np.any(2 * np.mean(shown_part, axes) < np.mean(shown, axes)):
-        return False
-    # What goes over the positions by such steps, as a kernel with strides, may meet nothing but hidden ones there.
-    steps = ([[slice(first, None, step) for first in range(min(step, size))] for size in shown.shape] for step in _STEPS)
-    indices = chain.from_iterable(product(*each) for each in steps)
-    return bool(shown.all()) or all(
-        shown_part[index].any() or not shown_part[index].size or not shown[index].any() for index in indices
-    )
+    return not np.any(2 * np.mean(part_of(shown, lengths), axes) < np.mean(shown, axes))
 
 
 def _kinds_of_far(numbers: np.ndarray, hidden: np.ndarray) -> list[np.ndarray] | None:

@@ -21,6 +21,7 @@ from trtnorm_cli.compare.hidden_positions import (
     part_of,
     show_enough_together,
     shows_the_whole,
+    steps_meet_some,
     without_ones,
 )
 from trtnorm_cli.compare.sized_tensors import ConstantInPart, NotTheSame, Shape, SizedTensors
@@ -150,19 +151,9 @@ class PositionNumbers:
         for one in ones:
             if one not in found:
                 whole = values[one.name]
-                read = whole if one.keeps is None else (whole == one.keeps).astype(np.float32)
-                hidden = are_hidden(read, one.is_factor)
-                if not (
-                    _may_be_turned_in_part(read, values[one.turned_with], one.lengths)
-                    if one.turned_with is not None
-                    else may_be_taken_in_part(read, hidden, one.lengths, one.is_factor)
-                ):
-                    raise NotTheSame(one.name)
-                if not shows_the_whole(read, hidden, one.lengths, one.is_factor):
-                    raise NotTheSameInPart(one.name)
-                if hidden.any():
-                    for taken in {pair for pair in zip(whole.shape, one.lengths, strict=True) if pair[1] < pair[0]}:
-                        masks.setdefault(taken, {})[_digest(hidden, one.lengths)] = hidden, one.lengths
+                hidden, lost = _hidden_by(one, values)
+                for taken in {pair for pair in zip(whole.shape, one.lengths, strict=True) if pair[1] < pair[0] and lost.any()}:
+                    masks.setdefault(taken, {})[_digest(lost, one.lengths)] = lost, one.lengths
                 found[one] = _digest(whole, one.lengths)
                 # How far a number is from others shows no more than that it hides.
                 part = part_of(np.where(hidden & (not one.is_factor), np.float32(np.inf), whole), one.lengths)
@@ -178,6 +169,22 @@ class PositionNumbers:
         if not all(show_enough_together(list(some.values())) for some in masks.values()):
             raise NotTheSameInPart("masks")
         return PositionNumbers(list(numbers.values()))
+
+
+def _hidden_by(one: ConstantInPart, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The positions that a constant hides, and those that nothing comes through: of the factors of a rotation one may be zero.
+
+    Raises ``NotTheSame`` and ``NotTheSameInPart`` as ``PositionNumbers.of``.
+    """
+    read = values[one.name] if one.keeps is None else (values[one.name] == one.keeps).astype(np.float32)
+    hidden = are_hidden(read, one.is_factor)
+    turned = read if one.turned_with is None else _rotation(read, values[one.turned_with])
+    lost = hidden if turned is read else are_hidden(turned, one.is_factor)
+    if not may_be_taken_in_part(turned, lost, one.lengths, one.is_factor):
+        raise NotTheSame(one.name)
+    if not steps_meet_some(~lost, one.lengths) or not shows_the_whole(read, hidden, one.lengths, one.is_factor):
+        raise NotTheSameInPart(one.name)
+    return hidden, lost
 
 
 def _require_few(sized: SizedTensors, names: Set[str]) -> None:
@@ -221,10 +228,9 @@ def _short(value: np.ndarray, is_rounded: bool) -> np.ndarray:
     return short if is_rounded or np.array_equal(short, value) else value
 
 
-def _may_be_turned_in_part(one: np.ndarray, other: np.ndarray, lengths: Shape) -> bool:
-    """As ``may_be_taken_in_part`` for the factors of a rotation: one may be zero where the other lets something through."""
-    together = np.hypot(one, other) if one.shape == other.shape else one
-    return may_be_taken_in_part(together, are_hidden(together, are_factors=True), lengths, are_factors=True)
+def _rotation(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How much both numbers of each rotation let through together."""
+    return np.hypot(one, other) if one.shape == other.shape else one
 
 
 def _digest(value: np.ndarray, lengths: Shape) -> bytes:
