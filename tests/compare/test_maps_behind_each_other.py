@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
 
+from tests.compare.smaller import found_at, is_same_at
 from tests.models import parse, random
 from trtnorm_cli.compare import sized_tensors, smaller_inputs
 from trtnorm_cli.compare.joints import Joints
@@ -68,14 +71,7 @@ def levels(lines: str, weights: dict[str, np.ndarray] | None = None) -> onnx.Mod
     return parse(LEVELS.replace("LINES", lines), {**WEIGHTS, **(weights or {})}, opset=17)
 
 
-def found_for(model: onnx.ModelProto) -> smaller_inputs.Smaller:
-    found = smaller_inputs.smaller_inputs(model, SIZES)
-    assert found is not None
-    return found
-
-
-def is_same(model: onnx.ModelProto, found: smaller_inputs.Smaller) -> bool:
-    return smaller_inputs.at_smaller(model, SIZES, found) is not None
+found_for, is_same = partial(found_at, SIZES), partial(is_same_at, SIZES)
 
 
 @pytest.mark.parametrize("parts", [SPLIT, SLICED, SLICED.replace("whole, axis", "end, axis")])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
 
+from tests.compare.smaller import found_at, is_same_at
 from tests.models import parse, random
 from trtnorm_cli.compare import smaller_inputs
 from trtnorm_cli.compare.hidden_positions import are_hidden, may_be_taken_in_part
@@ -91,14 +94,7 @@ def shifted(masked: str = ADDED, merged: str = MERGED, **weights: np.ndarray) ->
     return parse(SHIFTED.replace("MASKED", masked).replace("MERGED", merged), {**WEIGHTS, **weights}, opset=17)
 
 
-def found_for(model: onnx.ModelProto) -> smaller_inputs.Smaller:
-    found = smaller_inputs.smaller_inputs(model, SIZES)
-    assert found is not None
-    return found
-
-
-def is_same(model: onnx.ModelProto, found: smaller_inputs.Smaller) -> bool:
-    return smaller_inputs.at_smaller(model, SIZES, found) is not None
+found_for, is_same = partial(found_at, SIZES), partial(is_same_at, SIZES)
 
 
 @pytest.mark.parametrize("masked", [ADDED, CHOSEN])
@@ -164,19 +160,20 @@ def test_slices_with_steps_stand_at_smaller_images(merged: str, is_found: dict[s
 
 
 @pytest.mark.parametrize(
-    "numbers",
+    ("numbers", "size"),
     [
-        {"first": [0], "last": [GRID - 1], "step": [2]},  # up to the last but one here, and to the last there
-        {"first": [0], "last": [2**63 - 1], "step": [3]},  # what is left behind the last step differs
-        {"first": [GRID - 2], "last": [0], "step": [-2]},  # from the last but one here, and from the last there
-        {"first": [0], "last": [9], "step": [2]},
+        ({"first": [0], "last": [GRID - 1], "step": [2]}, None),  # up to the last but one here, and to the last there
+        ({"first": [0], "last": [2**63 - 1], "step": [3]}, (96, 128)),  # as much is left behind the last step at such a height
+        ({"first": [GRID - 2], "last": [0], "step": [-2]}, None),  # from the last but one here, and from the last there
+        ({"first": [0], "last": [9], "step": [2]}, None),  # there are nine at such a height, but a crop is no image
+        ({"first": [0], "last": [2**63 - 1], "step": [2]}, (32, 64)),
     ],
 )
-def test_steps_that_end_elsewhere_have_no_smaller_images(numbers: dict[str, list[int]]):
+def test_steps_that_end_elsewhere_have_no_smaller_images(numbers: dict[str, list[int]], size: tuple[int, int] | None):
     weights = {name: np.array(value) for name, value in numbers.items()}
-    model = shifted(merged="y = Slice(f, first, last, rows, step)", **weights)
+    model = shifted("h = Identity(s)", "y = Slice(f, first, last, rows, step)", **weights)
     found = smaller_inputs.smaller_inputs(model, SIZES)
-    assert found is None or found.shapes != SMALLER
+    assert (None if found is None else found.shapes["x"][2:]) == size
 
 
 LEFT_OUT = """g (float[1, 4, 1504] x) => (float y) {
@@ -284,10 +281,10 @@ def test_masks_that_hide_all_together_are_looked_at_together(kind: str):
 @pytest.mark.parametrize("further", [100.0, -300.0])
 def test_each_kind_of_number_that_hides_is_in_the_part(further: float):
     """What cuts off one may not cut off another."""
-    mask, part = WEIGHTS["mask"].copy(), spread_places((WINDOWS,), (4 * 6,))[0]
-    mask[next(window for window in range(WINDOWS) if window not in part), 0, 1] = further
-    found = smaller_inputs.smaller_inputs(shifted(mask=mask), SIZES)
-    assert found is None or found.shapes != SMALLER
+    mask = WEIGHTS["mask"].copy()
+    few, more = (set(spread_places((WINDOWS,), (windows,))[0]) for windows in (4 * 6, 4 * 8))
+    mask[min(more - few), 0, 1] = further
+    assert found_for(shifted(mask=mask)).shapes == {"x": (1, 3, 64, 128)}
 
 
 def test_numbers_far_from_each_other_are_no_mask():

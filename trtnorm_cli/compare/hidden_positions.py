@@ -19,8 +19,8 @@ from trtnorm_cli.compare.sized_tensors import Shape, spread_places
 # Numbers that are added to positions lie no further apart, but for those that mask some of them: the coordinates of a detector
 # do not either, which may be that large.
 _APART, _LARGEST = 8.0, 512.0
-# Nor is any factor of a position, or both factors of a rotation together, or the inverse in such a number of times: detectors
-# multiply by the strides of their feature maps, and by coordinates. Of the smallest as much is seen beside the largest.
+# Factors of positions, or both of a rotation together, are no larger than that either: detectors multiply by the strides of
+# their feature maps, and by coordinates. Nor is their inverse larger than this, or the largest as a multiple of the smallest.
 _LARGEST_INVERSE, _LARGEST_RATIO = 128.0, 128.0**2
 # Of positions that a mask hides, as those at the border of a detector's image, there are few: at least such a part of all is
 # let through.
@@ -84,10 +84,12 @@ def show_enough_together(masks: Sequence[tuple[np.ndarray, Shape]]) -> bool:
 
 def steps_meet_some(shown: np.ndarray, lengths: Shape) -> bool:
     """True where steps over all positions, as those of a kernel with strides, meet some that are ``shown`` in the part, too."""
+    if shown.all():
+        return True
     part = part_of(shown, lengths)
     steps = ([[slice(first, None, step) for first in range(min(step, size))] for size in part.shape] for step in _STEPS)
     indices = chain.from_iterable(product(*each) for each in steps)
-    return bool(shown.all()) or all(part[index].any() or not shown[index].any() for index in indices)
+    return all(part[index].any() or not shown[index].any() for index in indices)
 
 
 def without_ones(lengths: Shape) -> Shape:

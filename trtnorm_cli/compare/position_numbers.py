@@ -89,11 +89,9 @@ class _Numbers:
     @cached_property
     def _shown(self) -> np.ndarray:
         """The numbers, and zeros where these hide what they are added to."""
-        return (
-            self.values
-            if self.are_factors
-            else np.where(are_hidden(self.values, False), np.zeros_like(self.values), self.values)
-        )
+        if self.are_factors:
+            return self.values
+        return np.where(are_hidden(self.values, are_factors=False), np.zeros_like(self.values), self.values)
 
     @cached_property
     def _hiding(self) -> np.ndarray:
@@ -135,8 +133,8 @@ class PositionNumbers:
         """The constants that a model reads in part. Values that were worked out are ``known``.
 
         Raises ``NotTheSameInPart`` where this part might not show what the whole does: parts of two constants are the same, or
-        all numbers are equal along the axes that are shorter; and ``NotTheSame`` where no part does, as some numbers are as
-        large as those that keep data from what follows.
+        all numbers are equal along the axes that are shorter, or masks hide too much together; and ``NotTheSame`` where no
+        part does, as too many numbers keep data from what follows.
         """
         ones = list(sized.constants_in_part())
         values = {} if known is None else known
