@@ -93,3 +93,18 @@ def test_no_digest_is_made_of_what_took_the_files_place(work):
 
 def test_without_a_profile_the_policy_is_that_of_an_empty_one():
     assert rewrite_settings(None).optimize == rewrite_settings(BuildProfile()).optimize == "auto"
+
+
+@pytest.mark.parametrize(
+    ("said", "last_resorts"),
+    [
+        ({}, False),
+        ({"optimize": "always"}, True),
+        ({"optimize": "kernels"}, True),
+        ({"precision": {"type": "fp16"}}, True),
+        ({"precision": {"type": "as-written"}}, False),
+    ],
+)
+def test_last_resorts_are_taken_before_another_precision_and_where_all_that_may_help_is_asked_for(said, last_resorts):
+    assert rewrite_settings(BuildProfile.model_validate(said)).last_resorts == last_resorts
+    assert not rewrite_settings(None).last_resorts

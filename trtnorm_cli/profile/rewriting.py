@@ -70,7 +70,8 @@ class RewriteSettings:
     build takes back those that cost time by the estimate. ``left_out`` names tensors whose computation must not change even so.
     ``instance_norm`` and ``group_norm`` say what computes these. ``measured`` is set where builds decide which optional changes
     stay, so that changes may be tried that are not always for the better, and ``counted`` where the user asked for the fewest
-    kernels, so that changes may be tried whose proofs take seconds. ``corners`` are input shapes, min, opt and max of every
+    kernels, so that changes may be tried whose proofs take seconds. ``last_resorts`` is False where what nothing absorbs stays
+    as it is if TensorRT takes it so. ``corners`` are input shapes, min, opt and max of every
     optimization profile. What is the same at all of them may be built upon. ``fixed`` are the inputs' sizes and elements that
     are the same at all of them. ``asked`` names what a rule had to know.
     """
@@ -86,6 +87,7 @@ class RewriteSettings:
     group_norm: Implementations = Implementations()
     measured: bool = False
     counted: bool = False
+    last_resorts: bool = True
     corners: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     fixed: FixedInputs | None = None
     asked: set[str] = field(default_factory=set, compare=False, repr=False)

@@ -159,7 +159,7 @@ class Prepared:
 def rewrite_settings(profile: BuildProfile | None, checkpoint: Checkpoint | None = None) -> RewriteSettings:
     """The settings of ``profile`` for the rewriting; ``checkpoint`` are the weights given beside the model."""
     if profile is None:
-        return RewriteSettings(checkpoint=checkpoint, optimize="auto")
+        return RewriteSettings(checkpoint=checkpoint, optimize="auto", last_resorts=False)
     return RewriteSettings(
         skip=profile.rules.skip,
         training_mode=profile.training_mode,
@@ -167,6 +167,7 @@ def rewrite_settings(profile: BuildProfile | None, checkpoint: Checkpoint | None
         mismatch=profile.mismatch,
         checkpoint=checkpoint,
         optimize=profile.optimize,
+        last_resorts=profile.optimize != "auto" or profile.precision.type != "as-written",
         instance_norm=profile.instance_norm.settings(),
         group_norm=profile.group_norm.settings(),
     )

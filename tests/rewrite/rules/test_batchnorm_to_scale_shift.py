@@ -11,6 +11,7 @@ from tests.models import batchnorm, parse, random
 from tests.oracle import worst_relative_error
 from tests.rewrite.rules.contract import assert_applies_in_branches, assert_refuses, inside_a_branch
 from tests.rewrite.rules.refusals import Feeding, Refusal, shared_refusals
+from trtnorm_cli.profile.rewriting import RewriteSettings
 from trtnorm_cli.rewrite.rules import batchnorm_to_scale_shift as rule
 
 NAME = rule.RULE.name
@@ -211,6 +212,24 @@ def test_a_normalized_constant(rewrite):
     result = rewrite(model)
     assert result.outcome.failed == result.outcome.undone == []
     assert worst_relative_error(model, result.model) < 1e-6
+
+
+@pytest.mark.parametrize(("type_name", "dtype", "rules"), [("float", np.float32, []), ("float16", np.float16, [NAME])])
+def test_without_last_resorts_it_is_done_where_tensorrt_would_round_alone(rewrite, type_name, dtype, rules):
+    result = rewrite(bn(type_name=type_name, dtype=dtype), settings=RewriteSettings(optimize="auto", last_resorts=False))
+    assert result.rules == rules
+    assert rules or result.reason(NAME) == "TensorRT takes it as it is, and nothing absorbs it"
+
+
+def test_without_last_resorts_others_are_folded_as_before(rewrite):
+    model = parse(
+        f"g (float[N, 2, 7, 7] x0) => (float[] z) {{ x = Conv(x0, w) y = {BN} a = Relu(y)"
+        " z = BatchNormalization(a, gamma, beta, mu, var) }",
+        {"w": random(4, 2, 3, 3), **batchnorm(4)},
+    )
+    result = rewrite(model, settings=RewriteSettings(optimize="auto", last_resorts=False))
+    assert result.rules == ["fold-batchnorm-conv"]
+    assert result.operators == ["Conv", "Relu", "BatchNormalization"]
 
 
 def test_a_second_pass_changes_nothing(rewrite):

@@ -5,6 +5,10 @@
 s and t are computed in float64 and shaped [C, 1, …, 1] to broadcast along the channel axis. For float16 and bfloat16 data the
 two operations run in float32 between two casts: x·s and t can each be much larger than their sum, and TensorRT would round
 the parameters to the type of the data.
+
+TensorRT for RTX makes the same kernels of float32 data either way, and takes 7 ms less for each BatchNormalization that stays
+(62 of DenseNet-121). So this is done to float32 data only under ``optimize: always`` or ``kernels``, and before another
+precision.
 Source: Ioffe & Szegedy 2015.
 """
 
