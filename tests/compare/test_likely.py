@@ -12,11 +12,13 @@ import pytest
 from tests.compare.test_cost import nudged
 from tests.compare.test_verdict import X, deep
 from tests.models import parse, saved
+from trtnorm_cli.compare import comparison
 from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparison import compare
 from trtnorm_cli.compare.participants import OnnxParticipant, onnx_participant
 from trtnorm_cli.compare.result import FAILED, PASSED, Options, Trial
 from trtnorm_cli.errors import BuilderDied, UsageProblem
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 
 
 @pytest.fixture
@@ -42,6 +44,25 @@ def test_what_is_likely_is_evaluated_once(changed, runs):
     (plain,) = compare(reference, [candidate], [Trial("at", X)], Options()).candidates
     assert (report.verdicts, report.inner, report.depth) == (plain.verdicts, plain.inner, plain.depth)
     assert report.depth
+
+
+@pytest.mark.parametrize(("cores", "beside"), [(2, []), (4, ["m.onnx"])])
+def test_on_two_cores_runs_begin_once_nothing_else_is_left_to_do(changed, monkeypatch, cores, beside):
+    """A third process would take turns with the engine's build, for which everything waits."""
+    reference, candidate = changed
+    monkeypatch.setattr(comparison, "usable_cores", lambda: cores)
+    sent, send = list[str](), OrtRunner._send
+    monkeypatch.setattr(OrtRunner, "_send", lambda self, *asked: sent.append("run") or send(self, *asked))
+
+    def late(try_out: TryOut) -> list[OnnxParticipant]:
+        assert sent == ["run"] * len(beside)
+        try_out([candidate], lambda: True)
+        assert sent == ["run"] * 2
+        return [candidate]
+
+    (report,) = compare(reference, late, [Trial("at", X)], Options()).candidates
+    assert report.state == PASSED
+    assert sent == ["run"] * 2
 
 
 def test_nothing_is_evaluated_where_float64_is_not_asked(changed, runs):

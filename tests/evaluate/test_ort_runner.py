@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
@@ -215,6 +216,48 @@ def test_a_death_between_two_runs_is_said(runner):
     os.kill(runner._child._process.pid, signal.SIGKILL)
     with pytest.raises(RunFailed, match="SIGKILL"):
         runner.run(RELU, {"x": np.zeros(1, np.float32)})
+
+
+def asked_of(runner, path, *values):
+    return [runner.begin(path, {"x": np.array([value], np.float32)}) for value in values]
+
+
+def relu_file(tmp_path):
+    onnx.save(RELU, tmp_path / "relu.onnx")
+    return tmp_path / "relu.onnx"
+
+
+def test_what_is_put_off_begins_in_its_order_once_it_is_waited_for(runner, tmp_path):
+    runner.puts_off, before = True, runner.sessions
+    first, second, third = asked_of(runner, relu_file(tmp_path), -1, -2, -3)
+    assert runner.sessions == before
+    assert second.results()[0]["y"].tolist() == [2]
+    assert first.found is not None
+    assert (third.found, runner.sessions - before) == (None, 2)
+    runner.puts_off = False
+    (fourth,) = asked_of(runner, tmp_path / "relu.onnx", -4)
+    assert fourth.results()[0]["y"].tolist() == [4]
+    assert third.found is not None
+
+
+def test_what_was_put_off_can_catch_up_beside_other_work(runner, tmp_path):
+    runner.puts_off = True
+    first, second = asked_of(runner, relu_file(tmp_path), -1, -2)
+    runner.catch_up()
+    runner.puts_off = False
+    runner.catch_up()
+    assert [one.results()[0]["y"].tolist() for one in (second, first)] == [[2], [1]]
+
+
+def test_what_was_put_off_runs_in_the_next_child(runner, tmp_path):
+    runner.puts_off = True
+    crashed, later = asked_of(runner, relu_file(tmp_path), -1, -2)
+    runner.catch_up(crashed)
+    os.kill(runner._child._process.pid, signal.SIGKILL)
+    with suppress(RunFailed):  # it may have been quicker
+        crashed.results()
+    runner.puts_off = False
+    assert later.results()[0]["y"].tolist() == [2]
 
 
 def test_the_time_limit_stops_a_run_and_the_next_run_works():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
+from typing import Any
 
 from trtnorm_cli.compare.candidates import TryOut
 from trtnorm_cli.compare.comparer import Comparer
@@ -15,6 +16,21 @@ from trtnorm_cli.cores import usable_cores
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.progress import stage
+
+# The engine's build, and an evaluation in float64.
+_CORES_OF_BUILDS = 2
+
+
+def _catching_up(try_out: TryOut, runner: OrtRunner) -> TryOut:
+    """As ``try_out``, behind which there is nothing to do but to wait for the build: runs that were put off go on meanwhile."""
+
+    def tried(*arguments: Any) -> None:
+        try:
+            try_out(*arguments)
+        finally:
+            runner.catch_up()
+
+    return tried
 
 
 def compare(
@@ -45,11 +61,15 @@ def compare(
         ordered = sorted(trials, key=lambda t: t.elements)
         comparer = Comparer(reference, runner, options, result, following=next(iter(ordered[1:]), None))
         first = None if smaller is None else SmallerFirst(smaller, comparer, ordered[0])
+        # On two cores, runs beside float64 would take turns with the engine's build, which is what everything waits for.
+        runner.puts_off = callable(candidates) and usable_cores() <= _CORES_OF_BUILDS
         if ordered and callable(candidates):
             comparer.prepare(ordered[0]) if first is None else first.prepare()
         with stage("gather"), comparer.budget.unpaid():
-            try_out = comparer.try_out if first is None else first.try_out
+            try_out = _catching_up(comparer.try_out if first is None else first.try_out, runner)
             compared = candidates(try_out) if callable(candidates) else candidates
+        runner.puts_off = False
+        runner.catch_up()
         comparer.add(compared)
         if first is not None and first.goes_before(compared):
             ordered = ordered[1:]

@@ -31,6 +31,9 @@ __all__ = ["AskedRuns", "OrtRunner", "RunFailed", "cleaned", "one_child"]
 _MOST_KEPT, _MOST_KEPT_BYTES = 32, 1 << 20
 
 
+_Request = Callable[[OrtChild], dict[str, object]]
+
+
 class _Parking:
     """The idle child of a runner that was closed, with its folder, for the next runner."""
 
@@ -92,7 +95,8 @@ class OrtRunner:
     ``timeout_s`` bounds the loading of a model and each single run. ``memory_bytes`` bounds the child's private
     writable memory (``RLIMIT_DATA``, Linux: heap, weights copied from the file, thread stacks, about 130 MB of
     interpreter and libraries' own; ``RLIMIT_AS`` would also count address space that is only reserved). ``threads`` is
-    the number of threads within an operator, by default all cores. ``sessions`` counts the models that were opened.
+    the number of threads within an operator, by default all cores. ``sessions`` counts the models that were opened. With
+    ``puts_off`` the child is asked once somebody waits for the results, or once it is told to ``catch_up``.
     """
 
     def __init__(self, timeout_s: float = 300.0, memory_bytes: int | None = None, threads: int | None = None) -> None:
@@ -101,6 +105,8 @@ class OrtRunner:
         self._folder = Scratch("trtnorm-ort-")
         self._child: OrtChild | None = None
         self._closed = False
+        self.puts_off = False
+        self._put_off: collections.deque[tuple[AskedRuns, _Request]] = collections.deque()
         self._asked: collections.deque[AskedRuns] = collections.deque()
         self._kept: dict[str, None] = {}
         self._dropped: list[str] = []
@@ -229,8 +235,24 @@ class OrtRunner:
         self._sent(asked, request)
         return asked
 
-    def _sent(self, asked: AskedRuns, request: Callable[[OrtChild], dict[str, object]]) -> bool:
-        """True when the child got ``request``; else its failure is the result of ``asked``."""
+    def catch_up(self, last: AskedRuns | None = None) -> None:
+        """Begin what was put off, up to ``last`` where that is among it."""
+        if last is None or any(asked is last for asked, _ in self._put_off):
+            while self._put_off:
+                asked, request = self._put_off.popleft()
+                self._send(asked, request)
+                if asked is last:
+                    break
+
+    def _sent(self, asked: AskedRuns, request: _Request) -> bool:
+        """False when ``request`` did not reach the child: its failure is the result of ``asked``."""
+        if self.puts_off:
+            self._put_off.append((asked, request))
+            return True
+        self.catch_up()
+        return self._send(asked, request)
+
+    def _send(self, asked: AskedRuns, request: _Request) -> bool:
         try:
             child = self._started()
             child.send(request(child))
@@ -245,6 +267,7 @@ class OrtRunner:
 
     def collect(self, last: AskedRuns | None = None) -> None:
         """Wait for what was asked, up to ``last``."""
+        self.catch_up(last)
         while self._asked and (last is None or last in self._asked):
             asked = self._asked.popleft()
             try:
