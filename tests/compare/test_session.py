@@ -14,6 +14,7 @@ from tests.compare.planted import network
 from tests.models import parse, random, saved
 from trtnorm_cli.cli import run
 from trtnorm_cli.compare import session
+from trtnorm_cli.onnx_model.load import load_model
 
 RELU = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -289,3 +290,17 @@ def test_the_runs_of_a_build_may_take_most_of_what_is_available(monkeypatch: pyt
     monkeypatch.setattr(session, "available_memory", lambda: 10 << 30)
     assert session.build_settings(None, 0, lambda: 1.0).options.memory_bytes == int(0.7 * (10 << 30))
     assert session.build_settings(5 << 30, 0, lambda: 1.0).options.memory_bytes == 5 << 30
+
+
+@pytest.mark.parametrize(("offsets", "are_read"), [([0, 4096], True), ([4096, 5002], False), ([], True)])
+def test_own_weights_are_read_where_they_lie_if_all_can_be(tmp_path, offsets, are_read):
+    """Where one is aligned by chance, the others would not be known again."""
+    model = parse("g (float[4] x) => (float[4] y) { y = Relu(x) }")
+    for number, offset in enumerate(offsets):
+        tensor = onnx.numpy_helper.from_array(np.zeros(4, np.float32), f"w{number}")
+        onnx.external_data_helper.set_external_data(tensor, "weights", offset, 16)
+        tensor.ClearField("raw_data")
+        model.graph.initializer.append(tensor)
+    (tmp_path / "weights").write_bytes(bytes(8192))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    assert len(session._own_weights(load_model(tmp_path / "m.onnx"))) == are_read * len(offsets)

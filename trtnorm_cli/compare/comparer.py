@@ -70,7 +70,7 @@ class Comparer:
         self._float64 = Float64Answers(reference, self._exact, result.note, looks_inside=not options.tolerances)
         self._runs = ParticipantRuns(reference, self._natives, self._float64, self.budget, options, result)
         self._noise = NoiseMeter(reference, self._exact, runner)
-        self.known = Known() if known is None else known
+        self.known = Known(takes_folds=options.takes_folds) if known is None else known
         if options.own_weights and known is None:
             self.known.lend(options.own_weights)
         # Candidates that were tried, with their noise and the notes on them.

@@ -52,7 +52,8 @@ class Options:
     where rounding allows so much that agreement says nothing. ``own_weights`` are in files that this program alone writes to,
     and read where they lie. ``likely`` are the names of tensors of the candidate that is likely: while
     candidates are still made, only these are kept of the reference. With ``is_unchanged`` the only candidate should be the
-    reference, node by node: then it is held to it as ``alike`` does, and evaluated where that tells of a difference.
+    reference, node by node: then it is held to it as ``alike`` does, and evaluated where that tells of a difference. With
+    ``takes_folds`` a BatchNormalization that was folded is told by its weights, and not by what they give.
     """
 
     by_position: bool = False
@@ -67,6 +68,7 @@ class Options:
     own_weights: Sequence[Place] = ()
     likely: Set[str] | None = None
     is_unchanged: bool = False
+    takes_folds: bool = False
 
 
 @dataclass

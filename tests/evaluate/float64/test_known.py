@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import ml_dtypes
 import numpy as np
 import onnx
@@ -23,23 +21,6 @@ def model(body: str = "p = MatMul(x, w) r = Relu(p) y = MatMul(r, v)", **weights
     return parse(f"g (float[2, N, 16] x) => (float[2, N, 16] y) {{ {body} }}", {"w": W, "v": V, **weights})
 
 
-@pytest.fixture
-def evaluated(monkeypatch) -> Counter[str]:
-    """How often a kernel ran, by operator."""
-    count: Counter[str] = Counter()
-
-    def counting(operator, kernel):
-        def run(call):
-            count[operator] += 1
-            return kernel(call)
-
-        return run
-
-    for operator, kernel in list(KERNELS.items()):
-        monkeypatch.setitem(KERNELS, operator, counting(operator, kernel))
-    return count
-
-
 def outputs(proto: onnx.ModelProto, known: Known | None, feeds=X, **options) -> np.ndarray:
     return evaluate_float64(proto, feeds, known=known, **options).outputs["y"]
 
@@ -50,6 +31,27 @@ def test_an_equal_model_is_not_computed_again(evaluated):
     evaluated.clear()
     np.testing.assert_array_equal(outputs(model(), known), first)
     assert not evaluated
+
+
+@pytest.mark.parametrize(("older", "newer"), [("bilinear", "linear"), ("bicubic", "cubic"), ("nearest", "nearest")])
+def test_a_mode_of_a_sampling_has_two_names(evaluated, older, newer):
+    known, feeds = Known(), {"x": random(1, 2, 9, 9), "g": np.tanh(random(1, 5, 6, 2))}
+    text = 'g (float[1, 2, 9, 9] x, float[1, 5, 6, 2] g) => (float[] y) {{ y = GridSample<mode = "{}">(x, g) }}'
+    first = outputs(parse(text.format(older), opset=16), known, feeds)
+    evaluated.clear()
+    np.testing.assert_array_equal(outputs(parse(text.format(newer), opset=22), known, feeds), first)
+    assert not evaluated
+    outputs(parse(text.format({"linear": "cubic"}.get(newer, "linear")), opset=22), known, feeds)
+    assert evaluated == {"GridSample": 1}
+
+
+def test_a_cast_to_the_type_that_it_has_is_the_tensor_itself(evaluated):
+    known = Known()
+    first = outputs(model(), known)
+    evaluated.clear()
+    again = outputs(model("c = Cast<to = 1>(x) p = MatMul(c, w) r = Relu(p) y = MatMul(r, v)"), known)
+    np.testing.assert_array_equal(again, first)
+    assert evaluated == {"Cast": 1}
 
 
 def test_from_the_first_difference_on_everything_is_computed(evaluated):

@@ -18,6 +18,7 @@ from trtnorm_cli.evaluate.float64.control_flow import CONTROL_FLOW, Body
 from trtnorm_cli.evaluate.float64.cost import multiply_adds, predicted_seconds
 from trtnorm_cli.evaluate.float64.errors import BudgetExceeded, ReferenceUnavailable, UnsupportedOperator
 from trtnorm_cli.evaluate.float64.float64_model import Float64Model
+from trtnorm_cli.evaluate.float64.folded_batchnorms import FoldedBatchNorms
 from trtnorm_cli.evaluate.float64.foresight import Foresight
 from trtnorm_cli.evaluate.float64.free_values import DESCRIPTION as ANY_VALUES
 from trtnorm_cli.evaluate.float64.free_values import FreeValues, SameProducts
@@ -36,6 +37,7 @@ from trtnorm_cli.evaluate.float64.known import Known
 from trtnorm_cli.evaluate.float64.perturbation import Perturbation
 from trtnorm_cli.evaluate.float64.planning import Plan, Step, imported_opsets, node_name, plan
 from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
+from trtnorm_cli.evaluate.float64.running_errors import RunningErrors
 from trtnorm_cli.evaluate.float64.shape_arithmetic import KEPT
 from trtnorm_cli.evaluate.float64.ties import Ties
 from trtnorm_cli.evaluate.float64.unnamed_products import UnnamedProducts
@@ -176,6 +178,10 @@ class Evaluation:
         self._check_inputs(self._plan, feeds)
         self.ahead = {name for step in self._plan.steps for name in step.node.output if name}
         steps = [] if perturbation is not None or kept is None else self._plan.steps
+        takes_folds = known is not None and known.takes_folds and perturbation is None
+        nodes = (step.node for step in self._plan.steps)
+        self._folded = FoldedBatchNorms(nodes, self._model.place) if takes_folds else None
+        self._errors = RunningErrors(self._model.holds) if takes_folds else None
         self._unnamed = UnnamedProducts((step.node for step in steps), self._model.is_stored)
 
     @property
@@ -254,6 +260,11 @@ class Evaluation:
 
     def weight(self, name: str) -> Any:
         """A weight of the main graph, as what reads it takes it. Raises ``KeyError`` where it has none of this name."""
+        value = self._read_weight(name)
+        computed = None if self._errors is None or self._known is None else self._known.computed(name, value)
+        return value if computed is None else computed
+
+    def _read_weight(self, name: str) -> Any:
         known, place = self._known, self._model.place(name)
         if known is None or place is None:
             value, is_raised = self._model.weight(name)
@@ -351,7 +362,19 @@ class Evaluation:
         if node.domain not in DEFAULT_DOMAINS or node.op_type not in KERNELS:
             return self._dispatch(step, inputs, scope, opsets)
         call = Call(node.op_type, opsets.get("", 1), tuple(inputs), step.attributes, tuple(node.output))
+        results = self._equal_or_evaluated(step, call, scope, known)
+        if self._errors is not None and (node.op_type in _SIZES or self._varying.isdisjoint(step.reads)):
+            for name, value, error in zip(node.output, results, self._errors.of_results(node, call, results), strict=False):
+                if error is not None and self._kept is not None and name not in self._kept:
+                    known.learn_computed(name, value, error)
+        return results
+
+    def _equal_or_evaluated(self, step: Step, call: Call, scope: _Scope, known: Known) -> Sequence[Any]:
+        node, inputs = step.node, list(call.inputs)
         found = known.results(call)
+        if found is None and self._folded is not None and (folded := self._folded.result(call, known)) is not None:
+            found = (folded,)
+            known.learns(call, found)
         if found is not None:
             self._used(("", node.op_type), DESCRIPTIONS[node.op_type])
             return found
@@ -360,7 +383,9 @@ class Evaluation:
             self._free.add(node.op_type)
             return [values]
         learns = self._perturbation is None and (self._kept is None or not self._kept.isdisjoint(node.output))
-        results = known.keep(call, self._dispatch(step, inputs, scope, opsets), learns)
+        results = known.keep(call, self._dispatch(step, inputs, scope, self._model.opsets), learns)
+        if self._folded is not None:
+            self._folded.learn(node, call, results, known)
         if node.op_type == "Add":
             self._unnamed.learn(node, inputs, results[0] if learns else None, known)
         elif not learns:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -24,6 +24,9 @@ from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import ends_of, file_part, holds, mapped
 from trtnorm_cli.onnx_model.wire import FilePart
 
+if TYPE_CHECKING:
+    from trtnorm_cli.evaluate.float64.batchnorm_constants import FoldedProduct, Normalized
+
 MOST_BYTES = 1 << 29
 STORED_FROM = 1 << 17
 """Constants of so many elements stay in float32, where their numbers are, and are raised by who reads them."""
@@ -31,19 +34,37 @@ _SMALL = 64
 # So many elements at either end are looked at first.
 _END = 8
 _FLOAT32 = np.dtype(np.float32)
+# The errors of what is computed are followed to first order.
+_MORE_THAN_BOUND = 2.0
 # These give their first input in another shape, however they say which.
 _RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 # The versions of these operators, from opset 7 on, differ in nothing but the types that they take.
 _OF_ONE_MEANING = frozenset(
     (
-        *("Add", "Concat", "Conv", "ConvTranspose", "Cos", "Div", "Erf", "Exp", "Gather", "Gemm", "Log", "MatMul", "Mul"),
-        *("Neg", "PRelu", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where"),
+        *(
+            "Add",
+            "Concat",
+            "Conv",
+            "ConvTranspose",
+            "Cos",
+            "Div",
+            "Erf",
+            "Exp",
+            "Gather",
+            "Gemm",
+            "GridSample",
+            "Log",
+            "MatMul",
+        ),
+        *("Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where"),
     )
 )
 # What these take has axes of length one in front until all have the same number of axes.
 _BROADCASTING = frozenset(("Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum", "Where"))
 # An axis counted from the end is that from the front.
 _OF_ONE_AXIS = frozenset(("LogSoftmax", "Softmax"))
+# The names of GridSample's modes since opset 20.
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @dataclass(frozen=True)
@@ -70,10 +91,14 @@ _SPARED = 0.5
 
 
 class Known:
-    """The constants that were met, and the results of nodes by operator, attributes and inputs, as long as there is room."""
+    """The constants that were met, and the results of nodes by operator, attributes and inputs, as long as there is room.
 
-    def __init__(self, most_bytes: int | None = None) -> None:
+    With ``takes_folds`` what a BatchNormalization became has its result (``folded_batchnorms.py``).
+    """
+
+    def __init__(self, most_bytes: int | None = None, takes_folds: bool = False) -> None:
         most_bytes = MOST_BYTES if most_bytes is None else most_bytes
+        self.takes_folds = takes_folds
         self._constants, self._results = KeptArrays(most_bytes), KeptArrays(most_bytes)
         self._equal: dict[Hashable, list[np.ndarray]] = {}
         self._read: dict[Place, np.ndarray] = {}
@@ -83,13 +108,17 @@ class Known:
         # What was found, with the arrays of results, by identity, that it is of or was found by.
         self._found: dict[Hashable, tuple[Sequence[Any], Set[int]]] = {}
         self._keeps_large = True
+        # What was computed from constants alone, with its errors, by name; and by the constants that hold it.
+        self._computed: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._folded: dict[Hashable, np.ndarray] = {}
+        self._sizes_folded: set[int] = set()
         # Attributes by identity, with what they are compared by; and the key of the node that was asked for last.
         self._attributes: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
         self._key: Hashable | None = None
 
     def for_other_inputs(self) -> Known:
         """The same constants, and no results."""
-        other = Known(self._results.most_bytes)
+        other = Known(self._results.most_bytes, self.takes_folds)
         other._constants, other._equal, other._attributes = self._constants, self._equal, self._attributes
         other._read, other._raised, other._lowered = self._read, self._raised, self._lowered
         other._keeps_large = self._keeps_large
@@ -222,6 +251,50 @@ class Known:
         if (key := _key(call, self._token, self._attributes)) is not None and all(map(self._kept, results)):
             self._found[key] = tuple(results), self._results.among((*call.inputs, *results))
 
+    def learn_normalized(self, data: Any, made: Normalized) -> None:
+        """Remember what a BatchNormalization of ``data`` comes to, where its result is remembered."""
+        self._add(("normalized", self._token(data)), made, (data, made.result))
+
+    def normalized(self, data: Any) -> Sequence[Normalized]:
+        """The scales and shifts of BatchNormalizations of ``data``, with their results."""
+        return self._found.get(("normalized", self._token(data)), ((), None))[0]
+
+    def learn_folded(self, product: Call, made: FoldedProduct) -> None:
+        """Remember what a BatchNormalization makes of ``product``, where its result is remembered."""
+        self._add(self._of_data(product), made, (product.x, made.normalized.result))
+
+    def folded(self, product: Call) -> Sequence[FoldedProduct]:
+        """The products with the data and the attributes of ``product`` that BatchNormalizations read."""
+        return self._found.get(self._of_data(product), ((), None))[0]
+
+    def learn_computed(self, name: str, value: Any, error: np.ndarray) -> None:
+        """Remember what was computed from constants alone, and how far a constant in its place may be off."""
+        if self.takes_folds and isinstance(value, np.ndarray) and value.size and self._kept(value):
+            self._computed[name] = value, error
+
+    def computed(self, name: str, constant: Any) -> Any | None:
+        """What was computed under ``name`` where the ``constant`` holds that, or was the same as one that did; else None."""
+        array = constant.array if isinstance(constant, Stored) else constant
+        if not isinstance(array, np.ndarray) or (name not in self._computed and array.size not in self._sizes_folded):
+            return None
+        key = self.identity(array)
+        if key not in self._folded and name in self._computed:
+            value, error = self._computed[name]
+            if value.shape == array.shape and _is_within(array, value, error):
+                self._folded[key] = value
+                self._sizes_folded.add(value.size)
+        found = self._folded.get(key)
+        return None if found is None or found not in self._results or found.size != array.size else found.reshape(array.shape)
+
+    def _of_data(self, product: Call) -> tuple[str, Hashable]:
+        call = Call(product.op_type, product.opset, product.inputs[:1], product.attributes, product.outputs)
+        return "folded", _key(call, self._token, self._attributes)
+
+    def _add(self, key: tuple[str, Hashable], made: Normalized | FoldedProduct, values: Sequence[Any]) -> None:
+        if self.takes_folds and key[1] is not None and self._results.among(values[-1:]):
+            found, numbers = self._found.get(key, ((), frozenset()))
+            self._found[key] = (*found, made), numbers | self._results.among(values)
+
     def _reshaped(self, value: Any, result: Any, learn: bool) -> Any:
         """A view is recognised as it is, a copy as that of another reshaping."""
         token = self._token(value)
@@ -341,6 +414,9 @@ def _frozen(value: Any) -> Hashable:
 
 def _spelled_out(call: Call) -> Mapping[str, Any]:
     """The attributes of a node as all models write them that mean the same."""
+    if call.op_type == "GridSample":
+        mode = str(call["mode"])
+        return {**call.attributes, "mode": _MODES.get(mode, mode)}
     if call.op_type in _OF_ONE_AXIS and isinstance(call.attributes.get("axis"), int):
         return {**call.attributes, "axis": call.attributes["axis"] % max(call.x.ndim, 1)}
     return _of_convolution(call.attributes, call.x.ndim - 2) if call.op_type == "Conv" else call.attributes
@@ -351,6 +427,12 @@ def _of_convolution(attributes: Mapping[str, Any], spatial: int) -> dict[str, An
     defaults = {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [0] * 2 * spatial, "auto_pad": "NOTSET"}
     given = {name: value for name, value in attributes.items() if value is not None and name != "kernel_shape"}
     return {**defaults, **given}
+
+
+def _is_within(constant: np.ndarray, value: np.ndarray, error: np.ndarray) -> bool:
+    if value.dtype.kind != "f" or constant.dtype.kind != "f":
+        return value.dtype == constant.dtype and np.array_equal(constant, value)
+    return bool(np.all((np.abs(constant - value) <= _MORE_THAN_BOUND * error) | (constant == value)))
 
 
 def _ends(flat: np.ndarray) -> Hashable:

@@ -28,7 +28,7 @@ def converted(x: np.ndarray, target: Any, saturate: bool) -> np.ndarray:
         raise NotImplementedHere("a cast to float8e8m0, which has rounding modes of its own")
     if target.name.startswith(("float8", "float4")):
         return to_narrow_float(x, target, saturate)
-    return x.astype(np.float64).astype(target) if x.dtype == object else x.astype(target)
+    return x.astype(np.float64).astype(target) if x.dtype == object else x.astype(target, copy=False)
 
 
 def to_narrow_float(x: np.ndarray, target: Any, saturate: bool) -> np.ndarray:
