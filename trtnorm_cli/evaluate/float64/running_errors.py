@@ -40,7 +40,7 @@ _WITHOUT_ROUNDING = frozenset(("Abs", "Max", "Min", "Neg", "Relu"))
 
 
 def _over(error: np.ndarray, divisor: np.ndarray) -> np.ndarray:
-    """What is exact stays so, whatever it is divided by."""
+    """``error`` over ``divisor``, and 0 where nothing is divided."""
     return np.where(error == 0, 0.0, error / np.abs(divisor))
 
 
