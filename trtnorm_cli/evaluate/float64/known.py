@@ -273,7 +273,7 @@ class Known:
             self._computed[name] = value, error
 
     def computed(self, name: str, constant: Any) -> Any | None:
-        """The value that was computed under ``name``, where the ``constant`` or one with the same numbers holds it; else None."""
+        """The value that was computed under ``name`` where the ``constant``, or one with its numbers, holds it; else None."""
         array = constant.array if isinstance(constant, Stored) else constant
         if not isinstance(array, np.ndarray) or (name not in self._computed and array.size not in self._sizes_folded):
             return None
