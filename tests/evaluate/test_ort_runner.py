@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
@@ -18,6 +17,7 @@ import pytest
 from onnx import numpy_helper
 
 from trtnorm_cli.evaluate import model_file as model_file_module
+from trtnorm_cli.evaluate import ort_runner
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed, cleaned
 from trtnorm_cli.evaluate.ort_worker import session_options
 
@@ -250,14 +250,38 @@ def test_what_was_put_off_can_catch_up_beside_other_work(runner, tmp_path):
 
 
 def test_what_was_put_off_runs_in_the_next_child(runner, tmp_path):
+    onnx.save(ENDLESS, tmp_path / "endless.onnx")
     runner.puts_off = True
-    crashed, later = asked_of(runner, relu_file(tmp_path), -1, -2)
+    crashed = runner.begin(tmp_path / "endless.onnx", {"x": np.array(1, np.float32)})
+    (later,) = asked_of(runner, relu_file(tmp_path), -2)
     runner.catch_up(crashed)
     os.kill(runner._child._process.pid, signal.SIGKILL)
-    with suppress(RunFailed):  # it may have been quicker
+    with pytest.raises(RunFailed, match="SIGKILL"):
         crashed.results()
     runner.puts_off = False
     assert later.results()[0]["y"].tolist() == [2]
+
+
+def test_what_was_put_off_fails_where_the_runner_is_closed(tmp_path):
+    with OrtRunner(threads=1) as runner:
+        runner.puts_off = True
+        (asked,) = asked_of(runner, relu_file(tmp_path), -1)
+    with pytest.raises(RunFailed, match="never began"):
+        asked.results()
+
+
+def test_a_session_that_is_asked_for_again_is_not_dropped(runner, monkeypatch):
+    """What is asked before an answer is there was sent without its model."""
+    monkeypatch.setattr(ort_runner, "_MOST_KEPT", 2)
+
+    def asked(number):
+        text = f"g (float[2] x, float[2] c{number}) => (float[2] y) {{ y = Add(x, c{number}) }}"
+        constants = {f"c{number}": np.full(2, number, np.float32)}
+        return runner.ask(parsed(text).SerializeToString(), constants, [{"x": np.ones(2, np.float32)}])
+
+    for order in [(0, 1), (2, 3, 0, 1, 0, 2, 3, 0), (0, 1, 2, 3, 0, 1), (3, 2, 1, 0, 0, 3, 3, 1)]:
+        for number, run in [(number, asked(number)) for number in order]:
+            assert run.results()[0]["y"].tolist() == [1 + number] * 2
 
 
 def test_the_time_limit_stops_a_run_and_the_next_run_works():
@@ -299,6 +323,7 @@ def test_close_leaves_no_process_and_no_file():
 
 PARENT = """
 import sys, numpy as np, onnx
+from trtnorm_cli.evaluate import ort_runner
 from trtnorm_cli.evaluate.ort_runner import OrtRunner
 runner = OrtRunner(threads=1)
 runner.run(onnx.load_from_string(bytes.fromhex(sys.argv[1])), {"x": np.array([1], np.float32)})

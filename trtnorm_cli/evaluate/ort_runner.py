@@ -122,6 +122,9 @@ class OrtRunner:
         if self._closed:  # its folder may be another's by now
             return
         self._closed = True
+        while self._put_off:
+            asked, _ = self._put_off.popleft()
+            asked.failure = RunFailed("the run was put off, and never began")
         child, self._child = self._child, None
         parking = _PARKING.get()
         if child is not None and parking is not None and parking.park(child, self._folder):
@@ -207,7 +210,8 @@ class OrtRunner:
                 **({} if asked.key in self._kept else {"model": child.feeds.put_bytes(source)}),
             }
 
-        if self._sent(asked, request):
+        self.catch_up()
+        if self._send(asked, request):
             self._dropped = []
         return asked
 
@@ -232,7 +236,11 @@ class OrtRunner:
             found = {"do": "run_file", "model": str(model.absolute()), "hold": hold, "feeds": records, "nodes": nodes}
             return found if source is None else {**found, "source": child.feeds.put_bytes(source)}
 
-        self._sent(asked, request)
+        if self.puts_off:
+            self._put_off.append((asked, request))
+        else:
+            self.catch_up()
+            self._send(asked, request)
         return asked
 
     def catch_up(self, last: AskedRuns | None = None) -> None:
@@ -244,15 +252,8 @@ class OrtRunner:
                 if asked is last:
                     break
 
-    def _sent(self, asked: AskedRuns, request: _Request) -> bool:
-        """False when ``request`` did not reach the child: its failure is the result of ``asked``."""
-        if self.puts_off:
-            self._put_off.append((asked, request))
-            return True
-        self.catch_up()
-        return self._send(asked, request)
-
     def _send(self, asked: AskedRuns, request: _Request) -> bool:
+        """True when the child got ``request``; else its failure is the result of ``asked``."""
         try:
             child = self._started()
             child.send(request(child))
@@ -293,8 +294,10 @@ class OrtRunner:
         self._kept.pop(key, None)
         if keeps:
             self._kept[key] = None
-        while len(self._kept) > _MOST_KEPT:
-            self._dropped.append(oldest := next(iter(self._kept)))
+        wanted = {asked.key for asked in self._asked}
+        unused = [kept for kept in self._kept if kept not in wanted]
+        for oldest in unused[: max(len(self._kept) - _MOST_KEPT, 0)]:
+            self._dropped.append(oldest)
             del self._kept[oldest]
 
     def _require_open(self) -> None:

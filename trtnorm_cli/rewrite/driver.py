@@ -289,8 +289,6 @@ def _choice_reason(found: Match) -> str | None:
         return "TensorRT takes it as it is, and the build profile says optimize: never"
     if found.output.name in found.settings.left_out:
         return "TensorRT takes it as it is, and the engine is faster by the estimate, or has fewer kernels, without the change"
-    if found.rule.last_resort and not found.settings.last_resorts:
-        return "TensorRT takes it as it is, and nothing absorbs it"
     return None
 
 

@@ -251,11 +251,10 @@ class Rule:
     do without. ``in_passing`` is true of one that TensorRT for RTX is likely to make in a kernel which is there without it, so
     that the change costs and gains nothing.
 
-    A rule of ``last_resort`` waits until no other fits anywhere, and gains nothing where it is ``optional``. ``concerns`` says
-    at which of the pattern's operators the rule is worth trying and its refusal worth explaining. ``extent`` finds, once the
-    preconditions hold, the further nodes that are replaced, or gives the reason for refusing. It gives None when there is
-    nothing to gain and nothing to explain. ``subject`` finds what all of these are about. Without it there is nothing to
-    explain either, and none of them is asked.
+    A rule of ``last_resort`` waits until no other fits anywhere. ``concerns`` says at which of the pattern's operators the rule
+    is worth trying and its refusal worth explaining. ``extent`` finds, once the preconditions hold, the further nodes that are
+    replaced, or gives the reason for refusing. It gives None when there is nothing to gain and nothing to explain.
+    ``subject`` finds what all of these are about. Without it there is nothing to explain either, and none of them is asked.
     """
 
     name: str

@@ -178,6 +178,21 @@ def test_a_batchnorm_in_training_mode_is_no_scale_and_shift(evaluated):
     assert evaluated["Add"] == 1
 
 
+@pytest.mark.parametrize("body", ["c = Conv(x, w) n = BatchNormalization<epsilon = 0.0>(c, gamma, beta, mu, var)",
+                                  "n = BatchNormalization<epsilon = 0.0>(x, gamma, beta, mu, var)"])  # fmt: skip
+def test_an_infinite_scale_is_that_of_no_weights(evaluated, body):
+    parameters = batchnorm(6)
+    parameters["var"][2] = 0
+    w, ones = random(6, 6, 3, 3, seed=1), np.ones((6, 1, 1), np.float32)
+    candidate = "n = Conv(x, w, b)" if "Conv" in body else "m = Mul(x, s) n = Add(m, t)"
+    known, shape = Known(takes_folds=True), SHAPES[2]
+    evaluated_y(network(body, shape, **({"w": w} if "Conv" in body else {}), **parameters), shape, known)
+    evaluated.clear()
+    constants = {"w": w, "b": random(6, seed=2)} if "Conv" in body else {"s": ones, "t": ones}
+    evaluated_y(network(candidate, shape, **constants), shape, known)
+    assert evaluated["Relu"] == 1
+
+
 def large() -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """As ``convolved``, with weights that are stored in a file."""
     parameters, w = batchnorm(512), random(512, 256, 3, 3, seed=3)

@@ -214,9 +214,19 @@ def test_a_normalized_constant(rewrite):
     assert worst_relative_error(model, result.model) < 1e-6
 
 
-@pytest.mark.parametrize(("type_name", "dtype", "rules"), [("float", np.float32, []), ("float16", np.float16, [NAME])])
-def test_without_last_resorts_it_is_done_where_tensorrt_would_round_alone(rewrite, type_name, dtype, rules):
-    result = rewrite(bn(type_name=type_name, dtype=dtype), settings=RewriteSettings(optimize="auto", last_resorts=False))
+@pytest.mark.parametrize(
+    ("type_name", "dtype", "shape", "rules"),
+    [
+        ("float", np.float32, "N, 4, H, W", []),
+        ("float", np.float32, "N, 4, 3, 5, 2", []),
+        ("float", np.float32, "N, 4", [NAME]),
+        ("float", np.float32, "N, 4, 7", [NAME]),
+        ("float16", np.float16, "N, 4, H, W", [NAME]),
+    ],
+)
+def test_without_last_resorts_images_and_volumes_of_float32_keep_theirs(rewrite, type_name, dtype, shape, rules):
+    model = bn(shape, type_name=type_name, dtype=dtype)
+    result = rewrite(model, settings=RewriteSettings(optimize="auto", last_resorts=False))
     assert result.rules == rules
     assert rules or result.reason(NAME) == "TensorRT takes it as it is, and nothing absorbs it"
 

@@ -100,7 +100,7 @@ class FoldedProduct:
             np.abs(distances, out=distances)
             np.abs(scaled, out=scaled)
             scaled *= limit
-            if not np.less_equal(distances, scaled).all():
+            if not np.less_equal(distances, scaled).all() or not scaled.max(initial=0.0) < np.inf:
                 return False
         return True
 
@@ -114,4 +114,4 @@ class FoldedProduct:
 
 
 def _are_near(values: np.ndarray, others: np.ndarray, terms: np.ndarray) -> bool:
-    return bool(np.all(np.abs(values - others) <= _ROUNDING * terms))
+    return bool(np.all((np.abs(values - others) <= _ROUNDING * terms) & (terms < np.inf)))

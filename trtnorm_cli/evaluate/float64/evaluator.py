@@ -322,6 +322,8 @@ class Evaluation:
             self._varying.update(step.node.output)
         for name in step.done:
             scope.values.pop(name, None)
+            if self._errors is not None and scope is self._scope:
+                self._errors.forget(name)
         self._results = []
 
     def _read(self, scope: _Scope, step: Step, index: int) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from trtnorm_cli.evaluate.float64.batchnorm_constants import FLOAT32, FoldedProduct, Normalized
 from trtnorm_cli.evaluate.float64.kernels.call import Call
@@ -48,9 +49,11 @@ class FoldedBatchNorms:
         self._scaled, self._factors = (results[0], call.inputs) if call.op_type == "Mul" else (None, ())
         if call.op_type == "Conv" and node.output[0] in self._normalized:
             self._products[node.output[0]] = _Product(call, self._kept(node.input[1], call.inputs[1]))
-        elif call.op_type == "BatchNormalization" and (made := Normalized.of(call, results[0])) is not None:
-            known.learn_normalized(call.x, made)
+        elif call.op_type == "BatchNormalization":
             product = self._products.pop(node.input[0], None)
+            if (made := Normalized.of(call, results[0])) is None:
+                return
+            known.learn_normalized(call.x, made)
             behind = None if product is None else made.behind(product.call)
             if product is not None and behind is not None:
                 weight = product.call.inputs[1]
@@ -58,7 +61,7 @@ class FoldedBatchNorms:
 
     def _kept(self, name: str, weight: np.ndarray) -> np.ndarray | FilePart:
         place = self._place(name) if weight.dtype == FLOAT32 else None
-        return weight if place is None else place.part
+        return weight if place is None or place.kind != TensorProto.FLOAT else place.part
 
     def result(self, call: Call, known: Known) -> Any | None:
         """The result of the BatchNormalization that a node has, or completes; None where it has none."""

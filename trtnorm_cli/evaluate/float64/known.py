@@ -36,6 +36,9 @@ _END = 8
 _FLOAT32 = np.dtype(np.float32)
 # The errors of what is computed are followed to first order.
 _MORE_THAN_BOUND = 2.0
+# So many units of float32 may a constant be off.
+_UNITS_OF_EACH, _UNITS_OF_LARGEST = 16 * 2.0**-24, 128 * 2.0**-24
+_COMPUTED = (np.float64, *map(np.dtype, ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")))
 # These give their first input in another shape, however they say which.
 _RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 # The versions of these operators, from opset 7 on, differ in nothing but the types that they take.
@@ -196,6 +199,8 @@ class Known:
         stricter: no noise is allowed for in a constant that all candidates hold.
         """
         value = value.array if isinstance(value, Stored) else value
+        if value.dtype.hasobject:
+            return tuple(value.reshape(-1).tolist())
         if value.size <= _SMALL:
             return value.tobytes()
         if value.size >= STORED_FROM and value.dtype == np.float64:
@@ -268,8 +273,13 @@ class Known:
         return self._found.get(self._of_data(product), ((), None))[0]
 
     def learn_computed(self, name: str, value: Any, error: np.ndarray) -> None:
-        """Remember what was computed from constants alone, and how far a constant in its place may be off."""
-        if self.takes_folds and isinstance(value, np.ndarray) and value.size and self._kept(value):
+        """Remember what was computed from constants alone, and how far a constant in its place may be off.
+
+        Where float32 may be off by much, that says little of a constant.
+        """
+        if not self.takes_folds or not isinstance(value, np.ndarray) or not value.size or value.dtype not in _COMPUTED:
+            return
+        if _is_little(error, value) and self._kept(value):
             self._computed[name] = value, error
 
     def computed(self, name: str, constant: Any) -> Any | None:
@@ -277,10 +287,11 @@ class Known:
         array = constant.array if isinstance(constant, Stored) else constant
         if not isinstance(array, np.ndarray) or (name not in self._computed and array.size not in self._sizes_folded):
             return None
-        key = self.identity(array)
+        kind = np.dtype(np.float64) if isinstance(constant, Stored) else array.dtype
+        key = kind, self.identity(array)
         if key not in self._folded and name in self._computed:
             value, error = self._computed[name]
-            if value.shape == array.shape and _is_within(array, value, error):
+            if (value.dtype, value.shape) == (kind, array.shape) and _is_within(array, value, error):
                 self._folded[key] = value
                 self._sizes_folded.add(value.size)
         found = self._folded.get(key)
@@ -327,6 +338,9 @@ class Known:
     def _forget(self, numbers: Set[int]) -> None:
         # An array that is gone may lie where the next one will: nothing may be recognised by it any more.
         self._found = {key: found for key, found in self._found.items() if found[1].isdisjoint(numbers)}
+        gone = {name for name, (value, _) in self._computed.items() if not numbers.isdisjoint(self._results.among([value]))}
+        self._computed = {name: found for name, found in self._computed.items() if name not in gone}
+        self._folded = {key: value for key, value in self._folded.items() if numbers.isdisjoint(self._results.among([value]))}
         self._results.drop(numbers)
 
     def is_kept_elsewhere(self, result: np.ndarray) -> None:
@@ -429,10 +443,20 @@ def _of_convolution(attributes: Mapping[str, Any], spatial: int) -> dict[str, An
     return {**defaults, **given}
 
 
+def _is_little(error: np.ndarray, value: np.ndarray) -> bool:
+    """True where an error is of few units of each number, and of some of the largest: a grid may pass through zero."""
+    if not np.any(error):
+        return True
+    size = np.abs(value)
+    return bool(np.all(_MORE_THAN_BOUND * error <= _UNITS_OF_EACH * size + _UNITS_OF_LARGEST * size.max()))
+
+
 def _is_within(constant: np.ndarray, value: np.ndarray, error: np.ndarray) -> bool:
-    if value.dtype.kind != "f" or constant.dtype.kind != "f":
-        return value.dtype == constant.dtype and np.array_equal(constant, value)
-    return bool(np.all((np.abs(constant - value) <= _MORE_THAN_BOUND * error) | (constant == value)))
+    if value.dtype != np.float64:
+        return np.array_equal(constant, value)
+    is_near = np.abs(constant - value) <= _MORE_THAN_BOUND * error
+    is_other_zero = (constant == 0) & (value == 0) & (np.signbit(constant) != np.signbit(value))
+    return bool(np.all((is_near | (constant == value)) & ~is_other_zero))
 
 
 def _ends(flat: np.ndarray) -> Hashable:

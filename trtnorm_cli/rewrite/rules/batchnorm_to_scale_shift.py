@@ -7,8 +7,8 @@ two operations run in float32 between two casts: x·s and t can each be much lar
 the parameters to the type of the data.
 
 TensorRT for RTX makes the same kernels of float32 data either way, and takes 7 ms less for each BatchNormalization that stays
-(62 of DenseNet-121). So this is done to float32 data only under ``optimize: always`` or ``kernels``, and before another
-precision.
+(62 of DenseNet-121). So images and volumes of float32 keep theirs, but under ``optimize: always`` or ``kernels`` and before
+another precision. Of data with fewer axes TensorRT's parser makes further layers for the shape.
 Source: Ioffe & Szegedy 2015.
 """
 
@@ -21,6 +21,8 @@ from trtnorm_cli.rewrite.parts import batchnorm
 from trtnorm_cli.rewrite.pattern import Var, describe, op
 from trtnorm_cli.rewrite.rule import Match, NewConstant, NewNode, Rule
 
+# The axes of images and volumes, of which TensorRT's parser makes one SCALE layer.
+_SCALED_AS_THEY_ARE = (4, 5)
 _HALF_TYPES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
@@ -32,6 +34,13 @@ def data_has_channels(m: Match) -> str | None:
     if kind.shape is None or len(kind.shape) < 2:
         return f"the data of {describe(m.node(batchnorm.BATCHNORM))} has no channel axis"
     return None
+
+
+def gains_something(m: Match) -> str | None:
+    """TensorRT would round its parameters or make layers for its shape, or all that may help is asked for."""
+    if m.settings.last_resorts or not batchnorm.is_taken_by_tensorrt(m) or m.rank("x") not in _SCALED_AS_THEY_ARE:
+        return None
+    return "TensorRT takes it as it is, and nothing absorbs it"
 
 
 def parameters_match_channels(m: Match) -> str | None:
@@ -82,6 +91,7 @@ RULE = Rule(
     preconditions=(
         *batchnorm.PRECONDITIONS,
         data_has_channels,
+        gains_something,
         parameters_match_channels,
         scale_and_shift_are_representable,
     ),
