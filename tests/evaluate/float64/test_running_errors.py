@@ -63,7 +63,8 @@ def in_float32(body: str, constants: dict[str, np.ndarray] = CONSTANTS) -> np.nd
     model = network(body, **constants)
     del model.graph.output[:]
     model.graph.output.append(onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, None))
-    (table,) = ReferenceEvaluator(model).run(None, {"x": np.zeros((6, 8), np.float32)})
+    with np.errstate(over="ignore"):
+        (table,) = ReferenceEvaluator(model).run(None, {"x": np.zeros((6, 8), np.float32)})
     return np.asarray(table, np.float32)
 
 
@@ -178,7 +179,7 @@ OPEN = {
     "a quotient of small ones": ("s = Sin(v) t = Div(s, v)", {"v": np.linspace(1e-3, 1, 48).reshape(6, 8)}, 5e-4),
     "a sine of large ones": ("e = Mul(zero, step) f = Exp(e) p = Mul(v, f) t = Sin(p)", {"v": LARGE}, 3e-4),
     "a product that cancels": ("p = Mul(third, big) q = Sub(p, c) t = Add(q, table)", {**GIVEN, "c": FAR / 3}, 1e-2),
-    "a root of a difference": ("p = Mul(third, third) q = Sub(p, c) r = Abs(q) t = Sqrt(r)", {**GIVEN, "c": THIRD * THIRD}, 1e-3),
+    "a root of a difference": ("p = Mul(third, third) q = Sub(p, c) r = Abs(q) t = Sqrt(r)", {**GIVEN, "c": THIRD**2}, 1e-3),
 }  # fmt: skip
 
 

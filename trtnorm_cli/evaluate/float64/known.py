@@ -6,19 +6,19 @@ memory that it lies in, so that everything recognised is kept alive here, and sm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from functools import cache
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from trtnorm_cli.contiguous import contiguous
 from trtnorm_cli.evaluate.fingerprint import fingerprint
+from trtnorm_cli.evaluate.float64.computed_constants import ComputedConstants
 from trtnorm_cli.evaluate.float64.kept_arrays import KeptArrays, owner_of
 from trtnorm_cli.evaluate.float64.kernels.call import Call
+from trtnorm_cli.evaluate.float64.node_keys import node_key
 from trtnorm_cli.evaluate.float64.raising import Stored, raised_array
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.onnx_model.stored import ends_of, file_part, holds, mapped
@@ -34,40 +34,8 @@ _SMALL = 64
 # So many elements at either end are looked at first.
 _END = 8
 _FLOAT32 = np.dtype(np.float32)
-# The errors of what is computed are followed to first order.
-_MORE_THAN_BOUND = 2.0
-# So many units of float32 may a constant be off.
-_UNITS_OF_EACH, _UNITS_OF_LARGEST = 16 * 2.0**-24, 128 * 2.0**-24
-_COMPUTED = (np.float64, *map(np.dtype, ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")))
 # These give their first input in another shape, however they say which.
 _RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
-# The versions of these operators, from opset 7 on, differ in nothing but the types that they take.
-_OF_ONE_MEANING = frozenset(
-    (
-        *(
-            "Add",
-            "Concat",
-            "Conv",
-            "ConvTranspose",
-            "Cos",
-            "Div",
-            "Erf",
-            "Exp",
-            "Gather",
-            "Gemm",
-            "GridSample",
-            "Log",
-            "MatMul",
-        ),
-        *("Mul", "Neg", "PRelu", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where"),
-    )
-)
-# What these take has axes of length one in front until all have the same number of axes.
-_BROADCASTING = frozenset(("Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum", "Where"))
-# An axis counted from the end is that from the front.
-_OF_ONE_AXIS = frozenset(("LogSoftmax", "Softmax"))
-# The names of GridSample's modes since opset 20.
-_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @dataclass(frozen=True)
@@ -111,10 +79,7 @@ class Known:
         # What was found, with the arrays of results, by identity, that it is of or was found by.
         self._found: dict[Hashable, tuple[Sequence[Any], Set[int]]] = {}
         self._keeps_large = True
-        # What was computed from constants alone, with its errors, by name; and by the constants that hold it.
-        self._computed: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        self._folded: dict[Hashable, np.ndarray] = {}
-        self._sizes_folded: set[int] = set()
+        self._computed = ComputedConstants()
         # Attributes by identity, with what they are compared by; and the key of the node that was asked for last.
         self._attributes: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
         self._key: Hashable | None = None
@@ -222,7 +187,7 @@ class Known:
 
     def results(self, call: Call) -> Sequence[Any] | None:
         """The results of an equal node, in the shapes that these inputs give; None where there is none."""
-        self._key = None if call.op_type in _RESHAPES else _key(call, self._token, self._attributes)
+        self._key = None if call.op_type in _RESHAPES else node_key(call, self._token, self._attributes)
         found, _ = self._found.get(self._key, (None, None))
         if found is not None and call.op_type == "MatMul":
             a, b = call.inputs
@@ -253,7 +218,7 @@ class Known:
 
     def learn_late(self, call: Call, results: Sequence[Any]) -> None:
         """Remember results, which are kept, of a node that was asked for before: another node gives them under a name."""
-        if (key := _key(call, self._token, self._attributes)) is not None and all(map(self._kept, results)):
+        if (key := node_key(call, self._token, self._attributes)) is not None and all(map(self._kept, results)):
             self._found[key] = tuple(results), self._results.among((*call.inputs, *results))
 
     def learn_normalized(self, data: Any, made: Normalized) -> None:
@@ -273,33 +238,22 @@ class Known:
         return self._found.get(self._of_data(product), ((), None))[0]
 
     def learn_computed(self, name: str, value: Any, error: np.ndarray) -> None:
-        """Remember what was computed from constants alone, and how far a constant in its place may be off.
-
-        Where float32 may be off by much, that says little of a constant.
-        """
-        if not self.takes_folds or not isinstance(value, np.ndarray) or not value.size or value.dtype not in _COMPUTED:
-            return
-        if _is_little(error, value) and self._kept(value):
-            self._computed[name] = value, error
+        """Remember what was computed from constants alone, and how far a constant in its place may be off."""
+        if self.takes_folds and isinstance(value, np.ndarray) and ComputedConstants.takes(value, error) and self._kept(value):
+            self._computed.learn(name, value, error)
 
     def computed(self, name: str, constant: Any) -> Any | None:
         """The value that was computed under ``name`` where the ``constant``, or one with its numbers, holds it; else None."""
         array = constant.array if isinstance(constant, Stored) else constant
-        if not isinstance(array, np.ndarray) or (name not in self._computed and array.size not in self._sizes_folded):
+        if not isinstance(array, np.ndarray):
             return None
         kind = np.dtype(np.float64) if isinstance(constant, Stored) else array.dtype
-        key = kind, self.identity(array)
-        if key not in self._folded and name in self._computed:
-            value, error = self._computed[name]
-            if (value.dtype, value.shape) == (kind, array.shape) and _is_within(array, value, error):
-                self._folded[key] = value
-                self._sizes_folded.add(value.size)
-        found = self._folded.get(key)
+        found = self._computed.held(name, array, kind, lambda: self.identity(array))
         return None if found is None or found not in self._results or found.size != array.size else found.reshape(array.shape)
 
     def _of_data(self, product: Call) -> tuple[str, Hashable]:
         call = Call(product.op_type, product.opset, product.inputs[:1], product.attributes, product.outputs)
-        return "folded", _key(call, self._token, self._attributes)
+        return "folded", node_key(call, self._token, self._attributes)
 
     def _add(self, key: tuple[str, Hashable], made: Normalized | FoldedProduct, values: Sequence[Any]) -> None:
         if self.takes_folds and key[1] is not None and self._results.among(values[-1:]):
@@ -338,9 +292,7 @@ class Known:
     def _forget(self, numbers: Set[int]) -> None:
         # An array that is gone may lie where the next one will: nothing may be recognised by it any more.
         self._found = {key: found for key, found in self._found.items() if found[1].isdisjoint(numbers)}
-        gone = {name for name, (value, _) in self._computed.items() if not numbers.isdisjoint(self._results.among([value]))}
-        self._computed = {name: found for name, found in self._computed.items() if name not in gone}
-        self._folded = {key: value for key, value in self._folded.items() if numbers.isdisjoint(self._results.among([value]))}
+        self._computed.forget(lambda value: not numbers.isdisjoint(self._results.among([value])))
         self._results.drop(numbers)
 
     def is_kept_elsewhere(self, result: np.ndarray) -> None:
@@ -372,93 +324,6 @@ class Known:
         return id(owner_of(value)), _address(value), value.dtype, value.shape, steps
 
 
-def _key(
-    call: Call, token: Callable[[Any], Hashable | None], seen: dict[int, tuple[Mapping[str, Any], Hashable]]
-) -> Hashable | None:
-    """The key of what the results of a node follow from; None where an input or an attribute cannot be recognised.
-
-    ``seen`` are attributes that were frozen before.
-    """
-    kind, inputs = call.op_type, call.inputs
-    if kind == "MatMul":
-        inputs = tuple(map(_without_leading_ones, inputs))
-    rank = 0
-    if kind in _BROADCASTING and not call.attributes:  # before opset 7 they said where the axes belong
-        rank = max(map(np.ndim, inputs), default=0)
-        inputs = tuple(map(_without_ones_in_front, inputs))
-    tokens = tuple(map(token, inputs))
-    if None in tokens:
-        return None
-    if id(call.attributes) not in seen:
-        attributes = _spelled_out(call)
-        frozen = tuple((name, _frozen(value)) for name, value in sorted(attributes.items()))
-        seen[id(call.attributes)] = call.attributes, None if any(value is _UNKNOWN for _, value in frozen) else frozen
-    compared = seen[id(call.attributes)][1]
-    if compared is None:
-        return None
-    version = 0 if kind in _OF_ONE_MEANING else _version(kind, call.opset)
-    return kind, version, compared, tokens, rank, tuple(map(bool, call.outputs))
-
-
-@cache
-def _version(kind: str, opset: int) -> int:
-    """The opset that brought the operator as ``opset`` has it."""
-    try:
-        return int(onnx.defs.get_schema(kind, opset).since_version)
-    except onnx.defs.SchemaError:
-        return opset
-
-
-class _Unknown:
-    """Stands for an attribute that is not compared: a graph, for one."""
-
-
-_UNKNOWN = _Unknown()
-
-
-def _frozen(value: Any) -> Hashable:
-    if value is None or isinstance(value, str | int | float | bytes):
-        return value
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.shape, value.tobytes()
-    if isinstance(value, list | tuple) and all(isinstance(item, str | int | float | bytes) for item in value):
-        return tuple(value)
-    return _UNKNOWN
-
-
-def _spelled_out(call: Call) -> Mapping[str, Any]:
-    """The attributes of a node as all models write them that mean the same."""
-    if call.op_type == "GridSample":
-        mode = str(call["mode"])
-        return {**call.attributes, "mode": _MODES.get(mode, mode)}
-    if call.op_type in _OF_ONE_AXIS and isinstance(call.attributes.get("axis"), int):
-        return {**call.attributes, "axis": call.attributes["axis"] % max(call.x.ndim, 1)}
-    return _of_convolution(call.attributes, call.x.ndim - 2) if call.op_type == "Conv" else call.attributes
-
-
-def _of_convolution(attributes: Mapping[str, Any], spatial: int) -> dict[str, Any]:
-    """The attributes of a Conv with those that were left out; the kernel's size is that of the weight."""
-    defaults = {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [0] * 2 * spatial, "auto_pad": "NOTSET"}
-    given = {name: value for name, value in attributes.items() if value is not None and name != "kernel_shape"}
-    return {**defaults, **given}
-
-
-def _is_little(error: np.ndarray, value: np.ndarray) -> bool:
-    """True where an error is of few units of each number, and of some of the largest: a grid may pass through zero."""
-    if not np.any(error):
-        return True
-    size = np.abs(value)
-    return bool(np.all(_MORE_THAN_BOUND * error <= _UNITS_OF_EACH * size + _UNITS_OF_LARGEST * size.max()))
-
-
-def _is_within(constant: np.ndarray, value: np.ndarray, error: np.ndarray) -> bool:
-    if value.dtype != np.float64:
-        return np.array_equal(constant, value)
-    is_near = np.abs(constant - value) <= _MORE_THAN_BOUND * error
-    is_other_zero = (constant == 0) & (value == 0) & (np.signbit(constant) != np.signbit(value))
-    return bool(np.all((is_near | (constant == value)) & ~is_other_zero))
-
-
 def _ends(flat: np.ndarray) -> Hashable:
     """A key that equal constants have in common, and few others have."""
     return flat.dtype, flat.size, flat[:_END].tobytes(), flat[-_END:].tobytes()
@@ -471,20 +336,3 @@ def _bits(flat: np.ndarray) -> np.ndarray:
 
 def _address(value: np.ndarray) -> int:
     return int(value.__array_interface__["data"][0])
-
-
-def _without_ones_in_front(value: Any) -> Any:
-    """Broadcasting puts them there again."""
-    if isinstance(value, np.ndarray):
-        while value.ndim and value.shape[0] == 1:
-            value = value.reshape(value.shape[1:])
-    return value
-
-
-def _without_leading_ones(value: Any) -> Any:
-    """A stack of one matrix is that matrix."""
-    if not isinstance(value, np.ndarray):
-        return value
-    while value.ndim > 2 and value.shape[0] == 1:
-        value = value[0]
-    return value
