@@ -115,6 +115,12 @@ REFUSALS = [
         "the data of BatchNormalization -> y has no channel axis",
     ),
     Refusal(
+        rule.gains_something,
+        FEEDING.model(),
+        "TensorRT takes it as it is, and nothing absorbs it",
+        RewriteSettings(optimize="auto", last_resorts=False),
+    ),
+    Refusal(
         rule.parameters_match_channels,
         Feeding("float[N, 64, 5, 5] x", "c = Relu(x)", 16).model(),
         "BatchNormalization -> y has 16 values per parameter, but Relu -> c makes 64 channels",

@@ -37,7 +37,7 @@ def data_has_channels(m: Match) -> str | None:
 
 
 def gains_something(m: Match) -> str | None:
-    """TensorRT would round its parameters or make layers for its shape, or all that may help is asked for."""
+    """the data is no image or volume of float32, or the build profile asks for more than ``optimize: auto``."""
     if m.settings.last_resorts or not batchnorm.is_taken_by_tensorrt(m) or m.rank("x") not in _SCALED_AS_THEY_ARE:
         return None
     return "TensorRT takes it as it is, and nothing absorbs it"
