@@ -28,10 +28,17 @@ def test_every_form_is_in_the_page_in_this_order():
 
 
 def test_nothing_in_the_page_is_left_unexplained():
-    """Equal, with the rules that did it, or refused for a reason that the exit code stands for: profile, model or doubt."""
+    """Equal, with the rules that did it, or refused for a reason that the exit code stands for: profile, model or doubt.
+
+    Only images and volumes of float32 stay, where nothing absorbs the BatchNormalization.
+    """
+    staying = {"of the outer graph, inside `If`", "data of rank 5", "between elementwise operators"}
+    assert {name for name, line in documented().items() if line.split(" | ")[2] == "equal"} == staying
     for name, line in documented().items():
         outcome = line.split(" | ")[2]
-        assert re.match(r"equal(, with a warning)?: `|refused \(exit [234]\): \S", outcome), f"{name}: {outcome}"
+        assert name in staying or re.match(r"equal(, with a warning)?: `|refused \(exit [234]\): \S", outcome), (
+            f"{name}: {outcome}"
+        )
 
 
 def test_no_form_has_more_kernels_than_before():
