@@ -266,7 +266,7 @@ def test_what_was_put_off_fails_where_the_runner_is_closed(tmp_path):
     with OrtRunner(threads=1) as runner:
         runner.puts_off = True
         (asked,) = asked_of(runner, relu_file(tmp_path), -1)
-    with pytest.raises(RunFailed, match="never began"):
+    with pytest.raises(RunFailed, match="was closed"):
         asked.results()
 
 

@@ -122,9 +122,10 @@ class OrtRunner:
         if self._closed:  # its folder may be another's by now
             return
         self._closed = True
-        while self._put_off:
-            asked, _ = self._put_off.popleft()
-            asked.failure = RunFailed("the run was put off, and never began")
+        for asked in (*self._asked, *(asked for asked, _ in self._put_off)):
+            asked.failure = RunFailed("nobody waited for the run before its runner was closed")
+        self._asked.clear()
+        self._put_off.clear()
         child, self._child = self._child, None
         parking = _PARKING.get()
         if child is not None and parking is not None and parking.park(child, self._folder):
@@ -260,6 +261,7 @@ class OrtRunner:
         except BaseException as error:
             self._recover(error)
             if not isinstance(error, RunFailed):
+                asked.failure, asked.is_lost = RunFailed("the run was interrupted"), True
                 raise
             asked.failure = error
             return False

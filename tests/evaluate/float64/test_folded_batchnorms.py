@@ -193,6 +193,17 @@ def test_an_infinite_scale_is_that_of_no_weights(evaluated, body):
     assert evaluated["Relu"] == 1
 
 
+def test_a_shift_whose_terms_cancel_is_evaluated(evaluated):
+    """Float32 leaves it open by percents."""
+    known, shape, ones = Known(takes_folds=True), SHAPES[2], np.ones(6, np.float32)
+    parameters = {"gamma": ones, "beta": 1e4 * ones, "mu": 1e4 * ones, "var": ones}
+    scale, shift = (values.astype(np.float32).reshape(6, 1, 1) for values in scale_and_shift(parameters))
+    source = network("n = BatchNormalization(x, gamma, beta, mu, var)", shape, **parameters)
+    first = evaluated_y(source, shape, known)
+    made = network("m = Mul(x, s) n = Add(m, t)", shape, s=scale, t=shift * np.float32(1.05))
+    assert not np.array_equal(evaluated_y(made, shape, known), first)
+
+
 def large() -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """As ``convolved``, with weights that are stored in a file."""
     parameters, w = batchnorm(512), random(512, 256, 3, 3, seed=3)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.models import parse, random
 from trtnorm_cli.evaluate.float64 import Evaluation, Known, Perturbation, evaluate_float64
+from trtnorm_cli.evaluate.float64.float64_model import Float64Model
 from trtnorm_cli.evaluate.float64.kernels import KERNELS, convolution, elementwise
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.perturbation import Moves
@@ -31,6 +32,25 @@ def test_an_equal_model_is_not_computed_again(evaluated):
     evaluated.clear()
     np.testing.assert_array_equal(outputs(model(), known), first)
     assert not evaluated
+
+
+def test_a_product_with_a_vector_keeps_its_shape():
+    known, feeds, v = Known(), {"x": random(1, 3, 4)}, {"v": random(4), "s": np.array([3, 4])}
+    text = "g (float[1, 3, 4] x) => (float[] y) {{ {} }}"
+    first = outputs(parse(text.format("y = MatMul(x, v)"), v), known, feeds)
+    second = outputs(parse(text.format("r = Reshape(x, s) y = MatMul(r, v)"), v), known, feeds)
+    assert (first.shape, second.shape) == ((1, 3), (3,))
+
+
+def test_an_axis_is_counted_anew_for_each_rank():
+    known = Known()
+    last, second = (
+        Float64Model(parse(f"g (float[] x) => (float[] y) {{ y = Softmax<axis = {axis}>(x) }}")) for axis in (-1, 1)
+    )
+    for shape, are_equal in (((2, 3), True), ((2, 3, 4), False)):
+        known, feeds = known.for_other_inputs(), {"x": random(*shape)}
+        first, other = (evaluate_float64(one, feeds, known=known).outputs["y"] for one in (last, second))
+        assert np.array_equal(first, other) == are_equal
 
 
 @pytest.mark.parametrize(("older", "newer"), [("bilinear", "linear"), ("bicubic", "cubic"), ("nearest", "nearest")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.models import parse, random
 from trtnorm_cli.evaluate.float64 import Known, evaluate_float64
+from trtnorm_cli.evaluate.ort_runner import OrtRunner
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 
 # Each computes t [6, 8] from constants, as exporters write tables of positions and scales.
@@ -46,6 +48,12 @@ CONSTANTS = {
     "signal": random(1, 4, 10, seed=7),
     "kernel": random(6, 4, 3, seed=8),
 }
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[OrtRunner]:
+    with OrtRunner(threads=1) as running:
+        yield running
 
 
 def read_by(text: str, constants: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -167,6 +175,8 @@ def test_a_comparison_that_measures_evaluates_both(evaluated):
 THIRD, FAR = np.full((6, 8), 1 / 3, np.float32), np.full((6, 8), -3e5 + 0.7, np.float32)
 GIVEN = {"third": THIRD, "big": FAR}
 LARGE = np.arange(480, 528).reshape(6, 8)
+OPENED = {**GIVEN, "c": FAR / 3, "q0": np.full((6, 8), -0.01)}
+MASKED = {**GIVEN, "c": THIRD**2, "low": np.full((6, 8), -np.inf), "where": np.arange(48).reshape(6, 8) < 40}
 # What float32 leaves open, or would if errors were followed where they are large: a table, its constants, and how far an
 # element is off.
 OPEN = {
@@ -179,13 +189,16 @@ OPEN = {
     "a quotient of small ones": ("s = Sin(v) t = Div(s, v)", {"v": np.linspace(1e-3, 1, 48).reshape(6, 8)}, 5e-4),
     "a sine of large ones": ("e = Mul(zero, step) f = Exp(e) p = Mul(v, f) t = Sin(p)", {"v": LARGE}, 3e-4),
     "a product that cancels": ("p = Mul(third, big) q = Sub(p, c) t = Add(q, table)", {**GIVEN, "c": FAR / 3}, 1e-2),
+    "a difference beside a mask's infinity": ("p = Mul(third, third) q = Sub(p, c) t = Where(where, q, low)", {**MASKED}, 1e-3),
+    "an exponential": ("p = Mul(third, big) q = Sub(p, c) e = Sub(q, q0) f = Exp(e) t = Min(f, table)", OPENED, 1e-2),
     "a root of a difference": ("p = Mul(third, third) q = Sub(p, c) r = Abs(q) t = Sqrt(r)", {**GIVEN, "c": THIRD**2}, 1e-3),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "constants", "off"), OPEN.values(), ids=OPEN)
 def test_a_table_that_float32_leaves_open_is_evaluated(evaluated, body, constants, off):
-    given = {**CONSTANTS, **{name: value.astype(np.float32) for name, value in constants.items()}}
+    typed = {name: value if value.dtype == bool else value.astype(np.float32) for name, value in constants.items()}
+    given = {**CONSTANTS, **typed}
     known, table = Known(takes_folds=True), in_float32(body, given)
     table[0, 3] += np.float32(off)
     first = evaluated_y(network(body, **given), known)
@@ -193,6 +206,25 @@ def test_a_table_that_float32_leaves_open_is_evaluated(evaluated, body, constant
     second = evaluated_y(folded(table), known)
     assert evaluated == {"Add": 1, "Softmax": 1}
     assert not np.array_equal(first, second)
+
+
+def test_a_sigmoid_of_onnx_runtime_is_that_of_the_model(evaluated, runner):
+    """It is right to a few units of 1."""
+    known, body = Known(takes_folds=True), "t = Sigmoid(table)"
+    model = network(body, **CONSTANTS)
+    first = evaluated_y(model, known)
+    table = runner.run(model, {"x": np.zeros((6, 8), np.float32)}, outputs=["t"])["t"]
+    evaluated.clear()
+    np.testing.assert_array_equal(evaluated_y(folded(table), known), first)
+    assert not evaluated
+
+
+def test_the_table_of_the_first_model_stays():
+    known, body = Known(takes_folds=True), TABLES["a product of tables"]
+    first = evaluated_y(network(body, **CONSTANTS), known)
+    other = network(body, **{**CONSTANTS, "left": CONSTANTS["right"].T[:6]})
+    assert not np.array_equal(evaluated_y(other, known), first)
+    np.testing.assert_array_equal(evaluated_y(folded(in_float32(body)), known), first)
 
 
 def test_a_zero_of_the_other_sign_is_another_number(evaluated):

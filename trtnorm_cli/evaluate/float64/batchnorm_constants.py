@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from trtnorm_cli.evaluate.float64.computed_constants import is_little
 from trtnorm_cli.evaluate.float64.kernels.call import Call
 from trtnorm_cli.evaluate.float64.kernels.normalization import TRAINING_MODE_SINCE
 from trtnorm_cli.light_dataclass import dataclass
@@ -65,8 +66,9 @@ class Normalized:
         return scale.shape == self.scale.shape and _are_near(scale, self.scale, np.abs(self.scale))
 
     def is_shifted_by(self, shift: np.ndarray) -> bool:
-        """True where ``shift`` is its own but for rounding."""
-        return shift.shape == self.shift.shape and _are_near(shift, self.shift, self.terms)
+        """True where ``shift`` is its own but for rounding. Where its terms cancel, float32 leaves it open."""
+        is_told = is_little(_ROUNDING / 2 * self.terms, self.shift)
+        return is_told and shift.shape == self.shift.shape and _are_near(shift, self.shift, self.terms)
 
 
 @dataclass(frozen=True)
@@ -114,4 +116,5 @@ class FoldedProduct:
 
 
 def _are_near(values: np.ndarray, others: np.ndarray, terms: np.ndarray) -> bool:
-    return bool(np.all((np.abs(values - others) <= _ROUNDING * terms) & (terms < np.inf)))
+    is_other_zero = (values == 0) & (others == 0) & (np.signbit(values) != np.signbit(others))
+    return bool(np.all((np.abs(values - others) <= _ROUNDING * terms) & (terms < np.inf) & ~is_other_zero))

@@ -27,11 +27,11 @@ class ComputedConstants:
     @staticmethod
     def takes(value: np.ndarray, error: np.ndarray) -> bool:
         """True where a constant says something of ``value``: of what float32 leaves open by much it does not."""
-        return value.size > 0 and value.dtype in _COMPUTED and _is_little(error, value)
+        return value.size > 0 and value.dtype in _COMPUTED and is_little(error, value)
 
     def learn(self, name: str, value: np.ndarray, error: np.ndarray) -> None:
-        """Remember ``value`` and its ``error``, which broadcasts to it."""
-        self._computed[name] = value, error
+        """Remember ``value`` and its ``error``, which broadcasts to it. That of the first model stays."""
+        self._computed.setdefault(name, (value, error))
 
     def held(self, name: str, constant: np.ndarray, kind: np.dtype, identity: Callable[[], Hashable]) -> np.ndarray | None:
         """The value that the ``constant`` of this ``name`` holds, which is read as ``kind``; ``identity`` tells its numbers."""
@@ -51,12 +51,18 @@ class ComputedConstants:
         self._held = {key: value for key, value in self._held.items() if not is_gone(value)}
 
 
-def _is_little(error: np.ndarray, value: np.ndarray) -> bool:
-    """True where an error is of few units of each number, and of some of the largest: a grid may pass through zero."""
-    if not np.any(error):
+def is_little(error: np.ndarray, value: np.ndarray) -> bool:
+    """True where an error is of few units of each number, and of some of the largest: a grid may pass through zero.
+
+    Numbers that are exact, as an infinity that a mask puts among others, tell nothing of how large these are.
+    """
+    is_off = np.broadcast_to(error, value.shape) > 0
+    if not is_off.any():
         return True
-    size = np.abs(value)
-    return bool(np.all(_MORE_THAN_BOUND * error <= _UNITS_OF_EACH * size + _UNITS_OF_LARGEST * size.max()))
+    off, size = np.broadcast_to(error, value.shape)[is_off], np.abs(value[is_off])
+    return bool(
+        np.all(_MORE_THAN_BOUND * off <= _UNITS_OF_EACH * size + _UNITS_OF_LARGEST * size.max()) and size.max() < np.inf
+    )
 
 
 def _is_within(constant: np.ndarray, value: np.ndarray, error: np.ndarray) -> bool:

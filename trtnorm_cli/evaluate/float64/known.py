@@ -81,7 +81,7 @@ class Known:
         self._keeps_large = True
         self._computed = ComputedConstants()
         # Attributes by identity, with what they are compared by; and the key of the node that was asked for last.
-        self._attributes: dict[int, tuple[Mapping[str, Any], Hashable]] = {}
+        self._attributes: dict[tuple[int, int], tuple[Mapping[str, Any], Hashable]] = {}
         self._key: Hashable | None = None
 
     def for_other_inputs(self) -> Known:

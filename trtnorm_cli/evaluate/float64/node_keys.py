@@ -27,14 +27,14 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 def node_key(
-    call: Call, token: Callable[[Any], Hashable | None], seen: dict[int, tuple[Mapping[str, Any], Hashable]]
+    call: Call, token: Callable[[Any], Hashable | None], seen: dict[tuple[int, int], tuple[Mapping[str, Any], Hashable]]
 ) -> Hashable | None:
     """The key of what the results of a node follow from; None where an input or an attribute cannot be recognised.
 
-    ``seen`` are attributes that were frozen before.
+    ``seen`` are attributes that were frozen before, by identity and the rank of the data, which some are counted by.
     """
     kind, inputs = call.op_type, call.inputs
-    if kind == "MatMul":
+    if kind == "MatMul" and min(map(np.ndim, inputs)) > 1:
         inputs = tuple(map(_without_leading_ones, inputs))
     rank = 0
     if kind in _BROADCASTING and not call.attributes:  # before opset 7 they said where the axes belong
@@ -43,11 +43,12 @@ def node_key(
     tokens = tuple(map(token, inputs))
     if None in tokens:
         return None
-    if id(call.attributes) not in seen:
+    place = id(call.attributes), np.ndim(inputs[0]) if inputs else 0
+    if place not in seen:
         attributes = _spelled_out(call)
         frozen = tuple((name, _frozen(value)) for name, value in sorted(attributes.items()))
-        seen[id(call.attributes)] = call.attributes, None if any(value is _UNKNOWN for _, value in frozen) else frozen
-    compared = seen[id(call.attributes)][1]
+        seen[place] = call.attributes, None if any(value is _UNKNOWN for _, value in frozen) else frozen
+    compared = seen[place][1]
     if compared is None:
         return None
     version = 0 if kind in _OF_ONE_MEANING else _version(kind, call.opset)
