@@ -216,6 +216,21 @@ def large() -> tuple[onnx.ModelProto, onnx.ModelProto]:
     )
 
 
+def test_a_large_image_is_known_again(evaluated):
+    """Where large constants are lent, inputs are kept all the same: the first convolution reads them."""
+    shape = "1, 6, 160, 160"
+    source, folded = convolved()
+    for model in (source, folded):
+        for size, value in zip(model.graph.input[0].type.tensor_type.shape.dim, (1, 6, 160, 160), strict=True):
+            size.dim_value = value
+    known = Known(takes_folds=True)
+    known.lend([])
+    first = evaluated_y(source, shape, known)
+    evaluated.clear()
+    np.testing.assert_array_equal(evaluated_y(folded, shape, known), first)
+    assert not evaluated
+
+
 def test_large_weights_are_read_again_and_not_kept(evaluated, tmp_path):
     for name, model in zip(("source", "folded"), large(), strict=True):
         save_model(model, tmp_path / f"{name}.onnx", None, MAPPED_FROM)

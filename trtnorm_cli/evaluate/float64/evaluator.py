@@ -278,7 +278,7 @@ class Evaluation:
 
     def _fed(self, value: Any) -> Any:
         moved = value if self._perturbation is None else self._perturbation.input(value)
-        return moved if self._known is None or moved is not value else self._known.constant(value)
+        return moved if self._known is None or moved is not value else self._known.fed(value)
 
     def _stored(self, value: Any) -> Any:
         return self._shared(value if self._known is None else self._known.constant(value))

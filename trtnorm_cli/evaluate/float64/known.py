@@ -132,6 +132,13 @@ class Known:
 
     def constant(self, value: Any) -> Any:
         """``value``, or the equal array of an earlier model."""
+        return self._interned(value, self._keeps_large)
+
+    def fed(self, value: Any) -> Any:
+        """The value of an input, or the equal array of an earlier evaluation. It is kept whatever its size."""
+        return self._interned(value, keeps_large=True)
+
+    def _interned(self, value: Any, keeps_large: bool) -> Any:
         if not isinstance(value, np.ndarray) or value.size <= _SMALL or value.dtype.hasobject:
             return value
         flat = contiguous(value).reshape(-1)
@@ -139,7 +146,7 @@ class Known:
         for other in self._equal.get(key, ()):
             if np.array_equal(_bits(other), _bits(flat)):
                 return other.reshape(value.shape)
-        if (flat.size < STORED_FROM or self._keeps_large) and self._constants.keep(flat):
+        if (flat.size < STORED_FROM or keeps_large) and self._constants.keep(flat):
             self._equal.setdefault(key, []).append(flat)
             return flat.reshape(value.shape)
         return value
