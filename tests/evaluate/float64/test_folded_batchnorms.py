@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import onnx
 import pytest
@@ -11,6 +13,7 @@ from tests.models import batchnorm, parse, random
 from trtnorm_cli.evaluate.float64 import Known, ReferenceUnavailable, evaluate_float64
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 
+Outputs = tuple[np.ndarray, np.ndarray]
 UNIT = 2.0**-24
 SHAPES = {1: "2, 6, 9", 2: "2, 6, 9, 7", 3: "2, 6, 5, 6, 4"}
 
@@ -28,6 +31,14 @@ def network(body: str, shape: str, **weights: np.ndarray) -> onnx.ModelProto:
 def evaluated_y(model: onnx.ModelProto, shape: str, known: Known | None = None) -> np.ndarray:
     feeds = {"x": random(*map(int, shape.split(", ")), seed=5)}
     return evaluate_float64(model, feeds, known=known, kept={"n", "z", "y"}).outputs["y"]
+
+
+def one_after_the_other(source: onnx.ModelProto, candidate: onnx.ModelProto, shape: str, evaluated: Counter[str]) -> Outputs:
+    """What both give where a build compares them; ``evaluated`` counts what ran for the candidate."""
+    known = Known(takes_folds=True)
+    first = evaluated_y(source, shape, known)
+    evaluated.clear()
+    return first, evaluated_y(candidate, shape, known)
 
 
 def convolved(
@@ -53,10 +64,8 @@ def convolved(
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 def test_a_folded_convolution_is_known_by_its_weights(evaluated, rank, group, bias):
     source, folded = convolved(rank, group, bias)
-    known = Known(takes_folds=True)
-    first = evaluated_y(source, SHAPES[rank], known)
-    evaluated.clear()
-    np.testing.assert_array_equal(evaluated_y(folded, SHAPES[rank], known), first)
+    first, second = one_after_the_other(source, folded, SHAPES[rank], evaluated)
+    np.testing.assert_array_equal(second, first)
     assert not evaluated, "nothing behind it is evaluated either"
 
 
@@ -71,10 +80,7 @@ def off_by(units: float, name: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", ["w", "b"])
 def test_one_weight_that_is_off_by_more_than_rounding_is_evaluated(evaluated, name):
     source, folded = convolved(**off_by(40, name))
-    known = Known(takes_folds=True)
-    first = evaluated_y(source, SHAPES[2], known)
-    evaluated.clear()
-    second = evaluated_y(folded, SHAPES[2], known)
+    first, second = one_after_the_other(source, folded, SHAPES[2], evaluated)
     assert evaluated["Conv"] == 1
     np.testing.assert_array_equal(second, evaluated_y(folded, SHAPES[2]))
     assert not np.array_equal(first, second)
@@ -93,10 +99,7 @@ def test_one_weight_that_is_off_by_more_than_rounding_is_evaluated(evaluated, na
 )
 def test_other_weights_are_evaluated(evaluated, other):
     source, folded = convolved(**other)
-    known = Known(takes_folds=True)
-    evaluated_y(source, SHAPES[2], known)
-    evaluated.clear()
-    evaluated_y(folded, SHAPES[2], known)
+    one_after_the_other(source, folded, SHAPES[2], evaluated)
     assert evaluated["Conv"] == 1
 
 
@@ -104,10 +107,7 @@ def test_the_same_numbers_in_a_kernel_of_another_shape_are_evaluated(evaluated):
     _, folded = convolved()
     w = next(numpy_helper.to_array(tensor) for tensor in folded.graph.initializer if tensor.name == "w")
     source, turned = convolved(w=w.reshape(8, 6, 9, 1))
-    known = Known(takes_folds=True)
-    evaluated_y(source, SHAPES[2], known)
-    evaluated.clear()
-    evaluated_y(turned, SHAPES[2], known)
+    one_after_the_other(source, turned, SHAPES[2], evaluated)
     assert evaluated["Conv"] == 1
 
 
@@ -115,10 +115,7 @@ def test_other_attributes_are_evaluated(evaluated):
     source, folded = convolved()
     (convolution,) = (node for node in folded.graph.node if node.op_type == "Conv")
     convolution.attribute.append(helper.make_attribute("pads", [1, 1, 1, 1]))
-    known = Known(takes_folds=True)
-    evaluated_y(source, SHAPES[2], known)
-    evaluated.clear()
-    evaluated_y(folded, SHAPES[2], known)
+    one_after_the_other(source, folded, SHAPES[2], evaluated)
     assert evaluated["Conv"] == 1
 
 
@@ -148,20 +145,15 @@ def scaled(shape: str, scale_off: float = 0.0, shift_off: float = 0.0, swapped: 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_scale_and_a_shift_are_known_by_their_numbers(evaluated, shape, swapped):
     source, made = scaled(shape, swapped=swapped)
-    known = Known(takes_folds=True)
-    first = evaluated_y(source, shape, known)
-    evaluated.clear()
-    np.testing.assert_array_equal(evaluated_y(made, shape, known), first)
+    first, second = one_after_the_other(source, made, shape, evaluated)
+    np.testing.assert_array_equal(second, first)
     assert evaluated == {"Mul": 1}
 
 
 @pytest.mark.parametrize("off", [{"scale_off": 8}, {"shift_off": 100}])
 def test_a_scale_or_a_shift_that_is_off_is_evaluated(evaluated, off):
     source, made = scaled(SHAPES[2], **off)
-    known = Known(takes_folds=True)
-    first = evaluated_y(source, SHAPES[2], known)
-    evaluated.clear()
-    second = evaluated_y(made, SHAPES[2], known)
+    first, second = one_after_the_other(source, made, SHAPES[2], evaluated)
     assert evaluated["Add"] == evaluated["Relu"] == 1
     assert not np.array_equal(first, second)
 
@@ -171,10 +163,7 @@ def test_a_batchnorm_in_training_mode_is_no_scale_and_shift(evaluated):
     (norm,) = (node for node in source.graph.node if node.op_type == "BatchNormalization")
     norm.attribute.append(helper.make_attribute("training_mode", 1))
     norm.output.extend(["running_mean", "running_variance"])
-    known = Known(takes_folds=True)
-    evaluated_y(source, SHAPES[2], known)
-    evaluated.clear()
-    evaluated_y(made, SHAPES[2], known)
+    one_after_the_other(source, made, SHAPES[2], evaluated)
     assert evaluated["Add"] == 1
 
 
