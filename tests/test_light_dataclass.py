@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, asdict, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
 
@@ -28,6 +29,11 @@ class Point:
 @dataclass(frozen=True)
 class One:
     x: int
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    x: int
+    y: int = 2
 
 @dataclass
 class Nothing:
@@ -69,6 +75,7 @@ OBJECTS = (
     "Point(1, 'q', {2: 3}, hidden=1.5)",
     "Point(x=1, more={4: 5})",
     "One(7)",
+    "Named(x=1)",
     "Nothing()",
     "Changed(1)",
     "Own(1)",
@@ -120,7 +127,9 @@ def test_a_frozen_object_stays(names):
     assert plain == Plain(1) != names["One"](1)
 
 
-@pytest.mark.parametrize("call", ["Point()", "Point(1, 2, 3, 4)", "Point(1, y=2)", "Changed(1, late=[])", "Nothing(1)"])
+@pytest.mark.parametrize(
+    "call", ["Point()", "Point(1, 2, 3, 4)", "Point(1, y=2)", "Changed(1, late=[])", "Nothing(1)", "Named(1)"]
+)
 def test_wrong_arguments_are_refused_in_the_same_words(call):
     said = []
     for names in (OURS, THEIRS, OURS):  # the first call of a class, and a later one
@@ -145,6 +154,22 @@ def test_the_standard_library_can_extend_a_class():
     assert repr(extended(1, z=2)).endswith("Extended(x=1, more=(), z=2)")
     with pytest.raises(TypeError, match="non-frozen"):
         dataclasses.dataclass(type("Thawed", (Sent,), {}))
+
+
+def test_fields_are_made_once_when_they_are_asked_for():
+    """By whoever asks, also several at once: the standard library takes what stands for a default away as it reads it."""
+    for asks in (
+        fields,
+        is_dataclass,
+        lambda kind: kind(1) == kind(2),
+        lambda kind: kind.__dataclass_params__.frozen,
+        TypeAdapter,
+    ):
+        kinds = [made_with(dataclass)["One"] for _ in range(50)]
+        assert not any(isinstance(vars(kind)["__dataclass_fields__"], dict) for kind in kinds)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(asks, [kind for kind in kinds for _ in range(8)]))
+        assert all([one.name for one in vars(kind)["__dataclass_fields__"].values()] == ["x"] for kind in kinds)
 
 
 def test_nothing_is_compiled_for_a_class_that_is_only_made():
