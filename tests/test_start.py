@@ -49,6 +49,26 @@ def test_a_profile_is_read_with_pydantic(model, tmp_path):
     assert "sympy.core" not in loaded
 
 
+@pytest.mark.rtx
+def test_what_is_done_while_tensorrt_builds_is_imported_then(model, tmp_path):
+    (tmp_path / "cfg.yaml").write_text("dims: {N: {min: 1, opt: 2, max: 4}}\n")
+    arguments = ["build", str(model), "-p", str(tmp_path / "cfg.yaml"), "-o", str(tmp_path / "out.engine"), "-q"]
+    code = (
+        "import json, sys\nfrom trtnorm_cli import pipeline\nfrom trtnorm_cli.cli import run\n"
+        "known, make = [], pipeline.make\n"
+        "def making(*given):\n    known.append(sorted(sys.modules))\n    return make(*given)\n"
+        f"pipeline.make = making\nassert run({arguments!r}) == 0\nknown.append(sorted(sys.modules))\n"
+        "print(json.dumps(known), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    before, after = (set(names) for names in json.loads(done.stderr.splitlines()[-1]))
+    for_later = ("trtnorm_cli.compare.", "trtnorm_cli.lowering.", "trtnorm_cli.report.build", "rich")
+    assert not [name for name in before if name.startswith(for_later)]
+    assert {"trtnorm_cli.compare.session", "trtnorm_cli.report.build"} <= after
+    assert not [name for name in after if name.startswith("trtnorm_cli.lowering.")]  # no precision was asked for
+
+
 @pytest.mark.parametrize("first", ["", "import sympy\n"], ids=["late", "there already"])
 def test_symbolic_dimensions_are_computed_as_ever(first):
     if not hasattr(pytest.importorskip("onnx_ir").SymbolicDim, "evaluate"):

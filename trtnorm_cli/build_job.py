@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import onnx
 
 from trtnorm_cli.child_process import Limits
-from trtnorm_cli.compare.result import Comparison
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import available_memory
@@ -29,6 +28,9 @@ from trtnorm_cli.tensorrt.launch import EventHandler, launch
 from trtnorm_cli.tensorrt.origin import Subject
 from trtnorm_cli.tensorrt.request import NETWORK_FILE, BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import VariantBuilder
+
+if TYPE_CHECKING:
+    from trtnorm_cli.compare.result import Comparison
 
 _STEPS = ("rewrite", "types", "precision", "variants", "parse", "build", "reproducible", "compare")
 # A comparison may take this share of TensorRT's own time, within bounds.

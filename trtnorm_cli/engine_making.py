@@ -6,18 +6,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trtnorm_cli.build_job import Duration, Job, comparison_budget_s
 from trtnorm_cli.child_process import require_wanted
-from trtnorm_cli.compare.candidates import never
-from trtnorm_cli.compare.participants import NetworkParticipant, loaded_network, translated_network
-from trtnorm_cli.compare.result import CandidateReport, Comparison
-from trtnorm_cli.compare.session import Likely, Rewritten, build_settings, compare_lowered, compare_rewriting
 from trtnorm_cli.errors import NotCompared, TrtnormError
 from trtnorm_cli.files import digest_of, sha256_of, sha256_while_written
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import out_of_memory
-from trtnorm_cli.lowering.lower import Lowered, Means, lowered, settings_of
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
 from trtnorm_cli.onnx_model.plugin_nodes import for_builder
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
@@ -41,6 +37,12 @@ from trtnorm_cli.tensorrt.quantised_forms import require_taken_quantisation
 from trtnorm_cli.tensorrt.quantised_operators import require_known_quantisation
 from trtnorm_cli.tensorrt.request import NETWORK_FILE, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant
+
+if TYPE_CHECKING:
+    from trtnorm_cli.compare.participants import NetworkParticipant
+    from trtnorm_cli.compare.result import Comparison
+    from trtnorm_cli.compare.session import Likely, Rewritten
+    from trtnorm_cli.lowering.lower import Lowered
 
 _MOST_REASONS = 3
 # Between two looks at an engine that is being written.
@@ -90,6 +92,8 @@ class Making:
     @property
     def rewritten(self) -> Rewritten:
         """Its rewriting and network, to be compared."""
+        from trtnorm_cli.compare.session import Rewritten
+
         return Rewritten(self.variant.rewriting, self.fixed, Later(self.compared_network))
 
     def compared_network(self) -> NetworkParticipant:
@@ -172,9 +176,12 @@ def make(job: Job, variant: Variant, earlier: Sequence[BuiltVariant] = ()) -> Ma
 def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
     """The rewriting in the precision that the build profile asks for, held to TensorRT's network of it; None where it asks
     for none."""
-    settings = settings_of(job.prepared)
+    settings = job.prepared.precision
     if settings is None:
         return None
+    from trtnorm_cli.compare.participants import loaded_network
+    from trtnorm_cli.lowering.lower import Means, lowered
+
     options, folder = job.options, Path(tempfile.mkdtemp(prefix="precision-", dir=job.work))
 
     def parsed(loaded: LoadedModel) -> NetworkParticipant:
@@ -186,6 +193,8 @@ def lowered_variant(job: Job, variant: Variant) -> Lowered | None:
 
 def parsed_network(parsed: ParsedNetwork, building: Awaited[BuildResult], model: Path) -> NetworkParticipant:
     """The network that the build process made of ``model``, which it writes before it builds."""
+    from trtnorm_cli.compare.participants import translated_network
+
     if (translation := parsed.translation(model, building)) is None:
         raise building.error() or NotCompared("there is no engine")
     return translated_network(translation, f"{NETWORK_PREFIX}{model}")
@@ -193,6 +202,8 @@ def parsed_network(parsed: ParsedNetwork, building: Awaited[BuildResult], model:
 
 def kept_network(folder: Path, model: Path) -> NetworkParticipant:
     """The network that the build of a variant left in its ``folder``."""
+    from trtnorm_cli.compare.participants import translated_network
+
     return translated_network(network_of_build(folder, model, folder / NETWORK_FILE), f"{NETWORK_PREFIX}{model}")
 
 
@@ -202,6 +213,8 @@ def begun_network(job: Job, loaded: Awaited[LoadedModel]) -> Awaited[NetworkPart
     scratch = Path(tempfile.mkdtemp(prefix="network-", dir=job.work))
 
     def translated() -> NetworkParticipant:
+        from trtnorm_cli.compare.participants import loaded_network
+
         return loaded_network(loaded.result(), scratch, backend, memory_bytes=memory_bytes, is_own=True)
 
     if not job.options.compare or not job.side.is_beside or loaded.error() is not None:
@@ -218,7 +231,7 @@ def _compared_files(job: Job, lowering: Lowered | None, fixed: LoadedModel, netw
     return digest_of([values, json_of(job.prepared.fitted.records()), digests, job.options.seed])
 
 
-def _no_work(likely: Rewritten, may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = never) -> None:
+def _no_work(likely: Rewritten, may_stay: Callable[[], bool], nobody_waits: Callable[[], bool] = lambda: False) -> None:
     """Do nothing meanwhile, as nothing is compared."""
 
 
@@ -244,6 +257,8 @@ def comparison_of(job: Job, first: Making, settled: Settled) -> Comparison:
     What the reference says can be found out before that is known. One that cannot be made is no reason to throw an engine away,
     so that its result says why.
     """
+    from trtnorm_cli.compare.result import CandidateReport, Comparison
+
     try:
         with job.clock.time("compare"):
             if job.findings is None:
@@ -263,6 +278,8 @@ def comparison_of(job: Job, first: Making, settled: Settled) -> Comparison:
 
 
 def _compared(job: Job, first: Making, settled: Settled) -> Comparison:
+    from trtnorm_cli.compare.session import build_settings, compare_lowered, compare_rewriting
+
     prepared, options = job.prepared, job.options
 
     def budget_s() -> float:

@@ -6,16 +6,13 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trtnorm_cli.build_job import BuildOptions, Findings, Job, Stopwatch, has_room
-from trtnorm_cli.compare.record import comparison_record, verdict_lines
-from trtnorm_cli.compare.result import FAILED, Comparison
-from trtnorm_cli.compare.session import Likely
 from trtnorm_cli.engine_making import Making, Settled, comparison_of, lowered_variant, make
 from trtnorm_cli.errors import NotCompared, OutOfTolerance
 from trtnorm_cli.evaluate.ort_runner import one_child
 from trtnorm_cli.files import require_free
-from trtnorm_cli.lowering.calibration import require_fitting_data
 from trtnorm_cli.onnx_model.load import LoadedModel
 from trtnorm_cli.onnx_model.save import MAPPED_FROM, save_model
 from trtnorm_cli.placing import put_in_place
@@ -70,6 +67,10 @@ from trtnorm_cli.variant_choice import (
     optimized,
     without_changes,
 )
+
+if TYPE_CHECKING:
+    from trtnorm_cli.compare.result import Comparison
+    from trtnorm_cli.compare.session import Likely
 
 
 def begin(loaded: LoadedModel, opened: OpenedModel, backend: str | None) -> None:
@@ -157,7 +158,10 @@ def started(
 ) -> Job:
     """The job, with the model cleaned. Calibration inputs that do not fit are refused before anything is built."""
     clock = Stopwatch()
-    require_fitting_data(prepared)
+    if prepared.precision is not None:
+        from trtnorm_cli.lowering.calibration import require_fitting_data
+
+        require_fitting_data(prepared)
     with clock.time("rewrite", "clean"):
         session = typed_session(prepared)
     return Job(prepared, engine, options, work, beside, session, clock, side)
@@ -249,6 +253,9 @@ def _require_compared(comparison: Comparison) -> None:
 
 
 def _require_within_tolerance(comparison: Comparison) -> None:
+    from trtnorm_cli.compare.record import verdict_lines
+    from trtnorm_cli.compare.result import FAILED
+
     if comparison.state == FAILED:
         raise OutOfTolerance(
             "what TensorRT would compute is not what the model computes, so nothing was written",
@@ -266,6 +273,8 @@ def described(
     programs: Programs,
 ) -> Manifest:
     """The manifest of the engine that the job has made."""
+    from trtnorm_cli.compare.record import comparison_record
+
     prepared, rewriting, result = job.prepared, made.variant.rewriting, made.result
     loaded, profile, checkpoint, proof = prepared.loaded, prepared.profile, prepared.checkpoint, prepared.proof
     model, engine = made.digests.result()

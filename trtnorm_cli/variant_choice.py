@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
 from trtnorm_cli.build_job import Job
-from trtnorm_cli.compare.session import Likely, Rewritten
 from trtnorm_cli.cores import usable_cores
 from trtnorm_cli.cost.group_norm import group_norm_seconds
 from trtnorm_cli.engine_making import Making, parsed_network
-from trtnorm_cli.lowering.lower import settings_of
 from trtnorm_cli.onnx_model.load import load_model
 from trtnorm_cli.onnx_model.stored import tensor_bytes
 from trtnorm_cli.precision.session import typed_session
@@ -56,6 +55,9 @@ from trtnorm_cli.tensorrt.nothing_to_gain import leaves_nothing_to_gain
 from trtnorm_cli.tensorrt.part_search import Built, is_as_good
 from trtnorm_cli.tensorrt.request import BuildRequest, BuildResult
 from trtnorm_cli.tensorrt.variants import BuiltVariant, VariantBuilder, cost_of, kernels_of
+
+if TYPE_CHECKING:
+    from trtnorm_cli.compare.session import Likely
 
 
 def first_rewriting(prepared: Prepared, backend: str | None) -> Rewriting:
@@ -231,7 +233,7 @@ def _estimates_decide(job: Job) -> bool:
 
 def may_be_chosen(job: Job) -> bool:
     """True where estimates of the engine that was built decide about optional changes."""
-    return _estimates_decide(job) and settings_of(job.prepared) is None
+    return _estimates_decide(job) and job.prepared.precision is None
 
 
 def may_be_replaced(job: Job, variant: Variant) -> bool:
@@ -324,6 +326,8 @@ def faster(
 
 def _tried(job: Job, variants: VariantBuilder, likely: Likely, rewriting: Rewriting) -> BuiltVariant:
     """The variant of a search, which is compared while it is built."""
+
+    from trtnorm_cli.compare.session import Rewritten
 
     def run(request: BuildRequest, folder: Path) -> BuildResult:
         if request.network is None or not job.side.is_beside:

@@ -107,9 +107,6 @@ def command(
     """
     from trtnorm_cli import pipeline
     from trtnorm_cli.export.opening import opened_model
-    from trtnorm_cli.report.build import print_summary, print_up_to_date
-    from trtnorm_cli.report.json_output import json_text
-    from trtnorm_cli.report.next_command import Given, after_build, print_next
     from trtnorm_cli.report.page.write import require_report_possible, write_report
     from trtnorm_cli.report.profile import print_proof
     from trtnorm_cli.rewrite.prepare import prepare
@@ -136,6 +133,10 @@ def command(
         manifest = earlier or pipeline.build(prepared, engine, options)
         if report is not None:
             write_report(manifest, report)
+    from trtnorm_cli.report.build import print_summary, print_up_to_date  # now that it is known what to say
+    from trtnorm_cli.report.json_output import json_text
+    from trtnorm_cli.report.next_command import Given, after_build, print_next
+
     if as_json:
         click.echo(json_text("manifest", manifest.to_json()))
     printed = print_summary if earlier is None else print_up_to_date

@@ -73,13 +73,13 @@ def run_export(
 
 def _converted(exported: ExportedModel, profile: BuildProfile | None, folder: Path) -> tuple[ExportedModel, ExportRecord]:
     """The exported model, rewritten and in the precision of ``profile``, in place of what was exported."""
-    from trtnorm_cli.lowering.lower import lowered_alone, settings_of
+    from trtnorm_cli.lowering.lower import lowered_alone
     from trtnorm_cli.onnx_model.save import save_model
     from trtnorm_cli.precision.session import typed_session
     from trtnorm_cli.rewrite.prepare import OpenedModel, prepare
 
     prepared = prepare(OpenedModel(exported.path, profile, exported.path, None))
-    settings, record = settings_of(prepared), None
+    settings, record = prepared.precision, None
     with stage("rewrite"):
         made = (typed_session(prepared) if settings else prepared).rewrite()
     made.require_all_checks_passed()

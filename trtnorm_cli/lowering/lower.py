@@ -82,12 +82,6 @@ class Means:
     parsed: Callable[[LoadedModel], NetworkParticipant] | None = None
 
 
-def settings_of(prepared: Prepared) -> PrecisionSettings | None:
-    """The precision that the build profile asks for; None where the model keeps the types that it has."""
-    settings = None if prepared.profile is None else prepared.profile.precision
-    return None if settings is None or settings.type == "as-written" else settings
-
-
 def lowered(prepared: Prepared, rewriting: Rewriting, settings: PrecisionSettings, means: Means) -> Lowered:
     """``rewriting`` in the precision of ``settings``.
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.record import Record
-from trtnorm_cli.report.console import bytes_text, console
-from trtnorm_cli.report.notes import print_notes
 from trtnorm_cli.report.verbosity import Verbosity
 
 if TYPE_CHECKING:
@@ -20,13 +18,22 @@ if TYPE_CHECKING:
 def print_proof(proof: Proof | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """Print to stderr the snapped sizes, sizes in between that do not fit, and the memory of each optimization profile."""
     print_proof_notes(proof, verbosity)
-    for estimate in proof.memory if proof is not None and verbosity is not Verbosity.QUIET else ():
+    if proof is None or verbosity is Verbosity.QUIET or not proof.memory:
+        return
+    from trtnorm_cli.report.console import console
+
+    for estimate in proof.memory:
         console(stderr=True).print(memory_text(estimate))
 
 
 def print_proof_notes(proof: Proof | None, verbosity: Verbosity = Verbosity.NORMAL) -> None:
     """Print to stderr the snapped sizes, and sizes in between that do not fit."""
-    print_notes(console(stderr=True), proof.notes if proof is not None else (), verbosity)
+    if proof is None or not proof.notes:
+        return
+    from trtnorm_cli.report.console import console
+    from trtnorm_cli.report.notes import print_notes
+
+    print_notes(console(stderr=True), proof.notes, verbosity)
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ def starting_profile(text: str, written: Path | None, notes: Sequence[str] = ())
 
 def memory_text(estimate: MemoryEstimate) -> str:
     """``memory of profile default at max: about 1.2 GiB (97.7 MiB weights, 1.1 GiB tensors of the unfused graph at …)``."""
+    from trtnorm_cli.report.console import bytes_text
+
     place = f" at {estimate.node}" if estimate.node else ""
     unknown = f"; {estimate.unknown} tensors of unknown size not counted" if estimate.unknown else ""
     parts = f"{bytes_text(estimate.weights)} weights, {bytes_text(estimate.activations)} tensors of the unfused graph{place}"

@@ -25,6 +25,7 @@ from trtnorm_cli.rewrite.rules import RULES
 if TYPE_CHECKING:
     from trtnorm_cli.profile.fit import FittedProfiles
     from trtnorm_cli.profile.model import BuildProfile
+    from trtnorm_cli.profile.precision import PrecisionSettings
     from trtnorm_cli.profile.prove import Proof
     from trtnorm_cli.records.export import ExportRecord
 
@@ -92,6 +93,12 @@ class Prepared:
         if self.proof is None:
             raise ValueError("the model was prepared without sizes")
         return self.proof.fitted
+
+    @property
+    def precision(self) -> PrecisionSettings | None:
+        """The precision that the build profile asks for; None where the model keeps the types that it has."""
+        settings = None if self.profile is None else self.profile.precision
+        return None if settings is None or settings.type == "as-written" else settings
 
     @property
     def profile_path(self) -> Path | None:

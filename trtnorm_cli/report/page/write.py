@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trtnorm_cli.errors import UsageProblem
 from trtnorm_cli.files import cannot_write, require_free, write_in_one_step
 from trtnorm_cli.progress import stage
-from trtnorm_cli.tensorrt.manifest import Manifest
+
+if TYPE_CHECKING:
+    from trtnorm_cli.tensorrt.manifest import Manifest
 
 # What the page is made with, by the name under which it is imported.
 LIBRARIES = {"jinja2": "Jinja2", "grandalf": "grandalf", "vl_convert": "vl-convert-python"}
