@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.models import batchnorm, parse, random, saved
-from trtnorm_cli import engine_making
 from trtnorm_cli.cli import run
+from trtnorm_cli.compare import session
 from trtnorm_cli.compare.native_runs import NativeRuns
 from trtnorm_cli.compare.result import CandidateReport, Comparison
 from trtnorm_cli.evaluate.ort_runner import OrtRunner, RunFailed
@@ -88,7 +88,7 @@ def test_a_comparison_that_breaks_costs_no_engine(work, monkeypatch, capsys, err
     def broken(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(engine_making, "compare_rewriting", broken)
+    monkeypatch.setattr(session, "compare_rewriting", broken)
     code, manifest = built("plain.onnx")
     assert code == 0
     assert said in manifest["comparison"]["not_compared"][0]
@@ -109,7 +109,7 @@ def test_the_time_limit_of_a_build_bounds_the_runs_of_its_comparison(work, monke
 
 def test_a_comparison_that_failed_still_throws_the_engine_away(work, monkeypatch):
     wrong = CandidateReport("network:rewriting", "network", error="another shape")
-    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *a, **o: Comparison("m", candidates=[wrong]))
+    monkeypatch.setattr(session, "compare_rewriting", lambda *a, **o: Comparison("m", candidates=[wrong]))
     assert built("plain.onnx") == (1, {})
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from tests.pipeline.runs import build, hidden, left_in_temp, manifest_of
-from trtnorm_cli import build_job, child_process, engine_making, pipeline, placing, variant_choice
+from trtnorm_cli import build_job, child_process, pipeline, placing, variant_choice
+from trtnorm_cli.compare import session
 from trtnorm_cli.errors import OutOfTolerance
 from trtnorm_cli.rewrite import rewriting
 from trtnorm_cli.rewrite.proof.check import Prover
@@ -150,8 +151,8 @@ def test_an_engine_with_some_of_the_changes_is_built_once_and_compared_once(work
     monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.is_as_good", lambda every, other: False)
     monkeypatch.setattr("trtnorm_cli.tensorrt.kernel_search.preferred", lambda costs: costs[2])
     compared: list[str] = []
-    real = engine_making.compare_rewriting
-    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: compared.append("") or real(*given))
+    real = session.compare_rewriting
+    monkeypatch.setattr(session, "compare_rewriting", lambda *given: compared.append("") or real(*given))
     assert build("two.onnx") == 0
     assert (started.count(ENGINE), started.count(NETWORK), started.count(RUNS), len(compared)) == (3, 0, 1, 1)
     manifest = manifest_of(work / "two.engine")
@@ -240,7 +241,7 @@ def test_little_memory_lets_one_after_the_other_work(work, monkeypatch, capsys, 
 
 @pytest.mark.parametrize("slow", [None, "engine", "comparison"])
 def test_the_order_of_the_steps_does_not_depend_on_what_is_slow(work, monkeypatch, slow, unsure):
-    real_launch, real_comparison = build_job.launch, engine_making.compare_rewriting
+    real_launch, real_comparison = build_job.launch, session.compare_rewriting
 
     def launch_late(*arguments, **options):
         time.sleep(1.0)
@@ -253,7 +254,7 @@ def test_the_order_of_the_steps_does_not_depend_on_what_is_slow(work, monkeypatc
     if slow == "engine":
         monkeypatch.setattr(build_job, "launch", launch_late)
     if slow == "comparison":
-        monkeypatch.setattr(engine_making, "compare_rewriting", compare_late)
+        monkeypatch.setattr(session, "compare_rewriting", compare_late)
     assert build("good.onnx") == 0
     assert list(manifest_of(work / "good.engine")["seconds"]) == ["rewrite", "variants", "parse", "build", "compare"]
 
@@ -299,7 +300,7 @@ def test_the_weights_of_the_network_are_those_of_the_model_and_not_written_again
     text = "g (float[N, 2, 9, 9] x) => (float[N, 2, 2, 2] y) { c = Conv(x, w) r = Relu(c) y = Conv(r, v) }"
     saved(parse(text, wide), work / "wide.onnx")
     written: list[tuple[int, set[str]]] = []
-    real = engine_making.compare_rewriting
+    real = session.compare_rewriting
 
     def looking(*arguments, **options):
         network = arguments[2](lambda likely, may_stay: None).network.result()
@@ -308,7 +309,7 @@ def test_the_weights_of_the_network_are_those_of_the_model_and_not_written_again
         )
         return real(*arguments, **options)
 
-    monkeypatch.setattr(engine_making, "compare_rewriting", looking)
+    monkeypatch.setattr(session, "compare_rewriting", looking)
     assert build("wide.onnx") == 0
     ((size, places),) = written
     assert size < wide["w"].nbytes

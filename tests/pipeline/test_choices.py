@@ -78,6 +78,5 @@ def test_the_refusal_of_quantised_operators_has_the_reasons_of_the_rules_for_the
 )
 def test_estimates_decide_where_builds_are_quick_and_the_policy_leaves_it_to_them(monkeypatch, policy, backend, decide):
     monkeypatch.setattr(variant_choice, "first_installed", lambda wanted: wanted)
-    monkeypatch.setattr(variant_choice, "settings_of", lambda prepared: None)
-    job = SimpleNamespace(policy=policy, options=SimpleNamespace(backend=backend), prepared=None)
+    job = SimpleNamespace(policy=policy, options=SimpleNamespace(backend=backend), prepared=SimpleNamespace(precision=None))
     assert variant_choice.may_be_chosen(job) is decide

@@ -11,6 +11,7 @@ import pytest
 
 from tests.pipeline.variants import CLOCK, EVERY, NEEDED, USUAL, made, rewriting
 from trtnorm_cli import build_job, engine_making, pipeline
+from trtnorm_cli.compare import participants, session
 from trtnorm_cli.errors import NotCompared, UsageProblem
 from trtnorm_cli.side_work import Later
 from trtnorm_cli.tensorrt.kernel_search import Variant
@@ -114,7 +115,7 @@ def test_engines_that_are_there_are_offered_to_the_rewriting_that_comes_instead(
 )
 def test_the_network_is_translated_at_once_only_beside_others(monkeypatch, tmp_path, compare, beside, error, at_once):
     begun: list[str] = []
-    monkeypatch.setattr(engine_making, "loaded_network", lambda *given, **more: "network")
+    monkeypatch.setattr(participants, "loaded_network", lambda *given, **more: "network")
     side = SimpleNamespace(is_beside=beside, start=lambda work, _: begun.append("begun") or Later(work))
     options = SimpleNamespace(backend="rtx", memory_bytes=None, compare=compare)
     job: Any = SimpleNamespace(options=options, work=tmp_path, side=side)
@@ -203,11 +204,9 @@ def test_where_there_is_no_engine_either_nothing_is_compared(network, engine, co
 def test_a_comparison_takes_as_long_as_the_build_allows(monkeypatch, lowered):
     """Its time is asked for when it begins: the build of the engine, which tells it, may still run."""
     monkeypatch.setattr(engine_making, "comparison_budget_s", lambda duration: f"budget of {duration}")
-    monkeypatch.setattr(
-        engine_making, "build_settings", lambda memory, seed, budget, timeout: (memory, seed, budget(), timeout)
-    )
-    monkeypatch.setattr(engine_making, "compare_rewriting", lambda *given: given[5])
-    monkeypatch.setattr(engine_making, "compare_lowered", lambda *given: given[6])
+    monkeypatch.setattr(session, "build_settings", lambda memory, seed, budget, timeout: (memory, seed, budget(), timeout))
+    monkeypatch.setattr(session, "compare_rewriting", lambda *given: given[5])
+    monkeypatch.setattr(session, "compare_lowered", lambda *given: given[6])
     job: Any = SimpleNamespace(clock=CLOCK, prepared=None, work=None, findings=None)
     job.options = SimpleNamespace(seed=1, memory_bytes=2, timeout_s=3)
     lowering: Any = SimpleNamespace(wide="wide", record=SimpleNamespace(max_error=None)) if lowered else None

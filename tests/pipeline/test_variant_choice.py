@@ -113,9 +113,8 @@ def test_the_first_variant(monkeypatch, policy, decides, quick, lowered, begun):
     monkeypatch.setattr(variant_choice, "with_fewest_kernels", lambda session, variants: "searched")
     monkeypatch.setattr(variant_choice, "_estimates_decide", lambda job: decides)
     monkeypatch.setattr(variant_choice, "may_be_quick", lambda model, bounds: quick)
-    monkeypatch.setattr(variant_choice, "settings_of", lambda prepared: "half" if lowered else None)
     monkeypatch.setattr(variant_choice, "_chosen_in_the_types_of_the_file", lambda job: "measured in the types of the file")
-    prepared = SimpleNamespace(loaded=SimpleNamespace(proto=None))
+    prepared = SimpleNamespace(loaded=SimpleNamespace(proto=None), precision="half" if lowered else None)
     job = SimpleNamespace(clock=CLOCK, policy=policy, session=SESSION, variants=lambda: None, prepared=prepared)
     assert variant_choice.first_variant(job, Unchanged(job)) == begun
 
@@ -134,10 +133,9 @@ def test_what_costs_time_is_left_out_where_a_second_engine_will_tell_of_others(m
         return EVERY if others or "a" not in left_out else USUAL
 
     monkeypatch.setattr(variant_choice, "_estimates_decide", lambda job: True)
-    monkeypatch.setattr(variant_choice, "settings_of", lambda prepared: None)
     monkeypatch.setattr(variant_choice, "batchnorms_before_means", lambda model: frozenset("a"))
     monkeypatch.setattr(variant_choice, "known_to_cost", lambda job: frozenset("b"))
-    prepared = SimpleNamespace(loaded=SimpleNamespace(proto=NO_NODES))
+    prepared = SimpleNamespace(loaded=SimpleNamespace(proto=NO_NODES), precision=None)
     session = SimpleNamespace(rewrite=rewrite, model=NO_NODES)
     job = SimpleNamespace(clock=CLOCK, policy="auto", session=session, variants=lambda: None, prepared=prepared)
     found = variant_choice.first_variant(job, Unchanged(job))
