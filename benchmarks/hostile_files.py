@@ -141,6 +141,7 @@ def _be_the_command(arguments: list[str], folder: Path, out: Path) -> NoReturn:
     temporary.mkdir()
     tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
     sys.argv = ["trtnorm", *arguments]
+    cli.leave = sys.exit  # or what is registered for the end of the first process would run in this one
     try:
         cli.main(arguments)
     except SystemExit as leaving:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
-import gc
 import importlib
 import io
 import os
 import sys
+import threading
 from contextlib import suppress
 from typing import NoReturn
 
@@ -127,8 +128,21 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    gc.freeze()  # or Python looks for garbage among all that is left, twice, before it ends
-    sys.exit(code)
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process as Python does, but for taking apart all that is in its memory: up to a twelfth of a rewriting's time."""
+    try:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                stream.flush()
+    finally:  # an interrupt has nothing left to end
+        os._exit(code)
 
 
 def run(arguments: list[str] | None = None) -> int:
