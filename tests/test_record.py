@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record, json_of
+from trtnorm_cli.record import LEFT_OUT_BY_DEFAULT, Record, json_lines, json_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,18 @@ def test_what_is_written_is_read_again(record, keys):
 
 def test_records_inside_other_values():
     assert json_of({"a": (Part("p"), 1)}) == {"a": [{"name": "p", "sizes": None}, 1]}
+
+
+DEEP = {"a": {"b": [{"c": [1, 2], "d": {}}, None], "e": [], "f": "é\n"}, "g": [[[0.5]], [True]]}
+
+
+def test_lines_open_the_first_levels():
+    assert json.loads(json_lines(DEEP)) == DEEP
+    lines = [line.strip() for line in json_lines(DEEP).splitlines()]
+    assert lines[1:6] == ['"a": {', '"b": [', '{"c": [1, 2], "d": {}},', "null", "],"]
+    assert json_lines(DEEP["a"], levels=0) == json.dumps(DEEP["a"])
+    opened = json.dumps({"a": {"b": [1, "x"]}, "c": {}}, indent=2)
+    assert json_lines(json.loads(opened)) == opened
 
 
 @pytest.mark.parametrize("values", [None, [], {"parts": 3}, {"parts": [{"nothing": 1}]}, {"parts": [], "share": "half"}])

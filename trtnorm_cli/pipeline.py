@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from trtnorm_cli.placing import put_in_place
 from trtnorm_cli.precision.notes import type_notes, with_check
 from trtnorm_cli.precision.session import typed_session
 from trtnorm_cli.precision.wide.require import NarrowingResult, check_narrowing
+from trtnorm_cli.record import json_lines
 from trtnorm_cli.records.digests import Digest, FileDigest
 from trtnorm_cli.rewrite.describe import norm_counts, of_rewriting
 from trtnorm_cli.rewrite.prepare import OpenedModel, Prepared, rewrite_settings
@@ -315,5 +315,5 @@ def placed(manifest: Manifest, job: Job) -> None:
     """Give engine and manifest their names, after both are on the disk."""
     job.prepared.require_unchanged()
     written = job.beside / "manifest"
-    written.write_text(json.dumps(manifest.to_json(), indent=2) + "\n", encoding="utf-8")
+    written.write_text(json_lines(manifest.to_json()) + "\n", encoding="utf-8")
     put_in_place({job.built: job.engine, written: manifest_of(job.engine)}, job.beside)
