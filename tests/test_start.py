@@ -138,6 +138,8 @@ def test_python_looks_for_garbage_seldom_and_takes_nothing_apart_at_the_end(mode
         "def late():\n    time.sleep(1)\n    print('waited for', end=' ', file=sys.stderr)\n"
         "def tell(): print(sum(s['collections'] for s in gc.get_stats()), file=sys.stderr)\n"
         "atexit.register(tell)\nthreading.Timer(0, late).start()\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(1)\npool.submit(int).result()\n"  # its thread waits for more
         f"main(['rewrite', {str(model)!r}, '-o', {str(tmp_path / 'out.onnx')!r}])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

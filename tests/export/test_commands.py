@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from trtnorm_cli.cli import run
+from trtnorm_cli.record import json_lines
 from trtnorm_cli.tensorrt.manifest import Manifest
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_exports")]
@@ -28,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_build_exports_on_the_way(here, capsys):
     assert run(["build", f"{MODELS}:flow_with_inputs", "-p", "cfg.yaml"]) == 0
     text = Path("flow_with_inputs.engine.json").read_text()
-    assert text == json.dumps(Manifest.load(Path("flow_with_inputs.engine.json")).to_json(), indent=2) + "\n"
+    assert text == json_lines(Manifest.load(Path("flow_with_inputs.engine.json")).to_json()) + "\n"
     manifest = json.loads(text)
     assert manifest["export"]["exporter"] == "dynamo"
     assert manifest["export"]["comparison"]["passed"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.models import batchnorm, parse, random, saved
 from trtnorm_cli.cli import run
+from trtnorm_cli.record import json_lines
 from trtnorm_cli.tensorrt.manifest import Manifest
 
 pytestmark = pytest.mark.rtx
@@ -43,7 +43,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, monkeypatch: pytes
     assert run(["build", "m.onnx", "--profile", "cfg.yaml"]) == 0
     written = Path("m.engine.json")
     manifest = Manifest.load(written)
-    assert json.dumps(manifest.to_json(), indent=2) + "\n" == written.read_text()
+    assert json_lines(manifest.to_json()) + "\n" == written.read_text()
     assert manifest.comparison is not None
     assert manifest.network.kernels
 

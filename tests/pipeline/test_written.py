@@ -12,6 +12,7 @@ import pytest
 from tests.models import saved
 from tests.pipeline.runs import PROFILE, build, left_in_temp, manifest_of, model, sha256
 from trtnorm_cli.cli import run
+from trtnorm_cli.record import json_lines
 from trtnorm_cli.rewrite.rules import RULES
 from trtnorm_cli.tensorrt.engine_file import Inspection
 from trtnorm_cli.tensorrt.manifest import Manifest
@@ -97,7 +98,7 @@ def test_the_keys_of_the_manifest(engine, place):
 
 def test_a_manifest_is_read_as_it_was_written(engine):
     path = engine[0].with_name("good.engine.json")
-    assert path.read_text() == json.dumps(Manifest.load(path).to_json(), indent=2) + "\n"
+    assert path.read_text() == json_lines(Manifest.load(path).to_json()) + "\n"
 
 
 def test_each_change_is_in_the_manifest_with_its_check(engine):
