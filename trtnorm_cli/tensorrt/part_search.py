@@ -33,7 +33,7 @@ MOST_FURTHER_BUILDS = 3
 # The share of the time that a further engine has to save, where it saves no kernel: estimates of kernels are off by more.
 WORTH = 0.005
 # The same of the kernels that are compiled on the device, which takes time only when the engine is loaded.
-_WORTH_COMPILED = 0.1
+_WORTH_COMPILED = 0.2
 
 Sites = frozenset[str]
 
