@@ -94,6 +94,19 @@ def test_a_comparison_that_breaks_costs_no_engine(work, monkeypatch, capsys, err
     assert said in manifest["comparison"]["not_compared"][0]
 
 
+def test_an_interrupt_that_comes_while_modules_are_loaded_for_the_comparison_is_no_defect_of_it(work, monkeypatch):
+    """Python before 3.12 makes another error of one that comes while a class gets its attributes."""
+
+    def interrupted(*arguments, **options):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Error calling __set_name__") from error
+
+    monkeypatch.setattr(session, "compare_rewriting", interrupted)
+    assert built("plain.onnx") == (130, {})
+
+
 @pytest.mark.parametrize(("given", "seconds"), [((), 300.0), (("--timeout", "77"), 77.0)], ids=["default", "given"])
 def test_the_time_limit_of_a_build_bounds_the_runs_of_its_comparison(work, monkeypatch, given, seconds):
     limits, real = [], OrtRunner.begin

@@ -349,6 +349,17 @@ def test_shell_completion_lists_the_commands():
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == set(COMMANDS)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_an_error_that_cannot_be_written_as_json_is_told():
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "trtnorm_cli", "inspect", "nowhere.onnx", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == 3
+    first, *_, last = done.stderr.splitlines()
+    assert "nowhere.onnx" in first
+    assert last == "error: this cannot be written as JSON: No space left on device"
+
+
 def test_an_interrupt_while_modules_are_loaded(model):
     """The first moments are spent on imports; Ctrl-C there must not end in a traceback either."""
     code = """

@@ -172,6 +172,30 @@ def test_fields_are_made_once_when_they_are_asked_for():
         assert all([one.name for one in vars(kind)["__dataclass_fields__"].values()] == ["x"] for kind in kinds)
 
 
+def test_what_is_read_from_a_class_or_an_object_that_was_never_asked():
+    for names in (OURS, THEIRS):
+        kinds = made_with(dataclass if names is OURS else dataclasses.dataclass)
+        assert kinds["Named"].__match_args__ == ()
+        assert kinds["Point"].__match_args__ == ("x", "name", "more")
+        unmade = object.__new__(made_with(dataclass if names is OURS else dataclasses.dataclass)["One"])
+        object.__setattr__(unmade, "x", 3)
+        assert repr(unmade) == "One(x=3)"
+    assert OURS["One"](1).__replace__(x=2) == OURS["One"](2)
+
+
+def test_a_copy_of_the_process_can_make_fields():
+    code = (
+        "import os, sys, threading\nfrom trtnorm_cli import light_dataclass\n"
+        "@light_dataclass.dataclass(frozen=True)\nclass A:\n    x: int\n"
+        "held = threading.Event()\n"
+        "def hold():\n    with light_dataclass._making:\n        held.set()\n        threading.Event().wait(20)\n"
+        "threading.Thread(target=hold, daemon=True).start()\nheld.wait()\n"
+        "if not os.fork():\n    os._exit(A(1).x)\n"
+        "os._exit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+    )
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, timeout=15).returncode == 1
+
+
 def test_nothing_is_compiled_for_a_class_that_is_only_made():
     code = (
         "import builtins, dataclasses\nfrom trtnorm_cli.light_dataclass import dataclass\n"

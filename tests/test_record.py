@@ -57,6 +57,8 @@ def test_lines_open_the_first_levels():
     assert json_lines(DEEP["a"], levels=0) == json.dumps(DEEP["a"])
     opened = json.dumps({"a": {"b": [1, "x"]}, "c": {}}, indent=2)
     assert json_lines(json.loads(opened)) == opened
+    with pytest.raises(TypeError, match="string"):
+        json_lines({1: 2})
 
 
 @pytest.mark.parametrize("values", [None, [], {"parts": 3}, {"parts": [{"nothing": 1}]}, {"parts": [], "share": "half"}])

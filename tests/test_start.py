@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -148,6 +149,42 @@ def test_python_looks_for_garbage_seldom_and_takes_nothing_apart_at_the_end(mode
     assert waited.endswith("waited for")
     assert int(collections) <= 60  # of which most are those of the imports before ``main``
     assert "taken apart" not in done.stderr
+
+
+LEAVING = """
+import atexit, os, signal, sys, threading, time
+from trtnorm_cli import cli
+what = sys.argv[1]
+atexit.register(lambda: print("registered", flush=True))
+if what == "interrupt":
+    threading.Timer(0, time.sleep, [3]).start()
+    threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT]).start()
+elif what == "watched":
+    sys.setprofile(lambda *event: None)
+elif what == "closed":
+    sys.stdout = None
+print("said", end="", file=sys.stdout or sys.stderr)
+try:
+    cli.leave(3)
+finally:
+    print(", taken apart", end=" ")
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("nothing", "saidregistered\n"),
+        ("interrupt", "saidregistered\n"),
+        ("closed", "said"),
+        ("watched", "said, taken apart registered\n"),
+    ],
+)
+def test_the_end_loses_nothing(what, said):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", LEAVING, what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert (done.returncode, done.stdout + done.stderr) == (3, said)
 
 
 def test_the_modules_of_proofs_are_loaded_for_a_change(model, tmp_path):

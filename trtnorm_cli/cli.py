@@ -133,14 +133,23 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def leave(code: int) -> NoReturn:
     """End the process as Python does, but for taking apart all that is in its memory: up to a twelfth of a rewriting's time."""
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]  # ends the threads of pools, and waits for all others
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # nobody reads it any more
-                stream.flush()
-    finally:  # an interrupt has nothing left to end
-        os._exit(code)
+    if _is_watched():
+        sys.exit(code)
+    # ``_shutdown`` ends the threads of pools, and waits for all others; an interrupt ends the wait.
+    for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
+        with suppress(KeyboardInterrupt):
+            step()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(KeyboardInterrupt, AttributeError, OSError, ValueError):  # there is none, or nobody reads it any more
+            stream.flush()
+    os._exit(code)
+
+
+def _is_watched() -> bool:
+    """True under a debugger, a profiler or a measurement of coverage, which have work to do once the program has ended."""
+    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
+    tools = () if monitoring is None else (monitoring.get_tool(number) for number in range(6))
+    return sys.gettrace() is not None or sys.getprofile() is not None or any(tools)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -189,8 +198,12 @@ def _end(
         from trtnorm_cli.report.json_error import ErrorOutput, ErrorRecord
         from trtnorm_cli.report.json_output import json_text
 
-        with suppress(OSError):
-            print(json_text("error", ErrorOutput(ErrorRecord(summary, where, hint, exit_code)).to_json()))
+        try:
+            print(json_text("error", ErrorOutput(ErrorRecord(summary, where, hint, exit_code)).to_json()), flush=True)
+        except BrokenPipeError:
+            pass
+        except OSError as error:
+            print(f"error: this cannot be written as JSON: {error.strerror}", file=sys.stderr)
     return exit_code
 
 

@@ -12,6 +12,7 @@ from trtnorm_cli.build_job import Duration, Job, comparison_budget_s
 from trtnorm_cli.child_process import require_wanted
 from trtnorm_cli.errors import NotCompared, TrtnormError
 from trtnorm_cli.files import digest_of, sha256_of, sha256_while_written
+from trtnorm_cli.interrupts import comes_of_interrupt
 from trtnorm_cli.light_dataclass import dataclass
 from trtnorm_cli.limits import out_of_memory
 from trtnorm_cli.onnx_model.load import LoadedModel, load_model
@@ -272,6 +273,8 @@ def comparison_of(job: Job, first: Making, settled: Settled) -> Comparison:
         reached = out_of_memory("the comparison", error)
         why = f"{reached.summary}: {reached.hint}"
     except Exception as error:  # the engine is built, and whoever waited for it should have it
+        if comes_of_interrupt(error):
+            raise
         why = f"trtnorm's comparison failed, please report it: {type(error).__name__}: {error}"
     report = CandidateReport("network:rewriting", "network", error=why, unavailable=True)
     return Comparison(job.prepared.loaded.path.name, candidates=[report])

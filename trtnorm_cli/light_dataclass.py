@@ -10,6 +10,7 @@ it uses a part. Here the fields and the methods, which are closures, are made wh
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
@@ -22,9 +23,9 @@ __all__ = ["dataclass"]
 # A class that has one of these of its own, or that extends a dataclass, is left to the standard library.
 _MADE_HERE = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
 _OF_ALL, _OF_FROZEN = ("__init__", "__repr__", "__eq__"), ("__hash__", "__setattr__", "__delattr__")
-_FIELDS, _PARAMS = "__dataclass_fields__", "__dataclass_params__"
+_FIELDS, _PARAMS, _MATCHED = "__dataclass_fields__", "__dataclass_params__", "__match_args__"
 _NO_VALUE = object()
-_MAKING = threading.RLock()
+_making = threading.RLock()
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -36,14 +37,17 @@ else:
             return lambda made: dataclass(made, frozen=frozen, kw_only=kw_only, **others)
         own = cls.__dict__
         if others or any(map(dataclasses.is_dataclass, cls.__mro__)) or any(name in own for name in _MADE_HERE):
-            return dataclasses.dataclass(cls, frozen=frozen, kw_only=kw_only, **others)
+            with _making:  # or what it extends is half made
+                return dataclasses.dataclass(cls, frozen=frozen, kw_only=kw_only, **others)
         unmade = _Unmade(cls, frozen, kw_only)
         for name in _OF_ALL + _OF_FROZEN if frozen else _OF_ALL:
             setattr(cls, name, _first(unmade, name))
         if not frozen:
             cls.__hash__ = None
-        for name in (_FIELDS, _PARAMS):
+        for name in (_FIELDS, _PARAMS, _MATCHED):
             setattr(cls, name, _Late(unmade, name))
+        if "__replace__" not in own:
+            cls.__replace__ = _replaced
         if any(isinstance(value, Field) for value in own.values()):
             unmade.make()  # or the class would show what stands for a default in place of that
         return cls
@@ -59,16 +63,31 @@ class _Unmade:
     def make(self) -> None:
         """Make the fields and the methods of the class, unless another thread has."""
         cls = self.cls
-        with _MAKING:
+        with _making:
             if self._is_made:
                 return
             cls.__doc__ = cls.__doc__ or cls.__name__  # or the standard library writes a signature there, which takes long
-            dataclasses.dataclass(cls, init=False, repr=False, eq=False, kw_only=self._kw_only)
+            dataclasses.dataclass(cls, init=False, repr=False, eq=False, match_args=False, kw_only=self._kw_only)
+            setattr(cls, _MATCHED, tuple(one.name for one in fields(cls) if one.init and not one.kw_only))
             told = cls.__dataclass_params__  # what a dataclass that extends this one must agree with
             told.init = told.repr = told.eq = True
             told.frozen = self._frozen
             _give_methods(cls, self._frozen)
             self._is_made = True
+
+
+def _lock_again() -> None:
+    """In a copy of the process, the thread that had the lock is not there."""
+    global _making
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lock_again)
+
+
+def _replaced(self: Any, /, **changes: Any) -> Any:
+    return dataclasses.replace(self, **changes)
 
 
 class _Late:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
+from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,12 +60,13 @@ def json_lines(value: object, indent: str = "", levels: int = 3) -> str:
     """JSON values as text, with a line for each key and element of the first ``levels``, and what is below in that line.
 
     Python's library opens every level, and works in Python for that: three times as long for the manifest of a large model.
+    Keys have to be strings; others raise ``TypeError``.
     """
     if not levels or not isinstance(value, dict | list) or not value:
         return json.dumps(value)
     inner = f"{indent}  "
     if isinstance(value, dict):
-        items, ends = [f"{json.dumps(key)}: {json_lines(one, inner, levels - 1)}" for key, one in value.items()], "{}"
+        items, ends = [f"{_quoted(key)}: {json_lines(one, inner, levels - 1)}" for key, one in value.items()], "{}"
     else:
         items, ends = [json_lines(one, inner, levels - 1) for one in value], "[]"
     return f"{ends[0]}\n{inner}" + f",\n{inner}".join(items) + f"\n{indent}{ends[1]}"
