@@ -1,4 +1,7 @@
-"""A rewriting saved, built by TensorRT, and compared with the model."""
+"""A rewriting saved, built by TensorRT, and compared with the model.
+
+What compares is imported where it is needed: TensorRT builds by then.
+"""
 
 from __future__ import annotations
 
