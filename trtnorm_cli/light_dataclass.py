@@ -71,6 +71,8 @@ class _Unmade:
             setattr(cls, _MATCHED, tuple(one.name for one in fields(cls) if one.init and not one.kw_only))
             told = cls.__dataclass_params__  # what a dataclass that extends this one must agree with
             told.init = told.repr = told.eq = True
+            if hasattr(told, "match_args"):  # from Python 3.12 on
+                told.match_args = True
             told.frozen = self._frozen
             _give_methods(cls, self._frozen)
             self._is_made = True
