@@ -355,9 +355,10 @@ def test_an_error_that_cannot_be_written_as_json_is_told():
         command = [sys.executable, "-m", "trtnorm_cli", "inspect", "nowhere.onnx", "--json"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert done.returncode == 3
-    first, *_, last = done.stderr.splitlines()
+    first, *_, lost, fix = done.stderr.splitlines()
     assert "nowhere.onnx" in first
-    assert last == "error: this cannot be written as JSON: No space left on device"
+    assert lost == "error: standard output: the error cannot be written as JSON: No space left on device"
+    assert fix == "  fix: make room, or send standard output elsewhere"
 
 
 def test_an_interrupt_while_modules_are_loaded(model):

@@ -53,6 +53,7 @@ commands, and `trtnorm build --help` the options of one."""
 EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 _ROOM = "make room on that disk, or set TMPDIR to a folder on another one"
+_ELSEWHERE = "make room, or send standard output elsewhere"
 
 
 class LazyGroup(click.Group):
@@ -203,7 +204,8 @@ def _end(
         except BrokenPipeError:
             pass
         except OSError as error:
-            print(f"error: this cannot be written as JSON: {error.strerror}", file=sys.stderr)
+            lost = NoRoom(f"the error cannot be written as JSON: {error.strerror}", "standard output", _ELSEWHERE)
+            print(render(lost), file=sys.stderr)
     return exit_code
 
 
